@@ -1,0 +1,130 @@
+"""Hugging Face models through PyTorch: token ids to hidden states. The only importer of torch and transformers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Floats = NDArray[np.float32]
+
+
+class Backbone(Protocol):
+    """A model that turns windows of token ids into token vectors."""
+
+    dim: int
+    n_layers: int
+
+    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
+        """Return the mean over ``layers`` of the hidden states.
+
+        ``ids`` has shape ``(batch, tokens)``, padded at the right with any id; ``lengths``, shape ``(batch,)``, counts
+        the tokens of each row that are not padding. Returns float32, shape ``(batch, tokens, d)``; rows at
+        padding are undefined.
+        """
+        ...
+
+
+class TorchBackbone:
+    """Any Hugging Face encoder or decoder, in eval mode, without gradients.
+
+    Parameters
+    ----------
+    folder
+        The model's folder; weights are read from safetensors, code in it is never run.
+    dtype
+        ``"float32"`` or ``"bfloat16"``.
+    device
+        A torch device; None takes the first GPU there is, else the CPU.
+    """
+
+    def __init__(self, folder: Path, dtype: str, device: str | None = None) -> None:
+        self._device = torch.device(device or default_device())
+        try:
+            with _no_progress_bar():
+                model: Any = transformers.AutoModel.from_pretrained(
+                    str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
+                )
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+        self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
+        self.dim = int(model.config.hidden_size)
+        self.n_layers = int(model.config.num_hidden_layers)
+
+    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
+        """Return the mean over ``layers`` of the hidden states; see :meth:`Backbone.hidden`."""
+        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+        only_last = layers == (self.n_layers,)
+        with torch.inference_mode():
+            output = self._model(
+                input_ids=torch.from_numpy(ids).to(self._device),
+                attention_mask=torch.from_numpy(mask).to(self._device),
+                output_hidden_states=not only_last,
+            )
+            if only_last:
+                mean = output.last_hidden_state.float()
+            else:
+                mean = torch.stack([output.hidden_states[layer].float() for layer in layers]).mean(dim=0)
+            result: Floats = mean.cpu().numpy()
+        return result
+
+
+def default_device() -> str:
+    """Return ``"cuda"`` where there is a GPU, else ``"cpu"``."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def fast_dtype() -> str:
+    """Return ``"bfloat16"`` where the default device multiplies it in hardware, else ``"float32"``.
+
+    On a CPU that takes AMX or AVX512-BF16: without them bfloat16 is slower than float32.
+    """
+    if default_device() == "cuda":
+        supported = torch.cuda.is_bf16_supported()
+    else:
+        supported = _cpu_reports("_is_amx_tile_supported") or _cpu_reports("_is_avx512_bf16_supported")
+    return "bfloat16" if supported else "float32"
+
+
+def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """Build the fast tokenizer of a model that ships only the slow one's files."""
+    try:
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the model folder {folder} has no tokenizer that can be read: {error}") from error
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"the tokenizer in {folder} has no fast form: save the model with a tokenizer.json")
+    result: tokenizers.Tokenizer = backend
+    return result
+
+
+def _cpu_reports(name: str) -> bool:
+    probe = getattr(torch.cpu, name, None)
+    return bool(probe is not None and probe())
+
+
+@contextlib.contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers from drawing its own progress bar while a model loads."""
+    logging: Any = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

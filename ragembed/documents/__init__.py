@@ -1,0 +1,1 @@
+"""Files to chunks: discovering files, reading formats, splitting texts."""

@@ -1,0 +1,67 @@
+"""A fitted embedder on disk: ``config.json`` and ``state.safetensors``, hashed, without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ModelError
+from ragembed.version import __version__
+
+FORMAT = 1
+CONFIG, STATE = "config.json", "state.safetensors"
+
+
+def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write both files, the state before the configuration that names its hash, each whole or not at all."""
+    from safetensors.numpy import save
+
+    state = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    text = json.dumps(
+        {"format": FORMAT, "ragembed": __version__, "state_sha256": hashlib.sha256(state).hexdigest(), **about},
+        indent=2,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / STATE, state)
+    _replace(folder / CONFIG, text.encode())
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read both files back; raises :class:`ModelError` when they are missing, damaged or of another format."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        about: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        state = (folder / STATE).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"{folder} holds no saved embedder: {Path(error.filename).name} is missing") from error
+    except ValueError as error:
+        raise ModelError(f"{folder / CONFIG} is damaged: {error}") from error
+    if about.get("format") != FORMAT:
+        raise ModelError(
+            f"the embedder in {folder} has format {about.get('format')!r}, this version of ragembed reads {FORMAT}: "
+            "upgrade with: pip install --upgrade ragembed"
+        )
+    if hashlib.sha256(state).hexdigest() != about.get("state_sha256"):
+        raise ModelError(f"{folder / STATE} is not the file that was saved: its sha256 differs from {CONFIG}")
+    try:
+        return about, load(state)
+    except SafetensorError as error:
+        raise ModelError(f"{folder / STATE} is damaged: {error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,72 @@
+"""Every exception ragembed raises on purpose, in one tree.
+
+::
+
+    RagembedError
+    ├── ConfigError            an option or configuration value that is not accepted
+    ├── MissingExtraError      an optional package is not installed; names the pip line
+    ├── ModelError             a model cannot be found, read or trusted
+    ├── NotFittedError         an embedder is used before ``fit``
+    ├── DocumentError          one file cannot be read as text; indexing skips it and goes on
+    └── StoreError             a store cannot be opened, read or written
+        ├── StoreNotFoundError     there is no store where one was expected
+        ├── StoreLockedError       another process is writing to the store
+        ├── StoreDamagedError      a file of the store is missing or not what was committed
+        └── IncompatibleStoreError format version, model or dimension does not match
+
+A message gives the value met, the value expected and the remedy. The command line prints it as one
+line and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class RagembedError(Exception):
+    """Base of all errors raised on purpose by ragembed."""
+
+
+class ConfigError(RagembedError, ValueError):
+    """An option or configuration value is not accepted."""
+
+
+class MissingExtraError(RagembedError, ImportError):
+    """An optional package is not installed; the message holds the exact ``pip install`` line."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed: pip install 'ragembed[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+
+class ModelError(RagembedError):
+    """A model cannot be found, read or trusted."""
+
+
+class NotFittedError(RagembedError, ValueError):
+    """An embedder or post-processor is used before it was fitted."""
+
+
+class DocumentError(RagembedError):
+    """One document cannot be read as text; the message is the reason shown for the skipped file."""
+
+
+class StoreError(RagembedError):
+    """A store cannot be opened, read or written."""
+
+
+class StoreNotFoundError(StoreError):
+    """There is no store where one was expected."""
+
+
+class StoreLockedError(StoreError):
+    """Another process is writing to the store."""
+
+
+class StoreDamagedError(StoreError):
+    """A file of the store is missing or is not what was committed."""
+
+
+class IncompatibleStoreError(StoreError):
+    """The format version, the model or the dimension of a store does not match what is asked of it."""

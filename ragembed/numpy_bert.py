@@ -1,0 +1,131 @@
+"""BERT's forward pass in NumPy, over mapped weights, for short texts.
+
+One question needs no deep-learning framework: importing one costs seconds, this costs milliseconds. Equations and
+names are those of Devlin et al. 2019 (post-layer-norm encoder); results equal PyTorch's in float32.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.tensor_map import map_tensors
+
+Floats = NDArray[np.float32]
+
+_WEIGHTS = "model.safetensors"
+
+
+class NumpyBert:
+    """A BERT encoder in float32 on the CPU; ``folder`` must satisfy :func:`is_numpy_bert`."""
+
+    def __init__(self, folder: Path) -> None:
+        config = _read_config(folder)
+        self.dim = int(config["hidden_size"])
+        self.n_layers = int(config["num_hidden_layers"])
+        self._heads = int(config["num_attention_heads"])
+        self._epsilon = float(config.get("layer_norm_eps", 1e-12))
+        self._tensors = map_tensors(folder / _WEIGHTS)
+        self._prefix = _prefix(self._tensors.keys())
+
+    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
+        """Return the mean over ``layers`` of the hidden states; see :meth:`ragembed.backbone.Backbone.hidden`."""
+        states = self._embed(ids)  # (batch, tokens, d)
+        padding = np.arange(ids.shape[1]) >= lengths[:, None]
+        bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
+        total = np.zeros_like(states)
+        for layer in range(self.n_layers + 1):
+            if layer:
+                states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
+            total += states * np.float32(layers.count(layer))
+            if layer == max(layers):
+                break
+        return total / np.float32(len(layers))
+
+    def _tensor(self, name: str) -> Floats:
+        return np.asarray(self._tensors[self._prefix + name], dtype=np.float32)
+
+    def _embed(self, ids: NDArray[np.int64]) -> Floats:
+        words = self._tensors[self._prefix + "embeddings.word_embeddings.weight"]
+        positions = self._tensors[self._prefix + "embeddings.position_embeddings.weight"]
+        types = self._tensor("embeddings.token_type_embeddings.weight")
+        states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
+        return self._layer_norm(states, "embeddings.LayerNorm")
+
+    def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
+        attended = self._attention(states, bias, name + "attention.self.")
+        output = self._linear(attended, name + "attention.output.dense")
+        states = self._layer_norm(output + states, name + "attention.output.LayerNorm")
+        inner = _gelu(self._linear(states, name + "intermediate.dense"))
+        return self._layer_norm(self._linear(inner, name + "output.dense") + states, name + "output.LayerNorm")
+
+    def _attention(self, states: Floats, bias: Floats, name: str) -> Floats:
+        batch, tokens, dim = states.shape
+        size = dim // self._heads
+
+        def heads(part: str) -> Floats:  # (batch, heads, tokens, size)
+            return self._linear(states, name + part).reshape(batch, tokens, self._heads, size).transpose(0, 2, 1, 3)
+
+        scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / np.float32(np.sqrt(size)) + bias
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed: Floats = (weights @ heads("value")).transpose(0, 2, 1, 3).reshape(batch, tokens, dim)
+        return mixed
+
+    def _linear(self, states: Floats, name: str) -> Floats:
+        # One large product over all tokens instead of one a text.
+        flat = states.reshape(-1, states.shape[-1]) @ self._tensor(name + ".weight").T
+        flat += self._tensor(name + ".bias")
+        return flat.reshape(*states.shape[:-1], -1)
+
+    def _layer_norm(self, states: Floats, name: str) -> Floats:
+        centred = states - states.mean(axis=-1, keepdims=True)
+        variance = np.square(centred).mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt(variance + np.float32(self._epsilon))
+        return scaled * self._tensor(name + ".weight") + self._tensor(name + ".bias")
+
+
+def is_numpy_bert(folder: Path) -> bool:
+    """Tell whether :class:`NumpyBert` computes the model in ``folder``: BERT, erf GELU, absolute positions, float32."""
+    if not (folder / _WEIGHTS).is_file():
+        return False
+    config = _read_config(folder)
+    plain = (
+        config.get("model_type") == "bert"
+        and config.get("hidden_act") == "gelu"
+        and config.get("position_embedding_type", "absolute") == "absolute"
+        and not config.get("is_decoder", False)
+    )
+    if not plain:
+        return False
+    tensors = map_tensors(folder / _WEIGHTS)
+    needed = "embeddings.word_embeddings.weight"
+    return any(name in (needed, "bert." + needed) and tensor.dtype == np.float32 for name, tensor in tensors.items())
+
+
+def _prefix(names: Any) -> str:
+    return "bert." if any(name.startswith("bert.") for name in names) else ""
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config
+
+
+def _gelu(x: Floats) -> Floats:
+    """Return ``x Φ(x)`` (Hendrycks & Gimpel 2016)."""
+    return x * np.float32(0.5) * (np.float32(1.0) + _erf(x * np.float32(np.sqrt(0.5))))
+
+
+def _erf(x: Floats) -> Floats:
+    """Return the error function, absolute error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
+    size = np.abs(x)
+    t = np.float32(1.0) / (np.float32(1.0) + np.float32(0.3275911) * size)
+    polynomial = np.float32(1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        polynomial = polynomial * t + np.float32(coefficient)
+    return np.copysign(np.float32(1.0) - polynomial * t * np.exp(-size * size), x)

@@ -1,0 +1,36 @@
+"""Pseudo-queries: short spans drawn from the corpus that stand in for questions.
+
+Questions are short and documents long, and their pooled vectors have different means and scales; fitting the
+query side of a post-processor on short spans of the same corpus needs no labels and no query log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from heapq import nsmallest
+
+_MIN_WORDS, _MAX_WORDS = 4, 14
+
+
+def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str]:
+    """Draw up to ``count`` spans of 4 to 14 words, one a text, from the texts given.
+
+    Which texts, and where in them, depends on the seed and each text alone, so that neither the order of the
+    corpus nor its way through the program changes the draw. A text shorter than 4 words is taken whole, a text
+    without words not at all.
+    """
+    ranked = ((_hash(text, seed), text) for text in texts)
+    drawn = (_span(text.split(), key) for key, text in nsmallest(count, ranked))
+    return [span for span in drawn if span]
+
+
+def _hash(text: str, seed: int) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16, salt=seed.to_bytes(8, "little"))
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _span(words: list[str], key: int) -> str:
+    length = _MIN_WORDS + key % (_MAX_WORDS - _MIN_WORDS + 1)
+    start = (key >> 8) % max(len(words) - length + 1, 1)
+    return " ".join(words[start : start + length])

@@ -1,0 +1,51 @@
+"""Reading safetensors without loading it: arrays that are views of the mapped file.
+
+One question touches a few rows of a model's word table; mapping the file reads those and no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ModelError
+
+_DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "I64": np.dtype("<i8"), "I32": np.dtype("<i4")}
+_MAX_HEADER = 100_000_000
+
+
+def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the tensors of a safetensors file as read-only views of it.
+
+    A tensor of a type NumPy does not have (bfloat16) is left out. Raises :class:`ModelError` when the file is
+    not safetensors or states a tensor outside itself.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        header_size = int.from_bytes(stream.read(8), "little")
+        if size < 8 or header_size > min(size - 8, _MAX_HEADER):
+            raise ModelError(f"{file} is not a safetensors file")
+        try:
+            header = json.loads(stream.read(header_size))
+        except ValueError as error:
+            raise ModelError(f"{file} is not a safetensors file: {error}") from error
+    data = np.memmap(file, mode="r", offset=8 + header_size) if size > 8 + header_size else np.empty(0, np.uint8)
+    return {
+        name: _view(data, entry, file)
+        for name, entry in header.items()
+        if name != "__metadata__" and entry["dtype"] in _DTYPES
+    }
+
+
+def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:
+    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
+    start, end = entry["data_offsets"]
+    if not 0 <= start <= end <= len(data) or end - start != int(np.prod(shape)) * dtype.itemsize:
+        raise ModelError(f"{file} states a tensor outside itself: it is damaged or hostile")
+    view: NDArray[Any] = np.asarray(data[start:end]).view(dtype).reshape(shape)
+    return view
