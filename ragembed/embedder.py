@@ -183,6 +183,23 @@ class Embedder:
         }
         return _digest(identity, chain.state())
 
+    def describe(self) -> dict[str, Any]:
+        """Return what the embedder is made of and was fitted on, as JSON values."""
+        return {
+            "kind": "ragembed",
+            "model": self.config.model,
+            "config": self.config.to_dict(),
+            "fitted_on": self._fitted_counts(),
+        }
+
+    def _fitted_counts(self) -> dict[str, int]:
+        fitted_on = self.fitted_on or FittedOn(0, 0)
+        return {
+            "texts": self._require_weights().texts,
+            "documents": fitted_on.documents,
+            "pseudo_queries": fitted_on.pseudo_queries,
+        }
+
     @cached_property
     def model_files(self) -> ModelFiles:
         """The model's files; raises :class:`ModelError` where they cannot be found."""
@@ -200,17 +217,12 @@ class Embedder:
         chain, statistics = self._require_fitted(), self._require_weights()
         arrays: dict[str, NDArray[Any]] = {f"chain.{name}": array for name, array in chain.state().items()}
         arrays["weighting.document_frequency"] = statistics.document_frequency
-        fitted_on = self.fitted_on or FittedOn(0, 0)
         about = {
             "config": self.config.to_dict(),
             "model_sha256": self.model_files.sha256,
             "dim": self.dim,
             "fingerprint": self.fingerprint,
-            "fitted_on": {
-                "texts": statistics.texts,
-                "documents": fitted_on.documents,
-                "pseudo_queries": fitted_on.pseudo_queries,
-            },
+            "fitted_on": self._fitted_counts(),
         }
         embedder_files.write(Path(folder), about, arrays)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.config import DEFAULT_MODEL
 from ragembed.errors import ModelError
+from ragembed.hashing import file_sha256
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -57,45 +56,6 @@ def find_model(name: str) -> ModelFiles:
         path = folder / small
         digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
     return ModelFiles(name, folder, digest.hexdigest())
-
-
-def file_sha256(path: Path) -> str:
-    """Return the file's sha256 in hex; read once for each (path, size, modification time) and remembered.
-
-    The memory is a JSON file in the user's cache folder (``$XDG_CACHE_HOME/ragembed``); where that cannot be
-    written, the file is read anew each time.
-    """
-    path = path.resolve()
-    stat = path.stat()
-    key = f"{path}:{stat.st_size}:{stat.st_mtime_ns}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragembed" / "hashes.json"
-    known = _read_hashes(cache)
-    if key not in known:
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
-        known[key] = digest.hexdigest()
-        _write_hashes(cache, known)
-    return known[key]
-
-
-def _read_hashes(cache: Path) -> dict[str, str]:
-    try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _write_hashes(cache: Path, known: dict[str, str]) -> None:
-    temporary = cache.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(known), encoding="utf-8")
-        temporary.replace(cache)
-    except OSError:
-        return  # a read-only home costs a tenth of a second a run, nothing else
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -1,0 +1,102 @@
+"""What goes into a store and what comes out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.documents.model import Chunk
+
+Floats = NDArray[np.float32]
+
+
+class VectorEncoder(Protocol):
+    """What a store needs of an embedder; :class:`ragembed.Embedder` is one. Arrays are float32, shape ``(n, d)``."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that decides a vector."""
+        ...
+
+    @property
+    def raw_fingerprint(self) -> str:
+        """Hash of everything that decides a raw vector."""
+        ...
+
+    def raw_documents(self, texts: Sequence[str]) -> Floats:
+        """Encode documents, before post-processing."""
+        ...
+
+    def postprocess_documents(self, raw: Floats) -> Floats:
+        """Map raw document vectors to vectors."""
+        ...
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Encode queries to vectors."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return JSON values for ``status``, with at least ``kind`` and ``model``."""
+        ...
+
+    def save(self, folder: str) -> None:
+        """Write what a later process needs to load it; nothing where it cannot be loaded from files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A file in the store: its name there, its version, and the recipe by which it was read and chunked."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    recipe: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRecord:
+    """A chunk with its id and the name of the file it is from, None if it is from no file."""
+
+    id: str
+    chunk: Chunk
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk that was found.
+
+    ``score`` is what results are ordered by, higher first: the fused score in hybrid search (standardised scores
+    over the candidates, so it compares hits of one query only), the cosine in dense search, BM25 in lexical search.
+    ``dense`` and ``lexical`` are the cosine and BM25 where they were computed.
+    """
+
+    id: str
+    chunk: Chunk
+    source: str | None
+    score: float
+    dense: float | None = None
+    lexical: float | None = None
+
+
+def text_hash(text: str) -> str:
+    """Return the key under which a text's vector is kept: BLAKE2b with 128 bits, in hex."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:
+    """Return stable ids for the chunks of one file: a hash of the file's name, the text, and its how-manieth copy."""
+    seen: dict[str, int] = {}
+    ids = []
+    for chunk in chunks:
+        copy = seen[chunk.text] = seen.get(chunk.text, -1) + 1
+        key = f"{source}\0{copy}\0{chunk.text}".encode("utf-8", "surrogatepass")
+        ids.append(hashlib.blake2b(key, digest_size=12).hexdigest())
+    return ids

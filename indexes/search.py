@@ -1,0 +1,96 @@
+"""Searching a view: dense, lexical, and both fused."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.indexes import catalog, lexical
+from ragembed.indexes.fusion import zscore_fusion
+from ragembed.indexes.records import Hit
+from ragembed.indexes.view import View
+
+Floats = NDArray[np.float32]
+Mode = Literal["hybrid", "dense", "lexical"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
+_LEXICAL_DEPTH = 2000
+
+
+def search(view: View, query: str, k: int, mode: Mode) -> list[Hit]:
+    """Return the best ``k`` chunks for ``query``, best first, ties in order of insertion.
+
+    Raises :class:`ConfigError` for an unknown mode or a negative ``k``.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
+    _check_k(k)
+    expression = lexical.match_expression(query) if mode != "dense" else None
+    if mode == "lexical":
+        found = lexical.search(view.connection, expression, k) if expression else []
+        return _hits(view, {key: (score, None, score) for key, score in found}, k)
+    if k == 0 or catalog.count(view.connection, "chunks") == 0:
+        return []
+    vector = view.embedder().encode_queries([query])
+    if expression is None:
+        return search_vector(view, vector[0], k)
+    return _hybrid(view, vector, expression, k)
+
+
+def search_vector(view: View, vector: Floats, k: int) -> list[Hit]:
+    """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first."""
+    _check_k(k)
+    if k == 0:
+        return []
+    cosines = _dense(view, vector[None, :], k)
+    return _hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k)
+
+
+def _hybrid(view: View, vector: Floats, expression: str, k: int) -> list[Hit]:
+    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
+    cosines = _dense(view, vector, depth)
+    # Both scores of every candidate: one that only one of the two searches brought up is not thereby a 0 in the other.
+    limit = max(_LEXICAL_DEPTH, depth)
+    matches = lexical.search(view.connection, expression, limit)
+    cosines.update(_cosines(view, vector, [key for key, _ in matches[:depth] if key not in cosines]))
+    scores = dict(matches)
+    # Below the deepest match listed, its score is the closest bound that is known without searching again.
+    floor = matches[-1][1] if len(matches) == limit else 0.0
+    keys = sorted(cosines)
+    dense = np.array([cosines[key] for key in keys])
+    words = np.array([scores.get(key, floor) for key in keys])
+    fused = zscore_fusion(dense, words)
+    scored = zip(keys, fused.tolist(), dense.tolist(), words.tolist(), strict=True)
+    return _hits(view, {key: (score, cosine, word) for key, score, cosine, word in scored}, k)
+
+
+def _dense(view: View, vector: Floats, k: int) -> dict[int, float]:
+    """Return the cosines of the chunks of the ``k`` nearest rows by chunk key."""
+    nearest = view.nearest_rows(vector, k)[0]
+    keys = catalog.keys_of_rows(view.connection, list(nearest))
+    return {key: cosine for row, cosine in nearest.items() for key in keys.get(row, ())}
+
+
+def _cosines(view: View, vector: Floats, keys: list[int]) -> dict[int, float]:
+    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(1, d)``."""
+    if not keys:
+        return {}
+    rows = catalog.rows_of_keys(view.connection, keys)
+    unit = vector[0] / (np.linalg.norm(vector[0]) or 1.0)
+    cosines = view.vectors([rows[key] for key in keys]) @ unit
+    return dict(zip(keys, cosines.tolist(), strict=True))
+
+
+def _hits(view: View, scored: dict[int, tuple[float, float | None, float | None]], k: int) -> list[Hit]:
+    best = sorted(scored, key=lambda key: (-scored[key][0], key))[:k]
+    records = catalog.chunks_by_key(view.connection, best)
+    return [Hit(records[key].id, records[key].chunk, records[key].source, *scored[key]) for key in best]
+
+
+def _check_k(k: int) -> None:
+    if k < 0:
+        raise ConfigError(f"k is {k}: expected 0 or more results")

@@ -1,0 +1,256 @@
+"""The store: a folder of documents' chunks, their vectors and their words, that can be searched.
+
+The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
+:mod:`search` (reading), :mod:`writer` (writing). The format is described in ``docs/store-format.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.embedder import Embedder
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes import catalog, search
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS, is_store, require_store
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.records import ChunkRecord, Hit, VectorEncoder
+from ragembed.indexes.schema import FORMAT_VERSION, connect, create_database
+from ragembed.indexes.search import Mode
+from ragembed.indexes.segments import Segment
+from ragembed.indexes.view import View
+from ragembed.indexes.writer import StoreWriter, embedder_record, save_embedder
+from ragembed.version import __version__
+
+Floats = NDArray[np.float32]
+Answer = TypeVar("Answer")
+
+_SNAPSHOT_TRIES = 5
+
+
+class Store:
+    """A store on disk, opened for reading; :meth:`writer` opens it for writing.
+
+    Any number of processes and threads may read while one writes: each search sees one whole generation. Use
+    :meth:`create` and :meth:`open`, and close it or use it as a context manager.
+    """
+
+    def __init__(self, path: Path, embedder: VectorEncoder | None = None) -> None:
+        self.path = path
+        self._given = embedder
+        self._loaded: VectorEncoder | None = None
+        self._segments: dict[str, Segment] = {}
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.RLock()
+        with self._view():  # a store that cannot be read fails here
+            pass
+
+    @classmethod
+    def create(cls, path: str | Path, embedder: VectorEncoder) -> Store:
+        """Make an empty store at ``path`` for vectors of a fitted embedder; raises :class:`StoreError` if it exists."""
+        path = Path(path)
+        if is_store(path):
+            raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
+        try:
+            (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            (path / EMBEDDERS).mkdir(exist_ok=True)
+            (path / ".gitignore").write_text("*\n", encoding="ascii")
+            save_embedder(path, embedder)
+            create_database(path / DATABASE, {"embedder": embedder_record(embedder), "ragembed": __version__})
+        except OSError as error:
+            raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
+        return cls(path, embedder)
+
+    @classmethod
+    def open(cls, path: str | Path, embedder: VectorEncoder | None = None) -> Store:
+        """Open the store at ``path``.
+
+        ``embedder`` is needed only where the store was made with one that is not ragembed's own; it must be the one
+        the store was made with. Raises :class:`StoreNotFoundError`, :class:`StoreDamagedError` or
+        :class:`IncompatibleStoreError`.
+        """
+        return cls(require_store(Path(path)), embedder)
+
+    # Searching
+
+    def search(self, query: str, k: int = 10, mode: Mode = "hybrid") -> list[Hit]:
+        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
+
+        ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused).
+        """
+        return self._read(lambda view: search.search(view, query, k, mode))
+
+    def search_vector(self, vector: Floats, k: int = 10) -> list[Hit]:
+        """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first."""
+        vector = np.asarray(vector, dtype=np.float32)
+
+        def answer(view: View) -> list[Hit]:
+            dim = catalog.meta(view.connection, "dim")
+            if dim is None:
+                return []
+            if vector.shape != (dim,):
+                raise IncompatibleStoreError(
+                    f"the query vector has shape {vector.shape}, the store {self.path} holds vectors of dimension {dim}"
+                )
+            return search.search_vector(view, vector, k)
+
+        return self._read(answer)
+
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
+
+        def answer(view: View) -> Floats:
+            rows = catalog.rows_of_ids(view.connection, ids)
+            return view.vectors([rows[chunk_id] for chunk_id in ids])
+
+        return self._read(answer)
+
+    # Looking in
+
+    def __len__(self) -> int:
+        return self._read(lambda view: catalog.count(view.connection, "chunks"))
+
+    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
+        """Return the chunks with these ids, in the order asked; unknown ids are left out."""
+        found = self._read(lambda view: catalog.chunks_by_id(view.connection, ids))
+        return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
+
+    def chunks(self, source: str | None = None) -> Iterator[ChunkRecord]:
+        """Yield the chunks in order of insertion, all or those of one file."""
+        with self._view() as view:
+            yield from catalog.iterate_chunks(view.connection, source)
+
+    def status(self) -> dict[str, Any]:
+        """Return what is in the store, and what made it, as JSON values."""
+
+        def answer(view: View) -> dict[str, Any]:
+            connection = view.connection
+            return {
+                "path": str(self.path),
+                "format": FORMAT_VERSION,
+                "ragembed": catalog.meta(connection, "ragembed"),
+                "generation": catalog.meta(connection, "generation", 0),
+                "files": catalog.count(connection, "sources"),
+                "skipped": catalog.skipped(connection),
+                "chunks": catalog.count(connection, "chunks"),
+                "vectors": catalog.count(connection, "vectors"),
+                "unused_vectors": catalog.count(connection, "tombstones"),
+                "dim": catalog.meta(connection, "dim"),
+                "segments": [
+                    {"id": record.id, "rows": record.rows, "kind": record.kind}
+                    for record in catalog.segments(connection)
+                ],
+                "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
+                "embedder": catalog.meta(connection, "embedder"),
+                "indexing": catalog.meta(connection, "indexing"),
+            }
+
+        return self._read(answer)
+
+    @property
+    def embedder(self) -> VectorEncoder:
+        """The embedder of the current generation; raises :class:`IncompatibleStoreError` where it cannot be loaded."""
+        return self._read(lambda view: view.embedder())
+
+    # Writing
+
+    @contextmanager
+    def writer(self, wait_seconds: float = 0.0) -> Iterator[StoreWriter]:
+        """Open the store for writing, alone; raises :class:`StoreLockedError` where another process does."""
+        with writer_lock(self.path, wait_seconds):
+            connection = connect(self.path / DATABASE, writable=True)
+            try:
+                yield StoreWriter(self.path, connection, self.embedder)
+            finally:
+                connection.close()
+
+    def add(self, records: Iterable[ChunkRecord], wait_seconds: float = 0.0) -> None:
+        """Add chunks, encoding their texts; a chunk whose id is there already replaces it."""
+        records = list(records)
+        with self.writer(wait_seconds) as writer:
+            writer.stage(record.chunk.embedded_text for record in records)
+            writer.commit(chunks=records)
+            writer.merge()
+
+    def delete(self, ids: Iterable[str], wait_seconds: float = 0.0) -> None:
+        """Delete the chunks with these ids; unknown ids are no error."""
+        with self.writer(wait_seconds) as writer:
+            writer.commit(removed_ids=list(ids))
+
+    # Closing
+
+    def close(self) -> None:
+        """Close the database and let go of the mapped files; the next use opens them again."""
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+            self._segments.clear()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Reading one generation
+
+    def _read(self, answer: Callable[[View], Answer]) -> Answer:
+        for _ in range(_SNAPSHOT_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError), self._view() as view:
+                return answer(view)
+            # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
+        try:
+            with self._view() as view:
+                return answer(view)
+        except FileNotFoundError as error:
+            raise StoreDamagedError(f"a file of the store is missing: {error.filename}") from error
+
+    @contextmanager
+    def _view(self) -> Iterator[View]:
+        """Pin the current generation for the time of the ``with`` block."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect(self.path / DATABASE, writable=False)
+        connection.execute("BEGIN")
+        try:
+            yield View(connection, lambda: self._open_segments(connection), lambda: self._embedder(connection))
+        finally:
+            connection.execute("ROLLBACK")
+            with self._lock:
+                self._idle.append(connection)
+
+    def _open_segments(self, connection: sqlite3.Connection) -> dict[str, Segment]:
+        records = {record.id: record for record in catalog.segments(connection)}
+        with self._lock:
+            for name, record in records.items():
+                if name not in self._segments:
+                    self._segments[name] = Segment(self.path, record)
+            self._segments = {name: self._segments[name] for name in records}
+            return dict(self._segments)
+
+    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
+        record = catalog.meta(connection, "embedder")
+        with self._lock:
+            for embedder in (self._loaded, self._given):
+                if embedder is not None and embedder.fingerprint == record["fingerprint"]:
+                    return embedder
+            if record["kind"] != "ragembed":
+                given = "none was given" if self._given is None else f"{self._given.describe()['model']} was given"
+                raise IncompatibleStoreError(
+                    f"the vectors of {self.path} were made by {record['model']}, and {given}: open the store with that "
+                    "embedding object, or search it with mode='lexical'"
+                )
+            self._loaded = Embedder.load(self.path / EMBEDDERS / record["fingerprint"])
+            return self._loaded
