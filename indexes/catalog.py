@@ -108,13 +108,13 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, ChunkRecord]:
     """Return the chunks with these keys."""
     wanted = json.dumps(list(keys))
-    found = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))
+    found = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))  # noqa: S608  constants
     return {row["key"]: _chunk_record(row) for row in found}
 
 
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
     """Return the chunks with these ids; unknown ids are left out."""
-    found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))
+    found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))  # noqa: S608  constants
     return {row["id"]: _chunk_record(row) for row in found}
 
 

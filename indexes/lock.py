@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -37,6 +37,14 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     finally:
         (store / _HOLDER).unlink(missing_ok=True)
         lock.release()
+
+
+def discard_lock(store: Path) -> None:
+    """Remove the lock's files and the folder, where nothing else came to be in it."""
+    for name in (_LOCK, _HOLDER):
+        (store / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        store.rmdir()
 
 
 def _holder(store: Path) -> str:

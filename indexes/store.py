@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.indexes import catalog, search
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS, is_store, require_store
 from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.records import ChunkRecord, Hit, VectorEncoder
+from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
 from ragembed.indexes.schema import FORMAT_VERSION, connect, create_database
 from ragembed.indexes.search import Mode
 from ragembed.indexes.segments import Segment
@@ -55,8 +55,11 @@ class Store:
             pass
 
     @classmethod
-    def create(cls, path: str | Path, embedder: VectorEncoder) -> Store:
-        """Make an empty store at ``path`` for vectors of a fitted embedder; raises :class:`StoreError` if it exists."""
+    def create(cls, path: str | Path, embedder: VectorEncoder, meta: Mapping[str, object] | None = None) -> Store:
+        """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
+
+        Raises :class:`StoreError` where there is one already or the folder cannot be written.
+        """
         path = Path(path)
         if is_store(path):
             raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
@@ -65,7 +68,8 @@ class Store:
             (path / EMBEDDERS).mkdir(exist_ok=True)
             (path / ".gitignore").write_text("*\n", encoding="ascii")
             save_embedder(path, embedder)
-            create_database(path / DATABASE, {"embedder": embedder_record(embedder), "ragembed": __version__})
+            about = {"embedder": embedder_record(embedder), "ragembed": __version__, **(meta or {})}
+            create_database(path / DATABASE, about)
         except OSError as error:
             raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
         return cls(path, embedder)
@@ -129,6 +133,10 @@ class Store:
         with self._view() as view:
             yield from catalog.iterate_chunks(view.connection, source)
 
+    def sources(self) -> dict[str, SourceRecord]:
+        """Return the files in the store by name."""
+        return self._read(lambda view: catalog.sources(view.connection))
+
     def status(self) -> dict[str, Any]:
         """Return what is in the store, and what made it, as JSON values."""
 
@@ -164,9 +172,13 @@ class Store:
     # Writing
 
     @contextmanager
-    def writer(self, wait_seconds: float = 0.0) -> Iterator[StoreWriter]:
-        """Open the store for writing, alone; raises :class:`StoreLockedError` where another process does."""
-        with writer_lock(self.path, wait_seconds):
+    def writer(self, wait_seconds: float = 0.0, *, locked: bool = False) -> Iterator[StoreWriter]:
+        """Open the store for writing, alone.
+
+        ``locked`` says that the caller holds the store's writer lock already. Raises :class:`StoreLockedError` where
+        another process holds it for longer than ``wait_seconds``.
+        """
+        with nullcontext() if locked else writer_lock(self.path, wait_seconds):
             connection = connect(self.path / DATABASE, writable=True)
             try:
                 yield StoreWriter(self.path, connection, self.embedder)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,6 +172,10 @@ class StoreWriter:
                 "UPDATE sources SET size = ?, mtime_ns = ? WHERE path = ?",
                 [(source.size, source.mtime_ns, source.path) for source in sources],
             )
+
+    def meta(self, key: str) -> Any:
+        """Return the JSON value kept under ``key``, None if there is none."""
+        return catalog.meta(self._connection, key)
 
     def set_meta(self, values: Mapping[str, object]) -> None:
         """Keep JSON values under their keys."""

@@ -1,0 +1,56 @@
+# make quickstart   environment, index of docs/, one question
+# make test         environment, every check and test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find ragembed cli indexes -name '*.py')
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: quickstart test check lint types unit docs format clean
+
+quickstart: $(VENV)/.installed
+	$(BIN)/ragembed index docs
+	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
+
+test: lint types unit
+
+# What continuous integration runs.
+check: test
+
+lint: $(VENV)/.developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# Types are checked on the installed package: the folders cli/ and indexes/ are ragembed.cli and ragembed.indexes there.
+types: $(VENV)/.developer $(VENV)/.installed
+	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p ragembed
+
+unit: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/pytest
+
+# Write the generated pages anew.
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate_cli.py
+
+format: $(VENV)/.developer
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/.environment: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	rm -rf build
+	$(PIP_INSTALL) '.[cpu,embedded,pdf,langchain]'
+	touch $@
+
+# The sources alone, again, whenever one changes; build/ would keep modules that are no longer there.
+$(VENV)/.installed: $(VENV)/.environment $(SOURCES)
+	rm -rf build
+	$(PIP_INSTALL) --no-deps --force-reinstall .
+	touch $@
+
+$(VENV)/.developer: $(VENV)/.environment
+	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,dev]'
+	touch $@

@@ -1,0 +1,77 @@
+"""``ragembed chunks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragembed.cli.options import format_option, reading_options, store_option
+from ragembed.cli.output import print_json, print_jsonl, printable, shown_path
+from ragembed.cli.requests import embedder_config, indexing_options
+from ragembed.documents.chunking import Chunker
+from ragembed.documents.model import Chunk
+from ragembed.documents.readers import read
+from ragembed.embedder import Embedder
+from ragembed.errors import RagembedError
+from ragembed.indexes import Store
+from ragembed.indexes.layout import choose_store, is_store
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--model", metavar="ID|FOLDER", help="Count tokens of this model.  [default: the store's, else MiniLM]")
+@store_option
+@reading_options
+@format_option
+def command(file: Path, model: str | None, store: Path | None, output: str, **reading: Any) -> None:
+    """Show how FILE is split into chunks: their lines, tokens, headings and text."""
+    where = choose_store(store)
+    options = indexing_options(where, reading)
+    embedder = _embedder(where, model)
+    chunker = Chunker(options.chunking(embedder.tokenizer, embedder.max_tokens), embedder.tokenizer.offsets)
+    try:
+        chunks = [chunk for document in read(file, options.reading()) for chunk in chunker.split(document)]
+    except RagembedError as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]
+    if output == "json":
+        print_json({"path": shown_path(file), "chunks": entries})
+    elif output == "jsonl":
+        print_jsonl(entries)
+    else:
+        for entry in entries:
+            _print_chunk(entry)
+
+
+def _embedder(store: Path, model: str | None) -> Embedder:
+    """Return what the store embeds with, where there is one and no model is asked for."""
+    if model is None and is_store(store):
+        with Store.open(store) as opened:
+            embedder = opened.embedder
+        if isinstance(embedder, Embedder):
+            return embedder
+    return Embedder(embedder_config(None, model))
+
+
+def _as_dict(number: int, chunk: Chunk) -> dict[str, Any]:
+    return {
+        "chunk": number,
+        "start_line": chunk.start_line,
+        "end_line": chunk.end_line,
+        "page": chunk.page,
+        "tokens": chunk.tokens,
+        "title": chunk.title,
+        "headings": list(chunk.headings),
+        "text": chunk.text,
+    }
+
+
+def _print_chunk(entry: dict[str, Any]) -> None:
+    place = (
+        f"page {entry['page']}" if entry["start_line"] is None else f"lines {entry['start_line']}-{entry['end_line']}"
+    )
+    above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
+    click.echo(f"--- {entry['chunk']}: {place}, {entry['tokens']} tokens, {printable(above)}")
+    click.echo(printable(entry["text"]))

@@ -1,0 +1,109 @@
+"""``ragembed query``."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragembed.cli.options import format_option, store_option
+from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, shown_path
+from ragembed.cli.snippet import matches, query_stems, snippet
+from ragembed.indexes import Hit, Store
+from ragembed.indexes.layout import choose_store, file_path
+from ragembed.indexes.search import MODES, Mode
+
+_NO_HITS_EXIT = 1
+
+
+@click.command()
+@click.argument("question")
+@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="hybrid",
+    show_default=True,
+    help="By meaning (dense), by words (lexical, BM25), or both fused.",
+)
+@store_option
+@format_option
+def command(question: str, count: int, mode: Mode, store: Path | None, output: str) -> None:
+    """Ask a store a question; print the best places with their lines and a snippet.
+
+    Exit status: 0 with results, 1 without, 2 for an error. Double quotes inside the question make a phrase of the
+    words between them, as in: ragembed query '"index factory" string'
+    """
+    if not question.strip():
+        raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
+    where = choose_store(store)
+    with Store.open(where) as opened:
+        hits = opened.search(question, count, mode)
+    results = [_as_dict(rank, hit, question, where) for rank, hit in enumerate(hits, 1)]
+    if output == "json":
+        print_json({"question": question, "mode": mode, "results": results})
+    elif output == "jsonl":
+        print_jsonl(results)
+    else:
+        coloured = for_terminal()
+        for result in results:
+            _print_hit(result, question, coloured)
+    if not hits:
+        click.echo("no results", err=True)
+        raise click.exceptions.Exit(_NO_HITS_EXIT)
+
+
+def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
+    chunk = hit.chunk
+    return {
+        "rank": rank,
+        "id": hit.id,
+        "path": None if hit.source is None else shown_path(file_path(hit.source, store)),
+        "start_line": chunk.start_line,
+        "end_line": chunk.end_line,
+        "page": chunk.page,
+        "title": chunk.title,
+        "headings": list(chunk.headings),
+        "score": hit.score,
+        "dense": hit.dense,
+        "lexical": hit.lexical,
+        "snippet": snippet(chunk.text, question),
+        "text": chunk.text,
+        "metadata": dict(chunk.metadata),
+    }
+
+
+def _print_hit(result: dict[str, Any], question: str, coloured: bool) -> None:
+    place = _place(result)
+    above = " > ".join(result["headings"]) or result["title"] or ""
+    body = printable(result["snippet"])
+    if coloured:
+        body = _highlighted(body, question)
+        place = click.style(place, fg="magenta", bold=True)
+        if result["path"] is not None:
+            place = link(place, Path(result["path"]))
+        above = click.style(printable(above), fg="cyan")
+    click.echo("  ".join(part for part in (place, printable(above) if not coloured else above, _score(result)) if part))
+    click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
+    click.echo()
+
+
+def _place(result: dict[str, Any]) -> str:
+    path = printable(result["path"] or result["id"])
+    if result["start_line"] is not None:
+        return f"{path}:{result['start_line']}-{result['end_line']}"
+    return path if result["page"] is None else f"{path}, page {result['page']}"
+
+
+def _score(result: dict[str, Any]) -> str:
+    return f"({result['score']:.3f})"
+
+
+def _highlighted(text: str, question: str) -> str:
+    shown, end = "", 0
+    for start, stop in matches(text, query_stems(question)):
+        shown += text[end:start] + click.style(text[start:stop], fg="yellow", bold=True)
+        end = stop
+    return shown + text[end:]

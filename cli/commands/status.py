@@ -1,0 +1,74 @@
+"""``ragembed status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragembed.cli.options import format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, readable_bytes, shown_path
+from ragembed.indexes import Store
+from ragembed.indexes.layout import choose_store, file_path
+
+
+@click.command()
+@store_option
+@click.option("--skipped", is_flag=True, help="List the files that were skipped, with the reason for each.")
+@format_option
+def command(store: Path | None, skipped: bool, output: str) -> None:
+    """Show what is in a store, with which model and settings it was made."""
+    where = choose_store(store)
+    with Store.open(where) as opened:
+        status = opened.status()
+    if output == "json":
+        print_json(status)
+    elif output == "jsonl":
+        print_jsonl([status])
+    elif skipped:
+        for name, reason in status["skipped"].items():
+            click.echo(f"{shown_path(file_path(name, where))}: {reason}")
+    else:
+        for name, value in _lines(status):
+            click.echo(f"{name:<15}{value}")
+
+
+def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
+    embedder = status["embedder"]
+    lines = [
+        ("store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"),
+        ("files", f"{status['files']:,}, skipped {len(status['skipped']):,}"),
+        ("chunks", f"{status['chunks']:,}"),
+        ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
+        ("index", _index(status)),
+        ("size", readable_bytes(status["bytes"])),
+        ("model", f"{embedder['model']}"),
+    ]
+    if embedder["kind"] == "ragembed":
+        config, fitted = embedder["config"], embedder["fitted_on"]
+        lines += [
+            ("weighting", f"{config['weighting']}, fitted on {fitted['texts']:,} chunks"),
+            ("postprocess", f"{', '.join(config['postprocess'])}; {_fit(config, fitted)}"),
+            ("precision", f"{config['dtype']} for documents, float32 for questions; {config['max_tokens']} tokens"),
+        ]
+    lines.append(("fingerprint", embedder["fingerprint"]))
+    if status["indexing"]:
+        options = {
+            name: value for name, value in status["indexing"]["options"].items() if value not in (None, [], False)
+        }
+        lines.append(("paths", ", ".join(status["indexing"]["paths"])))
+        lines.append(("options", ", ".join(f"{name}={value}" for name, value in options.items())))
+    return lines
+
+
+def _index(status: dict[str, Any]) -> str:
+    kinds = sorted({segment["kind"] for segment in status["segments"]})
+    count = len(status["segments"])
+    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}"
+
+
+def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
+    if config["sides"] == "two":
+        return f"fitted on {fitted['documents']:,} chunks and {fitted['pseudo_queries']:,} pseudo-queries"
+    return "the same for documents and questions"

@@ -1,0 +1,56 @@
+"""Printing: JSON with a schema version, paths as the reader can open them, bytes for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+SCHEMA_VERSION = 1
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object that begins with ``schema_version``."""
+    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=2))
+
+
+def print_jsonl(values: Iterable[Mapping[str, Any]]) -> None:
+    """Print a JSON object a line, each with ``schema_version``."""
+    for value in values:
+        click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False))
+
+
+def shown_path(path: Path) -> str:
+    """Return ``path`` relative to the working directory where it lies below it, else absolute."""
+    absolute = os.path.abspath(path)  # noqa: PTH100  resolve() would follow symbolic links
+    here = str(Path.cwd())
+    return os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
+
+
+def for_terminal() -> bool:
+    """Tell whether stdout shows colours and links: a terminal, and ``NO_COLOR`` is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def link(text: str, path: Path) -> str:
+    """Return ``text`` as a terminal hyperlink (OSC 8) to a file."""
+    return f"\033]8;;{Path(os.path.abspath(path)).as_uri()}\033\\{text}\033]8;;\033\\"  # noqa: PTH100  as above
+
+
+def readable_bytes(size: float) -> str:
+    """Return ``12.3 MB`` and the like."""
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GB"
+
+
+def printable(text: str) -> str:
+    """Drop control characters other than newline and tab, which could command a terminal."""
+    return "".join(character for character in text if (character >= " " and character != "\x7f") or character in "\n\t")

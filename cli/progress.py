@@ -1,0 +1,71 @@
+"""Progress on stderr: a line that is redrawn on a terminal, a line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+_TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
+
+
+class StderrProgress:
+    """Shows phases with rate and time left; implements :class:`ragembed.indexes.progress.Progress`."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._pause = _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
+        self._width = 0
+        self._phase = self._unit = ""
+        self._total: int | None = None
+        self._done = 0
+        self._started = self._shown = 0.0
+
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        """Begin a phase; the first line comes after a pause, so that short phases say nothing."""
+        self._phase, self._unit, self._total, self._done = phase, unit, total, 0
+        self._started = self._shown = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Count, and show where it is time to."""
+        self._done += count
+        now = time.monotonic()
+        if now - self._shown >= self._pause:
+            self._shown = now
+            self._show(now - self._started)
+
+    def finish(self) -> None:
+        """End the phase; on a terminal its line goes."""
+        if self._terminal and self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0
+
+    def _show(self, seconds: float) -> None:
+        line = describe(self._phase, self._unit, self._done, self._total, seconds)
+        if self._terminal:
+            click.echo("\r" + line.ljust(self._width), nl=False, err=True)
+            self._width = max(self._width, len(line))
+        else:
+            click.echo(line, err=True)
+
+
+def describe(phase: str, unit: str, done: int, total: int | None, seconds: float) -> str:
+    """Return one line such as ``embedding: 512 of 2,048 chunks (25 %), 85/s, 18 s left``."""
+    rate = done / seconds if seconds > 0 else 0.0
+    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+    if not total:
+        return f"{phase}: {done:,} {unit}, {speed}"
+    line = f"{phase}: {done:,} of {total:,} {unit} ({100 * done // total} %), {speed}"
+    return f"{line}, {duration((total - done) / rate)} left" if rate > 0 else line
+
+
+def duration(seconds: float) -> str:
+    """Return ``18 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

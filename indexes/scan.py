@@ -1,0 +1,174 @@
+"""Comparing files with a store: what is new, changed, gone or as it was; reading and chunking what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from ragembed.documents.chunking import Chunker, ChunkingConfig
+from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
+from ragembed.documents.model import Chunk
+from ragembed.documents.readers import ReadOptions, read, reader_for
+from ragembed.errors import ConfigError, DocumentError, MissingExtraError
+from ragembed.indexes.layout import source_path
+from ragembed.indexes.progress import Progress
+from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.spool import Spool
+from ragembed.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingOptions:
+    """What is read below the given paths, and how it is chunked; kept in the store and used again.
+
+    ``chunk_tokens`` is the longest chunk in tokens of the model, None for as long as the model takes at once.
+    """
+
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    max_bytes: int = DiscoveryOptions().max_bytes
+    hidden: bool = False
+    text_columns: tuple[str, ...] = ()
+    title_column: str | None = None
+    chunk_tokens: int | None = None
+    overlap: int = 0
+
+    def discovery(self) -> DiscoveryOptions:
+        """Return what decides which files are read."""
+        return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
+
+    def reading(self) -> ReadOptions:
+        """Return what decides what is read of a file."""
+        return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
+
+    def chunking(self, tokenizer: TextTokenizer, max_tokens: int) -> ChunkingConfig:
+        """Return what decides how texts are split, in windows of ``max_tokens`` that the model takes."""
+        room = max_tokens - tokenizer.special_tokens
+        if self.chunk_tokens is not None and self.chunk_tokens > room:
+            raise ConfigError(
+                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: give at most that"
+            )
+        return ChunkingConfig(max_tokens=self.chunk_tokens or room, overlap=self.overlap)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, object]) -> IndexingOptions:
+        """Build from :meth:`to_dict`'s output."""
+        options = cls(**fields)  # type: ignore[arg-type]  the fields are those that to_dict wrote
+        return replace(
+            options,
+            exclude=tuple(options.exclude),
+            include=tuple(options.include),
+            text_columns=tuple(options.text_columns),
+        )
+
+
+@dataclass(slots=True)
+class Scan:
+    """What comparing the files with the store gave; all names are those in the store."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    touched: list[SourceRecord] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    met: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class Scanner:
+    """Read and chunk the files that differ from what a store holds.
+
+    ``known`` are the files in the store by name; ``recipe`` changes with whatever would change a file's chunks.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        options: IndexingOptions,
+        known: Mapping[str, SourceRecord],
+        tokenizer: TextTokenizer,
+        max_tokens: int,
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._known = known
+        chunking = options.chunking(tokenizer, max_tokens)
+        self._chunker = Chunker(chunking, tokenizer.offsets)
+        reading = options.reading()
+        self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
+
+    def scan(self, paths: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
+        """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``."""
+        result = Scan()
+        progress.start("reading", "files", None)
+        for candidate in discover(paths, self._options.discovery()):
+            name = source_path(candidate.path, self._store)
+            if candidate.skipped is None:
+                result.met.append(name)
+                self._compare(candidate, name, result, spool)
+            elif not candidate.ignored:
+                result.skipped[name] = candidate.skipped
+            progress.advance(1)
+        roots = [source_path(path, self._store) for path in paths]
+        kept = set(result.met) - set(result.skipped)
+        result.removed = [name for name in self._known if name not in kept and any(_below(name, r) for r in roots)]
+        progress.finish()
+        return result
+
+    def _compare(self, candidate: Candidate, name: str, result: Scan, spool: Spool) -> None:
+        known = self._known.get(name)
+        reader = reader_for(candidate.path)
+        recipe = _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
+        if known is not None and (known.size, known.mtime_ns, known.recipe) == (
+            candidate.size,
+            candidate.mtime_ns,
+            recipe,
+        ):
+            result.unchanged += 1
+            return
+        try:
+            data = candidate.path.read_bytes()
+        except OSError as error:
+            result.skipped[name] = f"cannot be read: {error.strerror or error}"
+            return
+        source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
+        if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
+            result.unchanged += 1
+            result.touched.append(source)
+            return
+        try:
+            chunks = self._chunks(candidate.path, data, name, result)
+        except (DocumentError, MissingExtraError, ConfigError) as error:
+            result.skipped[name] = str(error)
+            return
+        spool.append(source, chunks)
+        (result.added if known is None else result.changed).append(name)
+
+    def _chunks(self, path: Path, data: bytes, name: str, result: Scan) -> list[Chunk]:
+        def warn(message: str) -> None:
+            result.warnings.append(f"{name}: {message}")
+
+        options = replace(self._options.reading(), on_warning=warn)
+        chunks = [chunk for document in read(path, options, data) for chunk in self._chunker.split(document)]
+        if not chunks:
+            raise DocumentError("no text in it")
+        return chunks
+
+
+def _below(name: str, root: str) -> bool:
+    """Tell whether the file ``name`` is ``root`` or lies below it; both are names in a store."""
+    if root == ".":
+        return not name.startswith("../") and not Path(name).is_absolute()
+    return name == root or name.startswith(root.rstrip("/") + "/")
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
