@@ -109,6 +109,7 @@ class Scanner:
         """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``."""
         result = Scan()
         progress.start("reading", "files", None)
+        unseen: list[str] = []
         for candidate in discover(paths, self._options.discovery()):
             name = source_path(candidate.path, self._store)
             if candidate.skipped is None:
@@ -116,10 +117,19 @@ class Scanner:
                 self._compare(candidate, name, result, spool)
             elif not candidate.ignored:
                 result.skipped[name] = candidate.skipped
+                if candidate.is_dir:
+                    unseen.append(name)
             progress.advance(1)
         roots = [source_path(path, self._store) for path in paths]
         kept = set(result.met) - set(result.skipped)
-        result.removed = [name for name in self._known if name not in kept and any(_below(name, r) for r in roots)]
+        result.removed = [
+            name
+            for name in self._known
+            if name not in kept
+            and any(_below(name, root) for root in roots)
+            # A folder that cannot be listed at the moment says nothing about the files in it.
+            and not any(_below(name, folder) for folder in unseen)
+        ]
         progress.finish()
         return result
 

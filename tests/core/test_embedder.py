@@ -1,0 +1,230 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.pooling import weighted_sum
+from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.weighting import blend
+
+TEXTS = [
+    "the writer holds the lock of the store",
+    "a reader is in the folder",
+    "shock wave and boundary layer on a wing",
+    "supersonic air flow",
+    "the cat sleeps and the dog runs",
+    "the fish swims, the bird flies",
+]
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_config):
+    return Embedder(tiny_config).fit(TEXTS)
+
+
+def cosines(a, b):
+    return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+def test_shapes_types_and_unit_length(embedder):
+    vectors = embedder.encode_documents(TEXTS)
+    assert vectors.shape == (6, 32) == (6, embedder.dim)
+    assert vectors.dtype == np.float32
+    assert vectors.flags.c_contiguous
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert embedder.encode_documents([]).shape == (0, 32)
+    assert embedder.encode_queries([]).shape == (0, 32)
+
+
+def test_equals_the_equations_step_by_step(embedder, tiny_model):
+    """Token vectors, half idf and half uniform weights, minus the mean of the corpus, at unit length."""
+    from ragembed.backbone import TorchBackbone
+
+    tokenizer = embedder.tokenizer
+    rows = [[*tokenizer.prefix, *ids, *tokenizer.suffix] for ids in tokenizer.ids(TEXTS)]
+    frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
+    raw = []
+    for row in rows:
+        hidden = TorchBackbone(tiny_model, "float32", "cpu").hidden(np.array([row]), np.array([len(row)]), (2,))[0]
+        idf = np.array([np.log(len(rows) / frequency[token]) for token in row])
+        weights = 0.5 * idf / idf.sum() + 0.5 / len(row)
+        raw.append(weights @ hidden)
+    np.testing.assert_allclose(embedder.raw_documents(TEXTS), raw, atol=1e-4)
+    centred = np.array(raw) - np.mean(raw, axis=0)
+    expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    np.testing.assert_allclose(embedder.encode_documents(TEXTS), expected, atol=1e-4)
+
+
+def test_batch_order_and_company_do_not_matter(embedder):
+    together = embedder.encode_documents(TEXTS)
+    alone = np.concatenate([embedder.encode_documents([text]) for text in TEXTS])
+    backwards = embedder.encode_documents(TEXTS[::-1])[::-1]
+    assert cosines(together, alone).min() > 1 - 1e-5
+    assert cosines(together, backwards).min() > 1 - 1e-5
+
+
+def test_the_query_side_is_fitted_on_short_spans_and_the_document_side_on_whole_texts(tiny_config):
+    texts = [" ".join(TEXTS[i:] + TEXTS[:i]) for i in range(len(TEXTS))]
+    embedder = Embedder(tiny_config.replace(postprocess=("center",))).fit(texts)
+    assert np.abs(embedder.encode_documents(texts).mean(axis=0)).max() < 1e-5
+    spans = draw_pseudo_queries(texts, 100, seed=0)
+    assert np.abs(embedder.encode_queries(spans).mean(axis=0)).max() < 1e-5
+    assert np.abs(embedder.encode_queries(texts) - embedder.encode_documents(texts)).max() > 0.01
+
+
+def test_one_side(tiny_config):
+    embedder = Embedder(tiny_config.replace(sides="one")).fit(TEXTS)
+    assert cosines(embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)).min() > 1 - 1e-5
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00\x07", "😀🎉", "\ud800 alone", "word " * 5000, "qxqxqx", "日本語"])
+def test_odd_texts_give_finite_vectors(embedder, text):
+    for encode in (embedder.encode_documents, embedder.encode_queries):
+        assert np.isfinite(encode([text])).all()
+
+
+def test_no_part_of_a_long_text_is_dropped(embedder):
+    filler = "the cat sleeps " * 40
+    plain, ended = embedder.raw_documents([filler, filler + "supersonic shock wave " * 5])
+    assert np.abs(plain - ended).max() > 1e-3
+
+
+def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder):
+    tokenizer = embedder.tokenizer
+    text = "cat dog bird fish wing flow air heat " * 20
+    ids = tokenizer.ids([text])[0]
+    room = embedder.max_tokens - 2
+    windows = [[*tokenizer.prefix, *ids[i : i + room], *tokenizer.suffix] for i in range(0, len(ids), room)]
+    assert len(windows) > 2
+    weights = blend(np.concatenate([np.array(w) for w in windows]), embedder._statistics.idf(), 0.5)
+    expected, start = 0, 0
+    for window in windows:
+        hidden = embedder._document_extractor._backbone.hidden(np.array([window]), np.array([len(window)]), (2,))
+        expected = expected + weighted_sum(hidden, weights[None, start : start + len(window)])
+        start += len(window)
+    np.testing.assert_allclose(embedder.raw_documents([text]), expected, atol=1e-4)
+
+
+def test_unfitted_use_names_the_call_to_make(tiny_config):
+    embedder = Embedder(tiny_config)
+    for call in (embedder.encode_documents, embedder.encode_queries):
+        with pytest.raises(NotFittedError, match=r"embedder\.fit\(texts\)"):
+            call(["text"])
+    with pytest.raises(NotFittedError, match="fit"):
+        _ = embedder.fingerprint
+    assert not embedder.is_fitted
+
+
+def test_weights_alone_are_not_a_fit(tiny_config):
+    embedder = Embedder(tiny_config).fit_weights(TEXTS)
+    assert not embedder.is_fitted
+    assert embedder.raw_documents(TEXTS).shape == (6, 32)
+    with pytest.raises(NotFittedError, match="post-processors"):
+        embedder.encode_documents(TEXTS)
+
+
+def test_fitting_on_nothing(tiny_config):
+    with pytest.raises(ConfigError, match="no texts"):
+        Embedder(tiny_config).fit([])
+
+
+def test_a_string_is_not_a_list_of_texts(embedder):
+    with pytest.raises(ConfigError, match="put it in a list"):
+        embedder.encode_documents("text")
+
+
+def test_refitting_forgets(tiny_config):
+    twice = Embedder(tiny_config).fit(["zebra alpha", "beta gamma"]).fit(TEXTS)
+    assert twice.fingerprint == Embedder(tiny_config).fit(TEXTS).fingerprint
+
+
+def test_save_and_load(embedder, tmp_path):
+    embedder.save(tmp_path / "saved")
+    loaded = Embedder.load(tmp_path / "saved")
+    assert loaded.fingerprint == embedder.fingerprint
+    assert loaded.config == embedder.config
+    assert loaded.fitted_on == embedder.fitted_on
+    np.testing.assert_array_equal(loaded.encode_documents(TEXTS), embedder.encode_documents(TEXTS))
+    assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == ["config.json", "state.safetensors"]
+
+
+def test_the_same_in_another_process(embedder, tmp_path):
+    embedder.save(tmp_path / "saved")
+    code = (
+        "import sys, numpy as np; from ragembed import Embedder; e = Embedder.load(sys.argv[1]);"
+        "np.save(sys.argv[2], e.encode_documents([sys.argv[3]])); print(e.fingerprint)"
+    )
+    out = tmp_path / "vector.npy"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "saved"), str(out), TEXTS[0]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == embedder.fingerprint
+    np.testing.assert_allclose(np.load(out), embedder.encode_documents([TEXTS[0]]), atol=1e-5)
+
+
+def test_a_flipped_byte_is_refused(embedder, tmp_path):
+    embedder.save(tmp_path)
+    state = bytearray((tmp_path / "state.safetensors").read_bytes())
+    state[-1] ^= 1
+    (tmp_path / "state.safetensors").write_bytes(state)
+    with pytest.raises(ModelError, match=r"state\.safetensors is not the file that was saved"):
+        Embedder.load(tmp_path)
+
+
+def test_another_model_under_the_same_name_is_refused(embedder, tmp_path, tiny_model):
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in tiny_model.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    Embedder(embedder.config.replace(model=str(copy))).fit(TEXTS).save(tmp_path / "saved")
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ModelError, match="is not the one this embedder was fitted with"):
+        Embedder.load(tmp_path / "saved")
+
+
+def test_loading_what_is_not_there(tmp_path):
+    with pytest.raises(ModelError, match=r"holds no saved embedder: config\.json is missing"):
+        Embedder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("center",)}, {"sides": "one"}, {"max_tokens": 16}],
+)
+def test_the_fingerprint_changes_with_what_changes_a_vector(embedder, tiny_config, changes):
+    assert Embedder(tiny_config.replace(**changes)).fit(TEXTS).fingerprint != embedder.fingerprint
+
+
+def test_the_fingerprint_changes_with_the_corpus_and_with_nothing_else(embedder, tiny_config):
+    assert Embedder(tiny_config).fit(TEXTS[:4]).fingerprint != embedder.fingerprint
+    assert Embedder(tiny_config).fit(list(TEXTS)).fingerprint == embedder.fingerprint
+    assert Embedder(tiny_config, device="cpu").fit(TEXTS).fingerprint == embedder.fingerprint
+
+
+def test_another_chain_keeps_the_raw_vectors(embedder):
+    other = embedder.with_postprocess(("zscore",), "two")
+    assert not other.is_fitted
+    assert other.raw_fingerprint == embedder.raw_fingerprint
+    np.testing.assert_array_equal(other.raw_documents(TEXTS), embedder.raw_documents(TEXTS))
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_minilm_equals_sentence_transformers():
+    """Mean pooling, unit length, no fitted part: the vectors of the reference implementation."""
+    from sentence_transformers import SentenceTransformer
+
+    config = EmbedderConfig(weighting="uniform", postprocess=("normalize",), dtype="float32")
+    embedder = Embedder(config).fit(TEXTS)
+    reference = SentenceTransformer(str(embedder.model_files.folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(embedder.encode_documents(TEXTS), reference, atol=1e-5)
+    np.testing.assert_allclose(embedder.encode_queries(TEXTS), reference, atol=1e-5)
+    fast = Embedder(config.replace(dtype="bfloat16")).fit(TEXTS)
+    assert cosines(fast.encode_documents(TEXTS), reference).min() > 0.999

@@ -1,0 +1,75 @@
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from ragembed import hashing, models
+from ragembed.config import DEFAULT_MODEL
+from ragembed.errors import ModelError
+from ragembed.models import find_model
+from ragembed.tokenizer import TextTokenizer
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_the_default_model_is_the_published_one():
+    files = find_model(DEFAULT_MODEL)
+    assert hashlib.sha256((files.folder / "model.safetensors").read_bytes()).hexdigest() == models.DEFAULT_MODEL_SHA256
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_a_default_model_with_other_weights_is_refused(monkeypatch):
+    monkeypatch.setattr(models, "DEFAULT_MODEL_SHA256", "0" * 64)
+    with pytest.raises(ModelError, match="damaged or was changed; reinstall"):
+        find_model(DEFAULT_MODEL)
+
+
+def test_the_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_model, copy)
+    assert find_model(str(copy)).sha256 == find_model(str(tiny_model)).sha256
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-3}))
+    assert find_model(str(copy)).sha256 != find_model(str(tiny_model)).sha256
+
+
+def test_a_folder_without_safetensors(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelError, match="only safetensors weights are read"):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["no/such-model", "not a model id!"])
+def test_a_model_that_is_nowhere(name):
+    with pytest.raises(ModelError, match=name):
+        find_model(name)
+
+
+def test_a_file_is_hashed_once_for_each_version(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_bytes(b"one")
+    read = []
+    original = hashing.read_sha256
+    monkeypatch.setattr(hashing, "read_sha256", lambda path: (read.append(path), original(path))[1])
+    first = hashing.file_sha256(file)
+    assert hashing.file_sha256(file) == first == hashlib.sha256(b"one").hexdigest()
+    assert len(read) == 1
+    file.write_bytes(b"other")
+    assert hashing.file_sha256(file) == hashlib.sha256(b"other").hexdigest()
+
+
+def test_a_cache_that_cannot_be_written_or_read_does_no_harm(tmp_path, monkeypatch):
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the cache folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    (tmp_path / "file").write_bytes(b"one")
+    assert hashing.file_sha256(tmp_path / "file") == hashlib.sha256(b"one").hexdigest()
+
+
+def test_tokenizer_frames_and_limits(tiny_model):
+    tokenizer = TextTokenizer(tiny_model)
+    assert (tokenizer.prefix, tokenizer.suffix, tokenizer.special_tokens) == ([2], [3], 2)
+    assert tokenizer.max_tokens == 64
+    text = "the cat sleeps"
+    assert [text[start:end] for start, end in tokenizer.offsets([text])[0]] == ["the", "cat", "sleeps"]
+    assert len(tokenizer.ids(["the " * 500])[0]) == 500

@@ -1,0 +1,71 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from ragembed.backbone import TorchBackbone
+from ragembed.errors import ModelError
+from ragembed.numpy_bert import NumpyBert, _erf, is_numpy_bert
+from ragembed.tensor_map import map_tensors
+
+
+@pytest.mark.parametrize("layers", [(2,), (0,), (1, 2), (0, 1, 2), (1, 1)])
+def test_equals_pytorch_in_float32(tiny_model, layers):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 100, size=(3, 9))
+    lengths = np.array([9, 4, 1])
+    ours = NumpyBert(tiny_model).hidden(ids, lengths, layers)
+    theirs = TorchBackbone(tiny_model, "float32", "cpu").hidden(ids, lengths, layers)
+    assert ours.dtype == theirs.dtype == np.float32
+    for row, length in enumerate(lengths):
+        np.testing.assert_allclose(ours[row, :length], theirs[row, :length], atol=2e-5)
+
+
+def test_padding_does_not_change_a_text(tiny_model):
+    model = NumpyBert(tiny_model)
+    alone = model.hidden(np.array([[7, 8, 9]]), np.array([3]), (2,))
+    padded = model.hidden(np.array([[7, 8, 9, 0, 0], [5, 6, 7, 8, 9]]), np.array([3, 5]), (2,))
+    np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
+
+
+def test_erf_against_the_standard_library():
+    x = np.linspace(-6, 6, 2001, dtype=np.float32)
+    np.testing.assert_allclose(_erf(x), [math.erf(v) for v in x], atol=5e-7)
+
+
+@pytest.mark.parametrize("change", [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"is_decoder": True}])
+def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
+    for name in ("model.safetensors", "config.json"):
+        (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
+    assert is_numpy_bert(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    assert not is_numpy_bert(tmp_path)
+
+
+def test_mapped_tensors_equal_what_was_saved(tmp_path):
+    tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], dtype=np.int64)}
+    save_file(tensors, tmp_path / "t.safetensors")
+    mapped = map_tensors(tmp_path / "t.safetensors")
+    assert mapped.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(mapped[name], tensor)
+        assert not mapped[name].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"12345678", b"\xff" * 16, (2).to_bytes(8, "little") + b"[]", (7).to_bytes(8, "little") + b'{"a":1}']
+)
+def test_not_safetensors(tmp_path, data):
+    (tmp_path / "t").write_bytes(data)
+    with pytest.raises(ModelError, match="safetensors"):
+        map_tensors(tmp_path / "t")
+
+
+def test_a_tensor_outside_the_file_is_refused(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
+    with pytest.raises(ModelError, match="outside itself"):
+        map_tensors(tmp_path / "t")

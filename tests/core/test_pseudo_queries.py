@@ -1,0 +1,30 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.pseudo_queries import draw_pseudo_queries
+
+CORPUS = [f"text number {i} holds some words about subject {i % 7} and nothing else at all of note" for i in range(300)]
+
+
+def test_spans_are_short_and_from_the_corpus():
+    drawn = draw_pseudo_queries(CORPUS, 100, seed=0)
+    assert len(drawn) == 100
+    assert all(4 <= len(span.split()) <= 14 for span in drawn)
+    assert all(any(span in text for text in CORPUS) for span in drawn)
+    assert len({len(span.split()) for span in drawn}) > 3
+
+
+def test_the_order_of_the_corpus_does_not_matter_and_the_seed_does():
+    assert draw_pseudo_queries(CORPUS, 50, 0) == draw_pseudo_queries(CORPUS[::-1], 50, 0)
+    assert draw_pseudo_queries(CORPUS, 50, 0) != draw_pseudo_queries(CORPUS, 50, 1)
+
+
+def test_short_and_empty_texts():
+    assert sorted(draw_pseudo_queries(["one two", "", "  \n", "solo"], 10, 0)) == ["one two", "solo"]
+
+
+@given(st.lists(st.text(), max_size=20), st.integers(1, 30))
+def test_any_text_gives_no_blank_query(texts, count):
+    drawn = draw_pseudo_queries(texts, count, 0)
+    assert len(drawn) <= min(count, len(texts))
+    assert all(span.strip() for span in drawn)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.decoding import Decoded, decode, is_binary
+
+FRENCH = (
+    "L’été dernier, nous avons déjeuné à l’ombre des châtaigniers, près de la rivière.\n"
+    "« Où êtes-vous allés ? » demanda le garçon ; sa sœur, elle, n’a rien répondu.\n"
+    "Le cœur léger, ils sont rentrés tard – très tard – après la fête du hameau.\n"
+)
+GERMAN = (
+    "Die größte Brücke führt über den Fluß; dahinter liegt ein schönes altes Gebäude.\n"
+    "„Können Sie mir helfen?“, fragte die Ärztin. Öffentliche Mittel für Äpfel gibt es nicht.\n"
+    "Müller überprüft täglich die Maßnahmen gemäß §\xa012 und fährt anschließend nach Köln.\n"
+)
+SPANISH = (
+    "¿Dónde está el niño? Mañana irá al colegio con su compañera de clase.\n"
+    "¡Qué día más bonito! El pingüino cruzó el río y el camión llegó a la estación nº 5.\n"
+)
+JAPANESE = (
+    "昨日、友達と一緒に東京の図書館へ行きました。\n"
+    "ベクトル検索は、文書の意味が近いものを探す方法です。\n"
+    "「準備はできましたか？」と彼女は聞いた。ファイルをサーバーに保存してください。\n"
+)
+
+WESTERN_SHORT = (
+    "café crème", "naïve", "Noël", "été", "à bientôt", "ÉTÉ", "l’œuvre", "Größe", "Straße", "für", "Übung",
+    "ÄÖÜ sind Umlaute", "Ä", "niño", "¿Qué?", "¡Olé!", "5º nivel", "señor Muñoz", "don’t “quote” me",
+    "25 °C – 30 °C", "© 2024 Société Générale", "100 € + 20 £", "créée", "São Paulo", "smörgåsbord", "Ærø",
+)  # fmt: skip
+JAPANESE_SHORT = (
+    "こんにちは", "カタカナ", "東京", "日本語の文書", "表1を参照", "エラー: ファイルが見つかりません", "動画",
+    "I like 寿司 very much", "価格は100円です。", "株式会社テスト", "はい",
+)  # fmt: skip
+
+
+def pieces(text: str, count: int) -> list[str]:
+    """Runs of two to twelve words or characters, such as a short file holds."""
+    rng = random.Random(1)
+    units = text.split(" ") if " " in text else list(text.replace("\n", ""))
+    joiner = " " if " " in text else ""
+    starts = [rng.randrange(len(units) - 2) for _ in range(count)]
+    found = [joiner.join(units[start : start + rng.randint(2, 12)]) for start in starts]
+    return [piece for piece in found if not piece.isascii()]
+
+
+@pytest.mark.parametrize("text", [*WESTERN_SHORT, FRENCH, GERMAN, SPANISH, FRENCH * 100, "plain\n" * 50_000 + FRENCH])
+def test_windows_1252_comes_back(text: str) -> None:
+    assert decode(text.encode("cp1252")) == Decoded(text, "cp1252")
+
+
+@pytest.mark.parametrize("text", [FRENCH, GERMAN, SPANISH], ids=["fr", "de", "es"])
+def test_pieces_of_western_texts_come_back(text: str) -> None:
+    wrong = [piece for piece in pieces(text, 400) if decode(piece.encode("cp1252")).text != piece]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("text", [*JAPANESE_SHORT, JAPANESE, JAPANESE * 100, "plain\n" * 50_000 + JAPANESE])
+def test_shift_jis_comes_back(text: str) -> None:
+    assert decode(text.encode("cp932")) == Decoded(text, "cp932")
+
+
+def test_pieces_of_shift_jis_come_back() -> None:
+    wrong = [piece for piece in pieces(JAPANESE, 400) if decode(piece.encode("cp932")).text != piece]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("text", ["こんにちは", "カタカナ", "ファイルが見つかりません", "表1を参照", JAPANESE])
+def test_euc_jp_with_kana_comes_back(text: str) -> None:
+    assert decode(text.encode("euc_jp")) == Decoded(text, "euc_jp")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Быстрая коричневая лиса прыгает через ленивую собаку. Документ не найден.\n" * 3, "cp1251"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy, řekl můj přítel z Třebíče.\n" * 5, "cp1250"),
+        ("文件不存在，请检查路径是否正确。我们需要更新数据库中的所有记录。\n" * 3, "gb18030"),
+        ("파일을 찾을 수 없습니다. 경로를 확인하고 다시 시도하십시오.\n" * 3, "cp949"),
+    ],
+)
+def test_other_long_texts_are_left_to_the_detector(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
+@pytest.mark.parametrize("text", [*WESTERN_SHORT, *JAPANESE_SHORT, FRENCH, JAPANESE, "😀 и 한국어", ""])
+def test_utf8_wins(text: str) -> None:
+    assert decode(text.encode("utf-8")) == Decoded(text, "utf-8")
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "text", ["Hi", "naïve café", FRENCH, "設定 A\n値 B\n" + JAPANESE, "ключ = 1\n", "line\r\nline\r\n"]
+)
+def test_utf16_without_bom_is_told_by_its_nul_bytes(text: str, codec: str) -> None:
+    data = text.encode(codec)
+    assert decode(data) == Decoded(text.replace("\r\n", "\n"), codec)
+    assert not is_binary(data)
+
+
+def test_utf32_needs_its_bom() -> None:
+    assert decode("é 漢\n".encode("utf-32")) == Decoded("é 漢\n", "utf-32")
+    assert decode(b"\x00\x00\xfe\xff" + "é".encode("utf-32-be")) == Decoded("é", "utf-32")
+
+
+printable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+def normalised(text: str) -> str:
+    text = text.replace("\r\n", "\n")
+    return text.replace("\r", " " if "\n" in text else "\n")
+
+
+@given(printable, st.sampled_from(["utf-8-sig", "utf-16", "utf-32"]))
+def test_any_text_with_bom_comes_back(text: str, codec: str) -> None:
+    assert decode(text.encode(codec)).text == normalised(text)
+
+
+@given(printable.filter(lambda text: not text.startswith("\ufeff")))
+def test_any_utf8_comes_back(text: str) -> None:
+    assert decode(text.encode("utf-8")) == Decoded(normalised(text), "utf-8")
+
+
+@given(st.binary())
+def test_no_bytes_fail(data: bytes) -> None:
+    decoded = decode(data)
+    assert "\r" not in decoded.text
+    assert decode(decoded.text.encode("utf-8", "surrogatepass")).encoding.startswith("utf")
+    is_binary(data)
+
+
+def test_only_newlines_end_lines() -> None:
+    text = "a\x0bb\x0cc\u2028d\x85e\u2029f\x1cg"
+    assert decode(text.encode()).text == text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\r\nb\r\n", "a\nb\n"),
+        (b"a\rb\r", "a\nb\n"),
+        (b"10%\r20%\r\ndone\n", "10% 20%\ndone\n"),
+        (b"a\r\r\nb\n", "a \nb\n"),
+    ],
+)
+def test_line_count_is_that_of_sed(data: bytes, text: str) -> None:
+    assert decode(data).text == text
+
+
+def test_one_bad_byte_garbles_nothing_else() -> None:
+    lines = [f"2024-05-0{i % 9} 日誌 naïve entry {i}" for i in range(200)]
+    data = "\n".join(lines).encode().replace(b"entry 77", b"entry \xff77")
+    decoded = decode(data)
+    assert decoded.encoding == "utf-8 (with replacements)"
+    assert decoded.text == "\n".join(lines).replace("entry 77", "entry \ufffd77")
+
+
+def test_bad_bytes_in_an_ascii_log() -> None:
+    data = b"GET /index.html 200\n" * 500 + b"GET /\x81\x9d\xfe 404\n"
+    assert decode(data) == Decoded(
+        "GET /index.html 200\n" * 500 + "GET /\ufffd\ufffd\ufffd 404\n", "utf-8 (with replacements)"
+    )
+
+
+def test_text_cut_amid_a_character() -> None:
+    data = "短い文".encode()[:-1]
+    assert decode(data) == Decoded("短い\ufffd", "utf-8 (with replacements)")
+
+
+def test_damaged_shift_jis_stays_japanese() -> None:
+    decoded = decode(JAPANESE.encode("cp932") + b"\x85\n")
+    assert decoded.text.startswith(JAPANESE)
+    assert decoded.encoding == "cp932 (with replacements)"
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
+        b"text with one \0 byte",
+        b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01\x00\x00\x00",
+        b"\x01\x02\x03\x04abc\x05\x06",
+        random.Random(3).randbytes(4096).replace(b"\0", b"\x01"),
+        random.Random(3).randbytes(8192),
+        ("".join(map(chr, range(0x3400, 0x3600))) + "ab").encode("utf-16-le"),
+        b"".join(number.to_bytes(4, "little") for number in range(1000)),
+        b"".join(number.to_bytes(2, "little") for number in range(1000)),
+    ],
+)  # fmt: skip
+def test_binary(sample: bytes) -> None:
+    assert is_binary(sample)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        b"",
+        b"text",
+        b"\x1b[31mred\x1b[0m\n" * 20,
+        b"8=FIX.4.2\x019=178\x0135=8\x01" * 20,
+        FRENCH.encode("cp1252"),
+        (JAPANESE * 100).encode("cp932"),
+        (JAPANESE * 100).encode("utf-8"),
+        FRENCH.encode("utf-16"),
+        FRENCH.encode("utf-32"),
+        (JAPANESE * 100 + "A").encode("utf-16-le"),
+        ("😀" * 3000 + "ab cd").encode("utf-16"),
+    ],
+)
+def test_text(sample: bytes) -> None:
+    assert not is_binary(sample)
+
+
+def test_only_the_first_8_kb_are_sniffed() -> None:
+    assert is_binary(b"a" * 8191 + b"\0")
+    assert not is_binary(b"a" * 8192 + b"\0")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragembed.documents.ignore import IgnoreScope, command_line_rules, scope_above
+from ragembed.errors import ConfigError
+
+
+def scope_of(root: Path, *exclude: str) -> IgnoreScope:
+    return scope_above(root, exclude).enter(root, "", [path.name for path in root.iterdir()])
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def decision(scope: IgnoreScope, relative: str, is_dir: bool = False) -> str | None:
+    """The pattern that decides; its own "!" tells an inclusion."""
+    rule = scope.deciding(relative, is_dir)
+    return None if rule is None else rule.pattern
+
+
+def test_a_decision_names_file_line_and_pattern(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "# comment\n\n*.tmp\r\n*.log   \n!keep.log\n")
+    scope = scope_of(tmp_path)
+    ignore_file = (tmp_path / ".gitignore").as_posix()
+    assert str(scope.deciding("a/b.log", False)) == f"{ignore_file}:4: *.log"
+    assert str(scope.deciding("x.tmp", False)) == f"{ignore_file}:3: *.tmp"
+    kept = scope.deciding("keep.log", False)
+    assert kept is not None
+    assert (kept.line, kept.negated) == (5, True)
+    assert scope.deciding("comment", False) is None
+
+
+def test_byte_order_mark_and_names_that_are_no_unicode(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbffirst\n\xff.txt\n")
+    scope = scope_of(tmp_path)
+    assert decision(scope, "first") == "first"
+    assert decision(scope, "\udcff.txt") == "\udcff.txt"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ignored", "not_ignored"),
+    [
+        ("/top.txt", ["top.txt"], ["a/top.txt"]),
+        ("a/b.txt", ["a/b.txt"], ["x/a/b.txt"]),
+        ("**/deep.txt", ["deep.txt", "a/deep.txt", "a/b/deep.txt"], ["deep.txt.bak"]),
+        ("a/**/z", ["a/z", "a/b/z", "a/b/c/z"], ["b/a/z"]),
+        ("docs/**", ["docs/a", "docs/a/b"], ["docs"]),
+        ("f?o[0-9]", ["foo1", "a/fxo2"], ["fo1", "foox", "f/o1"]),
+        ("x[[:digit:]]", ["x7"], ["xd"]),
+        (r"\#hash", ["#hash"], ["hash"]),
+        (r"\!bang", ["!bang"], ["bang"]),
+        ("trail\\ ", ["trail "], ["trail"]),
+        ("[[a]", ["[", "a"], ["b"]),
+    ],
+)
+def test_patterns(tmp_path: Path, pattern: str, ignored: list[str], not_ignored: list[str]) -> None:
+    write(tmp_path / ".gitignore", pattern + "\n")
+    scope = scope_of(tmp_path)
+    assert [path for path in ignored if decision(scope, path) is None] == []
+    assert [path for path in not_ignored if decision(scope, path) is not None] == []
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]", "\\", "/", "!", "   "])
+def test_patterns_without_meaning_match_nothing(tmp_path: Path, pattern: str) -> None:
+    write(tmp_path / ".gitignore", f"{pattern}\n*.log\n")
+    scope = scope_of(tmp_path)
+    assert [decision(scope, name) for name in ("a", "\\", " ", "a.log")] == [None] * 3 + ["*.log"]
+
+
+def test_folder_patterns_are_about_folders(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "*\n!*/\n!*.md\n")
+    scope = scope_of(tmp_path)
+    assert decision(scope, "docs", is_dir=True) == "!*/"
+    assert decision(scope, "docs") == "*"
+    assert decision(scope, "docs/a.md") == "!*.md"
+    assert decision(scope, "docs/a.txt") == "*"
+
+
+def test_negated_names_may_begin_with_the_signs_of_the_syntax(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "*\n!!bang\n!#hash\n")
+    scope = scope_of(tmp_path)
+    assert decision(scope, "!bang") == "!!bang"
+    assert decision(scope, "#hash") == "!#hash"
+    assert decision(scope, "bang") == "*"
+
+
+def test_deeper_files_override_and_are_anchored_to_their_folder(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "*.log\n")
+    write(tmp_path / "a/.gitignore", "!*.log\n/here\n")
+    top = scope_of(tmp_path)
+    inner = top.enter(tmp_path / "a", "a", [".gitignore"])
+    assert decision(top, "x.log") == "*.log"
+    assert decision(inner, "a/x.log") == "!*.log"
+    assert decision(inner, "a/here") == "/here"
+    assert decision(inner, "a/b/here") is None
+
+
+def test_ragembedignore_beats_every_gitignore_and_exclude_beats_both(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "generated/\n*.log\n")
+    write(tmp_path / ".ragembedignore", "!generated/\n!b.log\n")
+    write(tmp_path / "a/.gitignore", "b.log\n")
+    scope = scope_of(tmp_path, "c.log", "!d.log")
+    inner = scope.enter(tmp_path / "a", "a", [".gitignore"])
+    assert decision(scope, "generated", is_dir=True) == "!generated/"
+    assert decision(inner, "a/b.log") == "!b.log"
+    assert str(inner.deciding("a/c.log", False)) == "--exclude c.log"
+    assert decision(inner, "a/d.log") == "!d.log"
+
+
+def test_the_enclosing_repository_counts(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "outside-the-repository\n")
+    repository = tmp_path / "repository"
+    write(repository / ".git/info/exclude", "private\n/root/*.a\n")
+    write(repository / ".gitignore", "/root/*.b\n*.c\n")
+    write(repository / ".ragembedignore", "*.r\n")
+    write(repository / "root/.gitignore", "!kept.c\n")
+    scope = scope_of(repository / "root")
+    assert decision(scope, "outside-the-repository") is None
+    assert decision(scope, "private") == "private"
+    assert [decision(scope, name) for name in ("x.a", "x.b", "x.c", "x.r")] == ["/root/*.a", "/root/*.b", "*.c", "*.r"]
+    assert decision(scope, "below/x.b") is None
+    assert decision(scope, "kept.c") == "!kept.c"
+
+
+def test_a_repository_within_is_judged_by_its_own_rules(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "*.log\n")
+    write(tmp_path / "sub/.git/info/exclude", "*.bak\n")
+    inner = scope_of(tmp_path).enter(tmp_path / "sub", "sub", [".git"])
+    assert decision(inner, "sub/a.log") is None
+    assert decision(inner, "sub/a.bak") == "*.bak"
+
+
+def test_a_work_tree_uses_the_shared_exclude_file(tmp_path: Path) -> None:
+    write(tmp_path / "main/.git/info/exclude", "secret\n")
+    write(tmp_path / "main/.git/worktrees/w/commondir", "../..\n")
+    write(tmp_path / "w/.git", f"gitdir: {tmp_path / 'main/.git/worktrees/w'}\n")
+    assert decision(scope_of(tmp_path / "w"), "secret") == "secret"
+
+
+def test_an_unreadable_ignore_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / ".gitignore", "secret\n")
+
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigError, match=r"\.gitignore cannot be read \(Permission denied\)"):
+        scope_of(tmp_path)
+
+
+def test_an_ignore_file_that_is_a_folder_holds_no_rules(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").mkdir()
+    assert scope_of(tmp_path).git[0].rules == ()
+
+
+def test_a_glob_without_meaning_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"--exclude '\[z-a\]' is not a pattern"):
+        command_line_rules("--exclude", ["*.log", "[z-a]"])

@@ -1,0 +1,355 @@
+import shutil
+import sqlite3
+import threading
+
+import numpy as np
+import pytest
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import (
+    ConfigError,
+    IncompatibleStoreError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreNotFoundError,
+)
+from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes.schema import FORMAT_VERSION
+
+PLANE = {"east": [1, 0], "north": [0, 1], "west": [-1, 0], "north east": [1, 1], "up": [0.1, 1]}
+
+
+@pytest.fixture
+def plane(tmp_path, make_encoder, make_record):
+    """A store of four directions, by name, under the ids e, n, w and ne."""
+    store = Store.create(tmp_path / "store", make_encoder(PLANE))
+    ids = {"e": "east", "n": "north", "w": "west", "ne": "north east"}
+    store.add([make_record(chunk_id, text) for chunk_id, text in ids.items()])
+    return store
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+def test_dense_search_is_by_cosine(plane):
+    hits = plane.search("up", 10, "dense")
+    assert ids(hits) == ["n", "ne", "e", "w"]
+    assert hits[0].score == pytest.approx(1 / np.hypot(0.1, 1), abs=1e-3)
+    assert hits[0].score == hits[0].dense
+    assert hits[0].lexical is None
+    assert all(type(hit.score) is float for hit in hits)
+
+
+def test_lexical_search_is_by_words(plane):
+    hits = plane.search("north!", 10, "lexical")
+    assert ids(hits) == ["n", "ne"]
+    assert hits[0].lexical == hits[0].score > 0
+    assert hits[0].dense is None
+    assert plane.search("nowhere", 10, "lexical") == []
+    assert plane.search("?!", 10, "lexical") == []
+
+
+def test_hybrid_search_knows_both_scores_of_every_hit(plane):
+    hits = plane.search("north", 10, "hybrid")
+    assert ids(hits)[:2] == ["n", "ne"]
+    assert [hit.lexical > 0 for hit in hits] == [True, True, False, False]
+    assert hits[0].dense == pytest.approx(1.0)
+    assert ids(plane.search("?!", 2)) == ids(plane.search("?!", 2, "dense"))
+
+
+def test_k(plane):
+    assert len(plane.search("up", 2)) == 2
+    assert plane.search("up", 0) == []
+    assert len(plane.search("up", 1000)) == 4
+    with pytest.raises(ConfigError, match="k is -1"):
+        plane.search("up", -1)
+    with pytest.raises(ConfigError, match=r"'fuzzy'.*hybrid, dense, lexical"):
+        plane.search("up", 1, "fuzzy")
+
+
+def test_ties_come_in_order_of_insertion(tmp_path, make_encoder, make_record):
+    store = Store.create(tmp_path / "s", make_encoder({f"t{i}": [1, 0] for i in range(20)} | {"q": [1, 0]}))
+    store.add([make_record(f"t{i}", f"t{i}") for i in range(20)])
+    assert ids(store.search("q", 20, "dense")) == [f"t{i}" for i in range(20)]
+
+
+def test_an_empty_store(tmp_path, encoder):
+    with Store.create(tmp_path / "s", encoder) as store:
+        for mode in ("dense", "lexical", "hybrid"):
+            assert store.search("anything", 5, mode) == []
+        assert store.search_vector(np.zeros(3)) == []
+        assert len(store) == 0
+        assert store.get(["a"]) == []
+
+
+def test_a_document_comes_back_as_it_was(tmp_path, encoder):
+    chunk = Chunk(
+        "text\nof two lines",
+        ("A", "B"),
+        "Title",
+        3,
+        4,
+        None,
+        7,
+        {"n": 1, "f": 0.5, "b": True, "x": None, "l": [1, "é"]},
+    )
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([ChunkRecord("id", chunk)])
+    store.close()
+    with Store.open(tmp_path / "s", encoder) as again:
+        assert again.get(["id"]) == [ChunkRecord("id", chunk)]
+        assert again.search("text", 1)[0].chunk == chunk
+
+
+def test_same_text_twice_is_encoded_once_and_found_twice(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record("a", "same"), make_record("b", "same"), make_record("c", "other")])
+    assert encoder.encoded == 2
+    assert set(ids(store.search("same", 2, "dense"))) == {"a", "b"}
+    store.delete(["a"])
+    assert ids(store.search("same", 3, "dense")) == ["b", "c"]
+
+
+def test_upsert_replaces_text_metadata_and_vector(plane, make_record):
+    plane.add([make_record("n", "west", metadata={"new": True})])
+    assert len(plane) == 4
+    assert plane.get(["n"])[0].chunk.metadata == {"new": True}
+    assert set(ids(plane.search("west", 2, "dense"))) == {"w", "n"}
+    assert ids(plane.search("north", 9, "lexical")) == ["ne"]
+
+
+def test_the_last_of_two_chunks_with_one_id_wins(plane, make_record):
+    plane.add([make_record("x", "east"), make_record("x", "west")])
+    assert plane.get(["x"])[0].chunk.text == "west"
+    assert len(plane) == 5
+
+
+def test_delete(plane):
+    plane.delete(["n", "unknown", "n"])
+    assert ids(plane.search("north", 9, "dense")) == ["ne", "e", "w"]
+    assert ids(plane.search("north", 9, "lexical")) == ["ne"]
+    assert plane.get(["n", "e"]) == plane.get(["e"])
+
+
+def test_a_text_deleted_and_added_again_is_not_encoded_again(plane, make_record):
+    encoder = plane.embedder
+    before = encoder.encoded
+    plane.delete(["n"])
+    plane.add([make_record("n2", "north")])
+    assert encoder.encoded == before
+    assert ids(plane.search("north", 1, "dense")) == ["n2"]
+
+
+def test_get_is_in_the_order_asked(plane):
+    assert [found.id for found in plane.get(["w", "e", "nope", "n", "w"])] == ["w", "e", "n"]
+
+
+def test_vectors_are_unit_length_and_in_order(plane):
+    np.testing.assert_allclose(plane.vectors(["ne", "w"]), [[0.7071, 0.7071], [-1, 0]], atol=1e-3)
+    with pytest.raises(KeyError):
+        plane.vectors(["nope"])
+
+
+def test_a_random_sequence_of_operations_equals_a_dictionary(tmp_path, encoder, make_record):
+    rng = np.random.default_rng(7)
+    store = Store.create(tmp_path / "s", encoder)
+    truth: dict[str, str] = {}
+    for _ in range(30):
+        names = [f"id{i}" for i in rng.integers(0, 25, size=rng.integers(1, 6))]
+        if rng.random() < 0.65:
+            batch = {name: f"text {rng.integers(0, 40)}" for name in names}
+            store.add([make_record(name, text) for name, text in batch.items()])
+            truth.update(batch)
+        else:
+            store.delete(names)
+            for name in names:
+                truth.pop(name, None)
+        query = f"text {rng.integers(0, 60)}"
+        vector = encoder.encode_queries([query])[0]
+        stored = (
+            encoder._vectors(list(truth.values())).astype(np.float16).astype(np.float32) if truth else np.zeros((0, 8))
+        )
+        cosines = stored @ vector / np.linalg.norm(stored, axis=1) / np.linalg.norm(vector)
+        expected = dict(zip(truth, cosines.tolist(), strict=True))
+        hits = store.search(query, 7, "dense")
+        assert len(hits) == min(7, len(truth))
+        for hit, cosine in zip(hits, sorted(expected.values(), reverse=True), strict=False):
+            assert hit.chunk.text == truth[hit.id]
+            assert hit.score == pytest.approx(expected[hit.id], abs=1e-5)
+            assert hit.score == pytest.approx(cosine, abs=1e-5)
+    assert len(store) == len(truth)
+    assert len(store.status()["segments"]) <= 9
+
+
+def test_words_are_scored_as_if_the_store_had_been_made_anew(tmp_path, encoder, make_encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record(f"i{i}", f"lock number {i} of the store " + "word " * (i % 5)) for i in range(40)])
+    store.delete([f"i{i}" for i in range(0, 40, 3)])
+    store.add([make_record("i1", "lock lock lock")])
+    fresh = Store.create(tmp_path / "t", make_encoder())
+    fresh.add(list(store.chunks()))
+    scores = [
+        {hit.id: round(hit.score, 9) for hit in s.search("lock store word", 50, "lexical")} for s in (store, fresh)
+    ]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 26
+
+
+def test_a_reader_sees_one_generation(plane, make_record):
+    chunks = plane.chunks()
+    first = next(chunks)
+    plane.add([make_record("new", "up")])
+    plane.delete(["e", "n", "w", "ne"])
+    assert [first.id, *(record.id for record in chunks)] == ["e", "n", "w", "ne"]
+    assert [record.id for record in plane.chunks()] == ["new"]
+
+
+def test_an_open_reader_sees_what_another_writes(plane, make_encoder, make_record):
+    reader = Store.open(plane.path, make_encoder(PLANE))
+    assert len(reader.search("up", 9, "dense")) == 4
+    for i in range(12):  # enough segments to be merged while the reader holds the old ones
+        plane.add([make_record(f"x{i}", f"more {i}")])
+        assert len(reader.search("up", 99, "dense")) == 5 + i
+
+
+def test_threads_may_share_a_store(plane):
+    answers, errors = [], []
+
+    def ask():
+        try:
+            for _ in range(20):
+                answers.append(ids(plane.search("up", 4)))
+        except Exception as error:  # noqa: BLE001  any error fails the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(answers) == 80
+    assert len({tuple(answer) for answer in answers}) == 1
+
+
+def test_a_second_writer_is_told_who_holds_the_lock(plane):
+    import os
+
+    with (
+        plane.writer(),
+        pytest.raises(StoreLockedError, match=rf"another process \(PID {os.getpid()}\)"),
+        plane.writer(),
+    ):
+        pass
+    with plane.writer():
+        pass
+
+
+def test_a_failed_commit_leaves_the_store_as_it_was(plane, make_record):
+    with pytest.raises(ConfigError, match=r"metadata of 'bad' cannot be stored.*JSON"):
+        plane.add([make_record("good", "up"), make_record("bad", "up", metadata={"x": object()})])
+    assert len(plane) == 4
+    assert plane.get(["good"]) == []
+    assert len(plane.search("up", 9, "dense")) == 4
+
+
+def test_vectors_that_are_not_finite_are_refused(plane, make_record):
+    encoder = plane.embedder
+    encoder.table["bad"] = [float("nan"), 0.0]
+    with pytest.raises(ConfigError, match="vector 1 holds a value that is not finite"):
+        plane.add([make_record("g", "up"), make_record("b", "bad")])
+    assert len(plane) == 4
+
+
+def test_another_dimension_is_refused_with_both(plane, make_record):
+    plane.embedder.table["long"] = [1.0, 2.0, 3.0]
+    with pytest.raises(IncompatibleStoreError, match="dimension 2, the embedder gave 3"):
+        plane.add([make_record("l", "long")])
+    with pytest.raises(IncompatibleStoreError, match=r"shape \(3,\).*dimension 2"):
+        plane.search_vector(np.ones(3))
+
+
+def test_another_embedder_is_refused_with_both_names(plane, make_encoder):
+    with pytest.raises(IncompatibleStoreError, match="made by known, and other was given"):
+        Store.open(plane.path, make_encoder(PLANE, name="other")).search("up")
+    with pytest.raises(IncompatibleStoreError, match="made by known, and none was given"):
+        Store.open(plane.path).search("up")
+    assert ids(Store.open(plane.path).search("west", 1, "lexical")) == ["w"]
+
+
+def test_create_and_open_say_what_is_wrong(tmp_path, encoder):
+    with pytest.raises(StoreNotFoundError, match="ragembed index PATH"):
+        Store.open(tmp_path / "nothing")
+    Store.create(tmp_path / "s", encoder)
+    with pytest.raises(StoreError, match=r"there is a store at .* already"):
+        Store.create(tmp_path / "s", encoder)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="no store can be made"):
+        Store.create(tmp_path / "file" / "s", encoder)
+
+
+@pytest.mark.parametrize("name", ["raw.f16", "index.faiss"])
+def test_a_changed_byte_is_found_before_the_file_is_used(plane, name, make_encoder):
+    plane.close()
+    file = next(plane.path.glob(f"segments/*/{name}"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(StoreDamagedError, match=f"{name} is not the file that was committed"):
+        Store.open(plane.path, make_encoder(PLANE)).vectors(["e"])
+        Store.open(plane.path, make_encoder(PLANE)).search("up", 1, "dense")
+
+
+def test_a_missing_file_is_named(plane, make_encoder):
+    plane.close()
+    next(plane.path.glob("segments/*/index.faiss")).unlink()
+    with pytest.raises(StoreDamagedError, match=r"missing: .*index\.faiss"):
+        Store.open(plane.path, make_encoder(PLANE)).search("up", 1, "dense")
+
+
+def test_a_database_of_something_else(tmp_path):
+    (tmp_path / "store.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreDamagedError, match=r"store\.db"):
+        Store.open(tmp_path)
+    (tmp_path / "store.db").unlink()
+    sqlite3.connect(tmp_path / "store.db").executescript("CREATE TABLE meta (key, value)")
+    with pytest.raises(StoreDamagedError, match="not the database of a ragembed store"):
+        Store.open(tmp_path)
+
+
+def test_a_newer_format_is_refused(plane):
+    plane.close()
+    connection = sqlite3.connect(plane.path / "store.db")
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+    connection.close()
+    with pytest.raises(IncompatibleStoreError, match=f"has format {FORMAT_VERSION + 1}.*upgrade"):
+        Store.open(plane.path)
+
+
+def test_a_store_can_be_moved(plane, tmp_path, make_encoder):
+    plane.close()
+    shutil.move(plane.path, tmp_path / "elsewhere")
+    assert ids(Store.open(tmp_path / "elsewhere", make_encoder(PLANE)).search("up", 1, "dense")) == ["n"]
+
+
+def test_leftovers_are_swept_by_the_next_writer(plane, make_record):
+    for name in ("leftover", ".half.tmp"):
+        (plane.path / "segments" / name).mkdir()
+    plane.add([make_record("x", "up")])
+    named = {segment["id"] for segment in plane.status()["segments"]}
+    assert {entry.name for entry in (plane.path / "segments").iterdir()} == named
+
+
+def test_a_text_with_lone_surrogates_can_be_stored(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record("a", "half \ud83d pair", title="\ud800", metadata={"m": "\udfff"})])
+    assert store.get(["a"])[0].chunk.text == "half ? pair"
+    assert ids(store.search("half", 1)) == ["a"]
+
+
+def test_nothing_in_a_store_is_pickle(plane):
+    files = [file for file in plane.path.rglob("*") if file.is_file()]
+    assert len(files) >= 4
+    assert {file.suffix for file in files} <= {".db", ".f16", ".faiss", ".json", ".lock", "", ".db-wal", ".db-shm"}

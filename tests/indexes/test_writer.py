@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import IncompatibleStoreError, StoreError
+from ragembed.indexes import Store, writer
+
+TEXTS = [
+    f"the writer holds lock {w} of the store and the reader is in the {w} folder" for w in ("one", "two", "red", "x")
+]
+
+
+def test_staged_vectors_are_invisible_until_a_chunk_uses_them(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    with store.writer() as open_writer:
+        assert open_writer.stage(["a", "b", "a"]) == 2
+        assert store.search("a", 5, "dense") == []
+        assert open_writer.stage(["b", "c"]) == 1
+        open_writer.commit(chunks=[make_record("1", "b")])
+        assert [hit.id for hit in store.search("a", 5, "dense")] == ["1"]
+    assert store.status()["unused_vectors"] == 2
+
+
+def test_a_chunk_cannot_be_committed_before_its_text_is_staged(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    with store.writer() as open_writer, pytest.raises(StoreError, match="'1' was committed before its text was staged"):
+        open_writer.commit(chunks=[make_record("1", "text")])
+    assert len(store) == 0
+
+
+def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
+    monkeypatch.setattr(writer, "BATCH", 3)
+    store = Store.create(tmp_path / "s", encoder)
+    original, calls = encoder.raw_documents, []
+
+    def interrupted(texts):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(texts)
+
+    encoder.raw_documents = interrupted
+    texts = [f"text {i}" for i in range(10)]
+    with pytest.raises(KeyboardInterrupt):
+        store.add([make_record(text, text) for text in texts])
+    assert store.status()["vectors"] == 6
+    assert len(store) == 0
+    encoder.raw_documents = original
+    encoder.encoded = 0
+    store.add([make_record(text, text) for text in texts])
+    assert encoder.encoded == 4
+    assert len(store.search("text 9", 99, "dense")) == 10
+
+
+def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    for i in range(6):
+        store.add([make_record(f"a{i}", f"text {i}"), make_record(f"b{i}", f"other {i}")])
+    store.delete([f"b{i}" for i in range(6)])
+    before = {hit.id: hit.score for hit in store.search("text 3", 9, "dense")}
+    for i in range(6, 9):
+        store.add([make_record(f"a{i}", f"text {i}")])
+    status = store.status()
+    assert len(status["segments"]) == 1
+    assert (status["vectors"], status["unused_vectors"]) == (9, 0)
+    after = {hit.id: hit.score for hit in store.search("text 3", 9, "dense")}
+    assert {name: after[name] for name in before} == pytest.approx(before)
+    assert len(list((store.path / "segments").iterdir())) == 1
+
+
+def test_rows_are_never_used_again(tmp_path, encoder, make_record):
+    import sqlite3
+
+    store = Store.create(tmp_path / "s", encoder)
+    for i in range(12):
+        store.add([make_record("only", f"text {i}")])
+    rows = sqlite3.connect(store.path / "store.db").execute("SELECT max(row) FROM vectors").fetchone()[0]
+    assert rows == 12
+
+
+def test_adopting_another_chain_runs_no_model_and_equals_a_clean_build(tmp_path, tiny_config, make_record):
+    plain = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(TEXTS)
+    centred = plain.with_postprocess(("center", "normalize"), "two").fit_chain(plain.raw_documents(TEXTS), TEXTS)
+    store = Store.create(tmp_path / "s", plain)
+    store.add([make_record(text, text) for text in TEXTS])
+    first = store.status()["embedder"]["fingerprint"]
+    centred.raw_documents = None  # a model pass would fail
+    with store.writer() as open_writer:
+        open_writer.adopt(centred)
+    del centred.raw_documents
+    assert store.status()["embedder"]["fingerprint"] == centred.fingerprint != first
+    assert [folder.name for folder in (store.path / "embedders").iterdir()] == [centred.fingerprint]
+    clean = Store.create(tmp_path / "t", centred)
+    clean.add([make_record(text, text) for text in TEXTS])
+    for text in TEXTS:
+        adopted, built = store.search(text, 4, "dense"), clean.search(text, 4, "dense")
+        assert [hit.id for hit in adopted] == [hit.id for hit in built]
+        np.testing.assert_allclose([hit.score for hit in adopted], [hit.score for hit in built], atol=1e-6)
+
+
+def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
+    store = Store.create(tmp_path / "s", Embedder(tiny_config).fit(TEXTS))
+    with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index anew"):
+        open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
+
+
+def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, make_encoder, make_record):
+    from ragembed.indexes.schema import connect
+
+    store = Store.create(tmp_path / "s", encoder)
+    connection = connect(store.path / "store.db", writable=True)
+    with pytest.raises(IncompatibleStoreError, match="made with the embedder known .* not with other"):
+        writer.StoreWriter(store.path, connection, make_encoder(name="other"))
+    connection.close()
+
+
+def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encoder, make_record, monkeypatch):
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record("a", "alpha")])
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer, "write_segment", full)
+    with pytest.raises(StoreError, match="its last state is intact: No space left on device"):
+        store.add([make_record("b", "beta")])
+    assert [hit.id for hit in store.search("alpha", 9, "dense")] == ["a"]
