@@ -1,0 +1,345 @@
+"""Splitting a document into the chunks that are embedded: by sections first, then by size.
+
+Sections that are too short to mean much alone join their neighbours under the same parent; what is too long is cut
+by :mod:`~ragembed.documents.cutting`. Every chunk is a slice of the document's text, and its embedded text, title and
+heading path included, never has more than ``max_tokens`` tokens.
+
+Where ``line_numbers`` are given, a chunk ends on the line before that of the text that follows it, or, if a blank
+line follows, on that line's: readers give it the line where the text above ends. ``page_numbers`` that are empty
+stand for a format with neither lines nor pages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from ragembed.documents.cutting import (
+    Atom,
+    Offsets,
+    TokenMap,
+    batches,
+    middle,
+    overlap_start,
+    pack,
+    rebalance,
+    trim,
+)
+from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
+from ragembed.errors import ConfigError
+
+SMALLEST_LIMIT = 16
+CONTEXT_SHARE = 4
+"""Title and heading path get at most a quarter of ``max_tokens``."""
+TINY_SHARE = 8
+"""A section whose body is less than an eighth of ``max_tokens`` joins a neighbour wherever it fits."""
+SMALL_SHARE = 4
+"""A section of less than a quarter joins its siblings as long as they are less than half of ``max_tokens``."""
+
+
+@dataclass(frozen=True)
+class ChunkingConfig:
+    """``max_tokens`` of a chunk's embedded text, and ``overlap`` tokens that it repeats of the chunk before."""
+
+    max_tokens: int
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < SMALLEST_LIMIT:
+            raise ConfigError(f"max_tokens is {self.max_tokens}; it has to be at least {SMALLEST_LIMIT}")
+        if not 0 <= self.overlap < self.max_tokens // 2:
+            raise ConfigError(
+                f"overlap is {self.overlap}; it has to be at least 0 and less than half of max_tokens, "
+                f"which is {self.max_tokens}"
+            )
+
+
+class Chunker:
+    """Splits documents by the tokens of one model.
+
+    ``offsets`` gives for each text the character spans of its tokens, without special tokens, as
+    ``Encoding.offsets`` of the tokenizers package does.
+    """
+
+    def __init__(self, config: ChunkingConfig, offsets: Offsets) -> None:
+        self.config = config
+        self.offsets = offsets
+
+    def split(self, document: ParsedDocument) -> list[Chunk]:
+        """Split ``document`` into chunks, in the order of its text; together they cover all of its blocks."""
+        if not document.blocks:
+            return []
+        return _Split(self.config, self.offsets, document).chunks()
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Consecutive blocks under one heading path; a heading block begins a new one."""
+
+    headings: tuple[str, ...]
+    blocks: list[Block]
+
+    @property
+    def start(self) -> int:
+        return self.blocks[0].start
+
+    @property
+    def end(self) -> int:
+        return self.blocks[-1].end
+
+    @property
+    def body_start(self) -> int:
+        """Where its first block that is no heading begins; its end if there is none."""
+        return next((block.start for block in self.blocks if block.kind != "heading"), self.end)
+
+
+@dataclass
+class _Unit:
+    """Sections that are packed together.
+
+    ``is_bare`` means that they are headings only, ``context`` is the most tokens that title, heading path and line
+    break can take above a chunk of them, ``body`` counts the tokens below their headings.
+    """
+
+    sections: list[_Section]
+    is_bare: bool
+    context: int
+    body: int
+
+    def add(self, section: _Section, context: int, body: int) -> None:
+        self.sections.append(section)
+        self.is_bare = self.is_bare and section.body_start == section.end
+        self.context = max(self.context, context)
+        self.body += body
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A chunk to be: ``text[start:end]``, of which what is before ``fresh`` repeats the chunk before."""
+
+    start: int
+    fresh: int
+    end: int
+    title: str | None
+    headings: tuple[str, ...]
+
+
+class _Contexts:
+    """Title and heading path as they stand above a chunk's text, shortened to their share, with their tokens."""
+
+    def __init__(self, title: str | None, limit: int, offsets: Offsets) -> None:
+        self._title = title
+        self._limit = limit
+        self._offsets = offsets
+        self._known: dict[tuple[str, ...], tuple[str | None, tuple[str, ...], int]] = {}
+
+    def prepare(self, paths: Iterable[tuple[str, ...]]) -> None:
+        """Count the tokens of many paths and of all paths above them at once."""
+        wanted = list(dict.fromkeys(path[:depth] for path in paths for depth in range(len(path) + 1)))
+        for path, size in zip(wanted, self._sizes([(self._title, path) for path in wanted]), strict=True):
+            self._known[path] = (self._title, path, size) if size <= self._limit else self._shortened(path)
+
+    def of(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
+        """Title, headings and tokens for ``path``, which is one of those prepared or above one."""
+        return self._known[path]
+
+    def _sizes(self, contexts: Sequence[tuple[str | None, tuple[str, ...]]]) -> list[int]:
+        # The first line of "\n" is empty, so no title or heading is taken for its repetition.
+        texts = [embedded_text("\n", headings, title) for title, headings in contexts]
+        return [len(spans) for batch in batches(texts, len) for spans in self._offsets([t.strip("\n") for t in batch])]
+
+    def _shortened(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
+        """Drop the outer headings first, then cut what is left at tokens, then drop that."""
+        title, headings = self._title, path
+        size = self._limit + 1
+        while len(headings) > 1 and size > self._limit:
+            headings = headings[1:]
+            (size,) = self._sizes([(title, headings)])
+        if size > self._limit:
+            share = self._limit // len({title, *headings} - {None})
+            title = self._cut(title, share) if title else None
+            headings = tuple(filter(None, (self._cut(heading, share) for heading in headings)))
+            (size,) = self._sizes([(title, headings)])
+        if size > self._limit:
+            return None, (), 0
+        return title, headings, size
+
+    def _cut(self, text: str, limit: int) -> str:
+        (spans,) = self._offsets([text])
+        return text[: spans[limit][0]].rstrip() if len(spans) > limit else text
+
+
+class _Split:
+    """One document on its way to chunks."""
+
+    def __init__(self, config: ChunkingConfig, offsets: Offsets, document: ParsedDocument) -> None:
+        self.limit = config.max_tokens
+        self.overlap = config.overlap
+        self.offsets = offsets
+        self.document = document
+        self.text = document.text
+        self.blocks = document.blocks
+        starts = [block.start for block in self.blocks]
+        self.block_starts = starts
+        self.tokens = TokenMap(self.text, list(pairwise([*starts, self.blocks[-1].end])), offsets)
+        self.sections = _sections(self.blocks)
+        self.section_starts = [section.start for section in self.sections]
+        self.contexts = _Contexts(document.title, self.limit // CONTEXT_SHARE, offsets)
+        self.contexts.prepare(section.headings for section in self.sections)
+
+    def chunks(self) -> list[Chunk]:
+        """Draft the chunks unit by unit, count their real tokens, and make those smaller that have too many."""
+        pending = [draft for unit in self._units() for draft in self._drafts(unit)]
+        done: list[tuple[_Draft, int]] = []
+        while pending:
+            too_long: list[_Draft] = []
+            for batch in batches(pending, lambda draft: draft.end - draft.start):
+                spans = self.offsets([self._embedded(draft) for draft in batch])
+                for draft, tokens in zip(batch, spans, strict=True):
+                    smaller = self._smaller(draft, len(tokens)) if len(tokens) > self.limit else []
+                    too_long += smaller
+                    if not smaller:
+                        done.append((draft, len(tokens)))
+            pending = too_long
+        done.sort(key=lambda item: item[0].fresh)
+        places = _Places(self.document)
+        return [places.chunk(draft, tokens) for draft, tokens in done]
+
+    def _units(self) -> list[_Unit]:
+        """Group the sections that are to be packed together."""
+        units: list[_Unit] = []
+        for number, section in enumerate(self.sections):
+            following = self.sections[number + 1].headings if number + 1 < len(self.sections) else ()
+            context = self.contexts.of(section.headings)[2] + 1
+            body = self.tokens.count(section.body_start, section.end)
+            if units and self._joins(units[-1], section, context, body, _is_below(following, section.headings)):
+                units[-1].add(section, context, body)
+            else:
+                units.append(_Unit([section], section.body_start == section.end, context, body))
+        return units
+
+    def _joins(self, unit: _Unit, section: _Section, context: int, body: int, leads: bool) -> bool:
+        """Whether ``section`` goes on with ``unit``; ``leads`` tells that sections below it follow."""
+        tiny = self.limit // TINY_SHARE
+        if unit.is_bare or (unit.body < tiny and _is_below(section.headings, unit.sections[-1].headings)):
+            return True
+        parent = unit.sections[0].headings[:-1]
+        total = max(unit.context, context) + self.tokens.count(unit.sections[0].start, section.end)
+        if section.headings[: len(parent)] != parent or total > self.limit:
+            return False
+        if unit.body < tiny or (body < tiny and not leads):
+            return True
+        small = self.tokens.count(section.start, section.end) < self.limit // SMALL_SHARE
+        return small and total <= self.limit // 2
+
+    def _drafts(self, unit: _Unit) -> list[_Draft]:
+        blocks = [block for section in unit.sections for block in section.blocks]
+        return self._cut(blocks, blocks[0].start, blocks[-1].end, self.limit - unit.context)
+
+    def _cut(self, blocks: Sequence[Block], start: int, end: int, budget: int) -> list[_Draft]:
+        """Cut ``text[start:end]``, which ``blocks`` cover, into drafts of about ``budget`` tokens at most."""
+        soft = max(1, budget - self.overlap)
+        atoms = (Atom(max(block.start, start), min(block.end, end), block.kind) for block in blocks)
+        groups = rebalance(self.tokens, pack(self.text, self.tokens, atoms, soft, budget), soft)
+        drafts: list[_Draft] = []
+        above: list[Atom] = []
+        for group in groups:
+            fresh, stop = group[0].start, group[-1].end
+            begin = fresh
+            if above and self.overlap:
+                room = min(self.overlap, budget - self.tokens.count(fresh, stop))
+                begin = overlap_start(self.text, self.tokens, above[-1], above[0].start, room)
+            trimmed = trim(self.text, min(begin, fresh), stop)
+            if trimmed is not None:
+                title, headings, _ = self.contexts.of(self._path(fresh, stop))
+                drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
+            above = group
+        return drafts
+
+    def _path(self, start: int, end: int) -> tuple[str, ...]:
+        """Give the heading path that all sections in ``text[start:end]`` share."""
+        first = bisect_right(self.section_starts, start) - 1
+        last = max(first + 1, bisect_left(self.section_starts, end))
+        path = self.sections[first].headings
+        for section in self.sections[first + 1 : last]:
+            while not _is_below((*section.headings, ""), path):
+                path = path[:-1]
+        return path
+
+    def _embedded(self, draft: _Draft) -> str:
+        return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)
+
+    def _smaller(self, draft: _Draft, tokens: int) -> list[_Draft]:
+        """Make one draft or more of a draft of too many ``tokens``; none if it cannot be made any smaller."""
+        if draft.start < draft.fresh:
+            trimmed = trim(self.text, draft.fresh, draft.end)
+            start = trimmed[0] if trimmed else draft.fresh
+            return [replace(draft, start=start, fresh=start)]
+        planned = self.tokens.count(draft.start, draft.end)
+        budget = planned - max(1, tokens - self.limit)
+        if budget > 0:
+            first = bisect_right(self.block_starts, draft.start) - 1
+            last = bisect_left(self.block_starts, draft.end)
+            pieces = self._cut(self.blocks[first:last], draft.start, draft.end, budget)
+            if len(pieces) > 1:
+                return pieces
+        if draft.end - draft.start > 1:
+            at = middle(self.text, draft.start, draft.end)
+            halves = (trim(self.text, draft.start, at), trim(self.text, at, draft.end))
+            return [replace(draft, start=a, fresh=a, end=b) for a, b in filter(None, halves)]
+        if draft.title or draft.headings:
+            return [replace(draft, title=None, headings=())]
+        return []
+
+
+class _Places:
+    """Lines and pages of the file for offsets into a document's text."""
+
+    def __init__(self, document: ParsedDocument) -> None:
+        self._document = document
+        self._lines = document.text.split("\n")
+        self._starts = [0, *accumulate(len(line) + 1 for line in self._lines[:-1])]
+
+    def chunk(self, draft: _Draft, tokens: int) -> Chunk:
+        first, last = self._line(draft.start), self._line(draft.end - 1)
+        start_line, end_line, page = self._of_lines(first, last)
+        return Chunk(
+            text=self._document.text[draft.start : draft.end],
+            headings=draft.headings,
+            title=draft.title,
+            start_line=start_line,
+            end_line=end_line,
+            page=page,
+            tokens=tokens,
+            metadata=self._document.metadata,
+        )
+
+    def _line(self, offset: int) -> int:
+        return bisect_right(self._starts, offset) - 1
+
+    def _of_lines(self, first: int, last: int) -> tuple[int | None, int | None, int | None]:
+        pages, numbers = self._document.page_numbers, self._document.line_numbers
+        if pages is not None:
+            return None, None, pages[first] if pages else None
+        if numbers is None:
+            return first + 1, last + 1, None
+        end = numbers[last]
+        if last + 1 < len(self._lines):
+            below_is_blank = not self._lines[last + 1].strip()
+            end = max(end, numbers[last + 1] - (not below_is_blank))
+        return numbers[first], end, None
+
+
+def _sections(blocks: Sequence[Block]) -> list[_Section]:
+    sections: list[_Section] = []
+    for block in blocks:
+        if block.kind == "heading" or not sections or sections[-1].headings != block.headings:
+            sections.append(_Section(block.headings, []))
+        sections[-1].blocks.append(block)
+    return sections
+
+
+def _is_below(path: tuple[str, ...], above: tuple[str, ...]) -> bool:
+    return len(path) > len(above) and path[: len(above)] == above

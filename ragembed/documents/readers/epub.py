@@ -1,0 +1,110 @@
+"""EPUB books: the chapters in reading order, by the HTML reader."""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+from ragembed.documents.model import Block, ParsedDocument
+from ragembed.documents.readers.archive import open_archive
+from ragembed.documents.readers.html import decode_html
+from ragembed.documents.readers.html_page import HtmlPage, parse_page
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import TextBuilder, one_line
+from ragembed.errors import DocumentError
+
+CONTAINER = "META-INF/container.xml"
+ENCRYPTION = "META-INF/encryption.xml"
+CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
+
+
+def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a book as one document. It has neither lines nor pages.
+
+    Raises:
+        DocumentError: the zip container is broken, names no chapters, or the chapters are encrypted.
+    """
+    with open_archive(data) as archive:
+        package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
+        if not package_path:
+            raise DocumentError(f"broken EPUB: {CONTAINER} names no package file")
+        package = _Elements(archive, package_path)
+        chapters = _chapter_paths(package, posixpath.dirname(package_path))
+        if ENCRYPTION in archive.namelist():
+            locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
+            if not locked.isdisjoint(chapters):
+                raise DocumentError("encrypted EPUB (copy protection)")
+        pages = [parse_page(decode_html(_member(archive, chapter))) for chapter in chapters]
+    title = one_line(package.title) or None
+    builder = TextBuilder()
+    for page in pages:
+        builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.lines))
+    yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=())
+
+
+def _chapter_paths(package: _Elements, folder: str) -> list[str]:
+    """Find the archive's paths of the XHTML chapters, in the order of the spine."""
+    items = {attributes.get("id", ""): attributes for attributes in package.found.get("item", [])}
+    spine = [items[name] for name in package.all("itemref", "idref") if name in items]
+    chapters = [item.get("href", "") for item in spine if item.get("media-type") in CHAPTER_TYPES]
+    if not chapters:
+        raise DocumentError("broken EPUB: its package file names no chapters")
+    return [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
+
+
+def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
+    """Give a chapter without a heading its head's title as one, unless that is the book's."""
+    if any(block.kind == "heading" for block in page.blocks) or page.title in (None, book_title):
+        return page.blocks
+    return [Block(b.start, b.end, b.kind, (page.title, *b.headings)) for b in page.blocks if page.title]
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    try:
+        return archive.read(name)
+    except KeyError as error:
+        raise DocumentError(f"broken EPUB: there is no {name!r} in it") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise DocumentError(f"broken EPUB: {name!r} cannot be unpacked") from error
+
+
+class _Elements(HTMLParser):
+    """The elements of one of the archive's XML files by local name.
+
+    The HTML parser knows no entity declarations, so nothing in the file can expand or fetch anything.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: dict[str, list[dict[str, str]]] = {}
+        self.title = ""
+        self._in_title = False
+        try:
+            self.feed(decode_html(_member(archive, name)))
+            self.close()
+        except AssertionError as error:
+            raise DocumentError(f"broken EPUB: {name!r} is malformed") from error
+
+    def all(self, tag: str, attribute: str) -> list[str]:
+        """Give the values of ``attribute`` of all elements ``tag`` that have it."""
+        return [found[attribute] for found in self.found.get(tag, []) if attribute in found]
+
+    def first(self, tag: str, attribute: str) -> str:
+        """Give the first of :meth:`all`, or an empty text."""
+        return next(iter(self.all(tag, attribute)), "")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.setdefault(tag.split(":")[-1], []).append({name: value or "" for name, value in attrs})
+        self._in_title = tag.split(":")[-1] == "title" and not self.title
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+        self._in_title = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data

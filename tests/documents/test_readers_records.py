@@ -1,0 +1,192 @@
+"""Readers of records and notebooks: csv, tsv, JSON lines, ipynb."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import ReadOptions, read
+from ragembed.errors import ConfigError, DocumentError
+
+
+def parsed(name: str, text: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
+    documents = list(read(Path(name), options or ReadOptions(), data=text.encode()))
+    for document in documents:
+        assert document.line_numbers is not None
+        assert len(document.line_numbers) == document.text.count("\n") + 1
+        json.dumps(document.metadata)
+    return documents
+
+
+CSV = 'id,name,note\n1,Ann,"first\nsecond"\n\n2,Bob,\n3,,\n'
+
+
+def test_csv_rows_are_documents_with_their_lines() -> None:
+    first, second, third = parsed("a.csv", CSV)
+    assert first.text == "id: 1\nname: Ann\nnote: first\nsecond"
+    assert first.line_numbers == [2, 2, 2, 3]
+    assert (second.text, second.line_numbers) == ("id: 2\nname: Bob", [5, 5])
+    assert third.text == "id: 3"
+
+
+def test_csv_columns_can_be_chosen() -> None:
+    options = ReadOptions(text_columns=("note",), id_column="id", title_column="name")
+    (document,) = parsed("a.csv", CSV, options)
+    assert (document.text, document.title) == ("first\nsecond", "Ann")
+    assert document.metadata == {"id": "1"}
+    assert document.line_numbers == [2, 3]
+
+
+def test_the_id_is_kept_out_of_the_text() -> None:
+    first, *_ = parsed("a.csv", CSV, ReadOptions(id_column="id"))
+    assert first.text.startswith("name: Ann")
+    assert first.metadata == {"id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", "a;b\n1,5;2\n"), ("a.tsv", "a\tb\n1,5\t2\n"), ("a.csv", "a\tb\r\n1,5\t2\r\n")],
+)
+def test_delimiters(name: str, text: str) -> None:
+    assert [document.text for document in parsed(name, text)] == ["a: 1,5\nb: 2"]
+
+
+def test_cells_of_any_length_leave_the_limit_of_the_csv_module_alone() -> None:
+    limit = csv.field_size_limit()
+    (document,) = parsed("a.csv", f"text\n{'x' * 200_000}\n")
+    assert (len(document.text), csv.field_size_limit()) == (200_000, limit)
+
+
+def test_cells_beyond_the_header_are_warned_about() -> None:
+    warnings: list[str] = []
+    (document,) = parsed("a.csv", "a,\n1,2,3\n", ReadOptions(on_warning=warnings.append))
+    assert document.text == "a: 1\ncolumn 2: 2"
+    assert warnings == ["1 rows have more cells than the header; the cells beyond it are left out"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_unknown_columns_are_refused_with_those_there_are(name: str) -> None:
+    text = CSV if name == "a.csv" else '{"id": 1, "name": "x", "note": "y"}\n'
+    with pytest.raises(ConfigError, match="no column 'nope'; the columns are: id, name, note"):
+        parsed(name, text, ReadOptions(text_columns=("nope",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.csv", "a,b\n", "no text in it"),
+        ("a.csv", ",\n1,2\n", "no header"),
+        ("a.jsonl", "nope\n[1]\n", "no line holds a JSON object"),
+        ("a.jsonl", '{"a": 1}\n', "no text in it"),
+    ],
+)
+def test_files_without_records_say_so(name: str, text: str, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parsed(name, text)
+
+
+def test_json_lines_prefer_the_usual_keys() -> None:
+    text = '{"title": "T", "text": "a\\nb", "other": "c", "n": 1}\n\n{"x": "p", "y": "q", "z": [1]}\n'
+    first, second = parsed("a.jsonl", text)
+    assert (first.text, first.title, first.metadata) == ("a\nb", "T", {"other": "c", "n": 1})
+    assert first.line_numbers == [1, 1]
+    assert (second.text, second.metadata, second.line_numbers) == ("x: p\ny: q", {"z": [1]}, [3, 3])
+
+
+def test_json_lines_columns_can_be_chosen() -> None:
+    options = ReadOptions(text_columns=("x", "n"), title_column="t")
+    (document,) = parsed("a.jsonl", '{"x": "p", "n": {"k": 1}, "t": "T", "text": "no"}\n', options)
+    assert (document.text, document.title) == ('x: p\nn: {"k": 1}', "T")
+    assert document.metadata == {"text": "no"}
+
+
+def test_bad_json_lines_are_counted_in_a_warning() -> None:
+    warnings: list[str] = []
+    lines = ['{"text": "a"}', "{", "[]", '{"text": "b"}', "1"]
+    documents = parsed("a.jsonl", "\n".join(lines), ReadOptions(on_warning=warnings.append))
+    assert [document.text for document in documents] == ["a", "b"]
+    assert warnings == ["3 lines are not JSON objects (first: line 2)"]
+
+
+def test_json_lines_metadata_is_json_and_text_is_well_formed() -> None:
+    (document,) = parsed("a.jsonl", '{"text": "\\ud83d\\ude00 \\ud800", "n": NaN}\n')
+    assert document.text == "\U0001f600 \ufffd"
+    assert document.metadata == {"n": None}
+
+
+def notebook(indent: int | None) -> str:
+    cells = [
+        {"cell_type": "markdown", "metadata": {"source": ["x = 1\n"]}, "source": ["# Title\n", "\n", "words"]},
+        {
+            "cell_type": "code",
+            "execution_count": 1,
+            "metadata": {},
+            "outputs": [{"output_type": "stream", "text": ["x = 1\n", '"source": [\n']}],
+            "source": ["x = 1\n", "\n", "print(x)"],
+        },
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": []},
+        {"cell_type": "markdown", "metadata": {}, "source": "## One\n\nstring"},
+        {"cell_type": "raw", "metadata": {}, "source": ["raw"]},
+    ]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent)
+
+
+def test_notebook_cells_become_blocks_without_outputs() -> None:
+    (document,) = parsed("a.ipynb", notebook(1))
+    assert [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks] == [
+        ("heading", "# Title", ("Title",)),
+        ("text", "words", ("Title",)),
+        ("code", "x = 1\n\nprint(x)", ("Title",)),
+        ("heading", "## One", ("Title", "One")),
+        ("text", "string", ("Title", "One")),
+        ("text", "raw", ("Title", "One")),
+    ]
+    assert document.title == "Title"
+
+
+def test_notebook_lines_are_those_of_the_json_file() -> None:
+    raw = notebook(1)
+    (document,) = parsed("a.ipynb", raw)
+    assert document.line_numbers is not None
+    source = raw.split("\n")
+    found = [
+        (line, source[number - 1].strip())
+        for line, number in zip(document.text.split("\n"), document.line_numbers, strict=True)
+        if line
+    ]
+    assert found == [
+        ("# Title", '"# Title\\n",'),
+        ("words", '"words"'),
+        ("x = 1", '"x = 1\\n",'),
+        ("print(x)", '"print(x)"'),
+        ("## One", '"source": "## One\\n\\nstring"'),
+        ("string", '"source": "## One\\n\\nstring"'),
+        ("raw", '"raw"'),
+    ]
+    assert document.line_numbers[4] == raw[: raw.rindex('"x = 1\\n"')].count("\n") + 1
+
+
+def test_notebook_in_one_line() -> None:
+    (document,) = parsed("a.ipynb", notebook(None))
+    assert set(document.line_numbers or ()) == {1}
+
+
+def test_notebook_of_format_three() -> None:
+    raw = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["y = 2"], "outputs": []}]}]}
+    (document,) = parsed("a.ipynb", json.dumps(raw, indent=1))
+    assert (document.text, document.line_numbers) == ("y = 2\n", [8, 8])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "invalid notebook JSON"), ("[]", "no list of cells"), ('{"cells": [1]}', "no list of cells"),
+     ('{"cells": []}', "no text in it"), ("[" * 100_000, "invalid notebook JSON"),
+     ('{"cells": [{"cell_type": "code", "source": 5}]}', "no text in it")],
+)  # fmt: skip
+def test_broken_notebooks_say_why(text: str, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parsed("a.ipynb", text)

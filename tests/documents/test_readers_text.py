@@ -1,0 +1,261 @@
+"""Readers of texts that are the file's own: Markdown, reStructuredText, source code, plain text; and the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import READERS, read, reader_for
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
+from ragembed.errors import DocumentError
+
+
+def parsed(name: str, text: str) -> ParsedDocument:
+    (document,) = read(Path(name), data=text.encode())
+    position = 0
+    for block in document.blocks:
+        assert not document.text[position : block.start].strip() or position == 0
+        assert block.start < block.end
+        position = block.end
+    assert not document.text[position:].strip()
+    return document
+
+
+def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Kind, first line and heading path of every block."""
+    return [
+        (block.kind, document.text[block.start : block.end].split("\n")[0], block.headings) for block in document.blocks
+    ]
+
+
+def kinds(document: ParsedDocument) -> list[tuple[str, str]]:
+    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+
+
+def test_markdown_headings_make_paths() -> None:
+    document = parsed("a.md", "intro\n\n# A #\ntext\n## B {#b}\n\nSetext\n===\n\nC\n---\nlast\n")
+    assert outline(document) == [
+        ("text", "intro", ()),
+        ("heading", "# A #", ("A",)),
+        ("text", "text", ("A",)),
+        ("heading", "## B {#b}", ("A", "B")),
+        ("heading", "Setext", ("Setext",)),
+        ("heading", "C", ("Setext", "C")),
+        ("text", "last", ("Setext", "C")),
+    ]
+    assert document.title == "A"
+    assert document.line_numbers is None
+
+
+@pytest.mark.parametrize(
+    ("front", "title"),
+    [
+        ("---\ntitle: 'It''s'\ntags: [a]\n---\n", "It's"),
+        ('---\ntitle: "A: b"\n---\n', "A: b"),
+        ('+++\ntitle = "Toml"\n+++\n', "Toml"),
+        ("---\nother: x\n---\n", "H"),
+    ],
+)
+def test_markdown_front_matter_gives_the_title_and_no_block(front: str, title: str) -> None:
+    document = parsed("a.md", f"{front}# H\n\ntext\n")
+    assert document.title == title
+    assert outline(document)[0] == ("heading", "# H", ("H",))
+
+
+def test_markdown_rule_at_the_top_is_no_front_matter() -> None:
+    assert parsed("a.md", "---\n\ntext\n\n---\n").blocks[0].start == 0
+
+
+def test_markdown_fences_hide_headings_and_nest_by_length() -> None:
+    document = parsed("a.md", "````md\n# no\n```\n# no\n```\n````\n\n~~~\n```\n~~~\n# yes\n")
+    assert [kind for kind, *_ in outline(document)] == ["code", "code", "heading"]
+
+
+def test_markdown_open_fence_reaches_to_the_end() -> None:
+    assert [kind for kind, *_ in outline(parsed("a.md", "# a\n```\n# b\n\n# c\n"))] == ["heading", "code"]
+
+
+def test_markdown_tables_lists_and_indented_code() -> None:
+    text = "a | b\n--|--\n1 | 2\n\n- one\n\n  more\n- two\n\n      still the list\n\nnew\n\n    code\n\n    code\n"
+    assert kinds(parsed("a.md", text)) == [
+        ("table", "a | b\n--|--\n1 | 2"),
+        ("text", "- one\n\n  more\n- two\n\n      still the list"),
+        ("text", "new"),
+        ("code", "    code\n\n    code"),
+    ]
+
+
+def test_rst_levels_follow_the_order_of_styles() -> None:
+    text = "=====\n Top \n=====\n\nPart\n====\n\nSub\n---\n\ntext\n\nPart2\n=====\n\nx\n"
+    document = parsed("a.rst", text)
+    assert [path for kind, _, path in outline(document) if kind == "heading"] == [
+        ("Top",), ("Top", "Part"), ("Top", "Part", "Sub"), ("Top", "Part2"),
+    ]  # fmt: skip
+    assert document.title == "Top"
+
+
+def test_rst_code_and_tables() -> None:
+    text = (
+        "Look::\n\n    literal\n\n    Not\n    ===\n\n.. code-block:: python\n   :linenos:\n\n   x = 1\n\n"
+        "+---+\n| a |\n+---+\n\n==  ==\na   b\n==  ==\n1   2\n==  ==\n\n>>> 1\n1\n\n-----\n\nend\n"
+    )
+    assert kinds(parsed("a.rst", text)) == [
+        ("text", "Look::"),
+        ("code", "    literal\n\n    Not\n    ==="),
+        ("code", ".. code-block:: python\n   :linenos:\n\n   x = 1"),
+        ("table", "+---+\n| a |\n+---+"),
+        ("table", "==  ==\na   b\n==  ==\n1   2\n==  =="),
+        ("code", ">>> 1\n1"),
+        ("text", "-----"),
+        ("text", "end"),
+    ]
+
+
+def test_python_is_split_at_definitions() -> None:
+    text = (
+        '"""Doc."""\nimport os\n\n# about f\n@wrap\ndef f():\n    return 1\n\nX = 1\n\n'
+        "class C:\n    a = 1\n\n    async def g(self):\n        pass\n\n    class D:\n        def h(self): ...\n"
+    )
+    document = parsed("a.py", text)
+    assert outline(document) == [
+        ("code", '"""Doc."""', ()),
+        ("code", "# about f", ("def f",)),
+        ("code", "X = 1", ()),
+        ("code", "class C:", ("class C",)),
+        ("code", "    async def g(self):", ("class C", "def g")),
+        ("code", "    class D:", ("class C", "class D")),
+        ("code", "        def h(self): ...", ("class C", "class D", "def h")),
+    ]  # fmt: skip
+
+
+def test_python_that_does_not_parse_is_split_by_layout() -> None:
+    assert [line for _, line, _ in outline(parsed("a.py", "print 'x'\n\ndef f():\n\n    pass\n\ny\n"))] == [
+        "print 'x'",
+        "def f():",
+        "y",
+    ]
+
+
+def test_python_with_odd_escapes_gives_no_warning() -> None:
+    assert parsed("a.py", "def f():\n    return '\\d'\n").blocks[0].headings == ("def f",)
+
+
+def test_other_languages_split_at_unindented_lines_below_blank_ones() -> None:
+    document = parsed("a.c", "int a;\n\nint f()\n{\n    x();\n\n    y();\n\n}\n\nint b;\n")
+    assert [line for _, line, _ in outline(document)] == ["int a;", "int f()", "int b;"]
+
+
+def test_plain_text_is_split_into_paragraphs() -> None:
+    assert kinds(parsed("a.txt", "\n  one\ntwo\n \nthree\n")) == [("text", "  one\ntwo"), ("text", "three")]
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [
+        ("a.MD", "markdown"), ("a.rst", "rst"), ("a.htm", "html"), ("a.tsv", "csv"), ("a.ndjson", "jsonl"),
+        ("a.ipynb", "notebook"), ("a.pdf", "pdf"), ("a.docx", "docx"), ("a.pptx", "pptx"), ("a.epub", "epub"),
+        ("a.rs", "source"), ("Makefile", "source"), ("CMakeLists.txt", "source"), ("LICENSE", "text"),
+        ("README", "text"), ("a.log", "text"),
+    ],
+)  # fmt: skip
+def test_reader_is_chosen_by_name(name: str, reader: str) -> None:
+    chosen = reader_for(Path(name))
+    assert chosen is not None
+    assert chosen.name == reader
+
+
+def test_unknown_suffix_is_plain_text_if_its_content_is_text(tmp_path: Path) -> None:
+    text, binary = tmp_path / "a.weird", tmp_path / "b.weird"
+    text.write_text("hello")
+    binary.write_bytes(b"\x00\x01\x02" * 50)
+    chosen = reader_for(text)
+    assert chosen is not None
+    assert chosen.name == "text"
+    assert reader_for(binary) is None
+    assert reader_for(tmp_path / "missing.weird") is None
+    assert [document.text for document in read(text)] == ["hello"]
+
+
+def test_no_suffix_belongs_to_two_readers() -> None:
+    suffixes = [suffix for reader in READERS for suffix in reader.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in suffixes)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.weird", b"\x00\x01" * 90, "neither text"),
+        ("a.md", b"\x00\x01" * 90, "binary"),
+        ("a.md", b"", "no text in it"),
+        ("a.txt", b" \n\t\n", "no text in it"),
+    ],
+)
+def test_files_without_text_say_so(name: str, data: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        list(read(Path(name), data=data))
+
+
+def test_a_missing_file_is_a_document_error(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="cannot be opened: No such file"):
+        list(read(tmp_path / "none.md"))
+
+
+def test_heading_path_leaves_out_a_repetition() -> None:
+    path = HeadingPath()
+    path.enter(1, "A")
+    assert path.enter(2, "A") == ("A",)
+    assert path.enter(3, "B") == ("A", "B")
+    assert path.enter(2, "C") == ("A", "C")
+
+
+def test_text_builder_gives_blank_lines_the_place_where_a_block_ends() -> None:
+    builder = TextBuilder()
+    builder.add([("", 1), ("a ", 2), ("", 3), ("b", 4), (" ", 5)], last_place=7)
+    builder.add([("", 8)])
+    builder.add_text("c", 9)
+    assert builder.text == "a\n\nb\n\nc\n"
+    assert builder.places == [2, 3, 4, 7, 9, 9]
+    assert [(block.start, block.end) for block in builder.blocks] == [(0, 4), (6, 7)]
+
+
+def test_well_formed_joins_pairs_and_replaces_lone_surrogates() -> None:
+    assert well_formed("a\ud83d\ude00b\ud800c") == "a\U0001f600b\ufffdc"
+
+
+@given(st.sampled_from(["a.md", "a.rst", "a.py", "a.html", "a.txt"]), st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_read_or_refused(name: str, text: str) -> None:
+    try:
+        documents = list(read(Path(name), data=text.encode()))
+    except DocumentError:
+        return
+    for document in documents:
+        edges = [edge for block in document.blocks for edge in (block.start, block.end)]
+        assert edges == sorted(edges)
+        if document.line_numbers is not None:
+            assert len(document.line_numbers) == document.text.count("\n") + 1
+
+
+LINES = st.sampled_from(
+    ["", "# H", "text", "===", "---", "```", "~~~~", "- item", "  more", "    deep", "| a |", "|--|", "a::",
+     ".. code::", "+--+", "== ==", ">>> x", "def f():", "class C:", "    pass", "}", "<p>", "</p>", "<ul><li>",
+     "<table><tr><td>x", "<pre>", "</pre>", "<h2>t", "</h2>", "<dl><dt>t<dd>", "</table>", "<nav>", "</nav>"]
+)  # fmt: skip
+
+
+@given(st.sampled_from(["a.md", "a.rst", "a.py", "a.c", "a.html"]), st.lists(LINES, max_size=30))
+def test_blocks_cover_every_text_in_order(name: str, lines: list[str]) -> None:
+    text = "\n".join(["word", *lines])
+    for document in read(Path(name), data=text.encode()):
+        position = 0
+        for block in document.blocks:
+            assert position <= block.start < block.end
+            assert not document.text[position : block.start].strip()
+            position = block.end
+        assert not document.text[position:].strip()
+        if document.line_numbers is not None:
+            assert list(document.line_numbers) == sorted(document.line_numbers)

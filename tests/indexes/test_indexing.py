@@ -1,0 +1,345 @@
+import os
+import time
+
+import pytest
+
+from ragembed import EmbedderConfig
+from ragembed.documents import discovery
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
+from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.indexes import Store, indexing, writer
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.scan import IndexingOptions
+
+
+@pytest.fixture
+def docs(in_folder):
+    folder = in_folder / "docs"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "locks.md").write_text(
+        "# Locks\n\nthe writer holds the lock of the store\n\n## Readers\n\na reader is in\n"
+    )
+    (folder / "deep" / "wing.txt").write_text("shock wave and boundary layer\n\nsupersonic air flow on a wing\n")
+    (folder / "cat.txt").write_text("the cat sleeps\n")
+    return folder
+
+
+@pytest.fixture
+def run(in_folder, tiny_config):
+    def index(*paths, options=None, **kwargs):
+        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config)
+        return index_files(request, **kwargs)
+
+    return index
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The document texts that went through the model (questions and pseudo-queries are encoded elsewhere)."""
+    texts = []
+    original = writer.StoreWriter._commit_vectors
+    monkeypatch.setattr(
+        writer.StoreWriter,
+        "_commit_vectors",
+        lambda self, keys, vectors: (texts.extend(keys), original(self, keys, vectors)),
+    )
+    return texts
+
+
+def counts(report):
+    scan = report.scan
+    return len(scan.added), len(scan.changed), len(scan.removed), scan.unchanged, len(scan.skipped)
+
+
+def content(folder):
+    """What a store holds, without what differs from run to run."""
+    with Store.open(folder / ".ragembed") as store:
+        return sorted(
+            (record.source, record.chunk.start_line, record.chunk.text, record.id) for record in store.chunks()
+        )
+
+
+def test_a_folder_becomes_searchable(docs, run, in_folder):
+    report = run(docs)
+    assert counts(report) == (3, 0, 0, 0, 0)
+    assert sorted(report.scan.added) == ["docs/cat.txt", "docs/deep/wing.txt", "docs/locks.md"]
+    with Store.open(in_folder / ".ragembed") as store:
+        assert len(store) == report.chunks == report.encoded
+        hit = store.search("lock of the store", 1)[0]
+        assert (hit.source, hit.chunk.headings[0]) == ("docs/locks.md", "Locks")
+        lines = docs.joinpath("locks.md").read_text().split("\n")[hit.chunk.start_line - 1 : hit.chunk.end_line]
+        assert hit.chunk.text in "\n".join(lines)
+        config = store.status()["embedder"]["config"]
+        assert (config["postprocess"], config["sides"], config["weighting"]) == (
+            ["center", "normalize"],
+            "two",
+            "idf:0.5",
+        )
+        assert store.embedder.fitted_on.documents == report.chunks
+        assert store.embedder.fitted_on.pseudo_queries > 0
+
+
+def test_run_again_nothing_is_read_or_encoded(docs, run, encoded, monkeypatch):
+    run(docs)
+    encoded.clear()
+    monkeypatch.setattr("ragembed.indexes.scan.read", None)
+    report = run(docs)
+    assert counts(report) == (0, 0, 0, 3, 0)
+    assert report.encoded == 0
+    assert encoded == []
+
+
+def test_touch_alone_encodes_nothing(docs, run, in_folder):
+    run(docs)
+    for file in docs.rglob("*.txt"):
+        os.utime(file, ns=(1, 10**18))
+    report = run(docs)
+    assert counts(report) == (0, 0, 0, 3, 0)
+    assert report.encoded == 0
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.sources()["docs/cat.txt"].mtime_ns == 10**18
+
+
+def test_only_what_changed_is_encoded(docs, run, encoded, in_folder):
+    run(docs)
+    encoded.clear()
+    locks = docs / "locks.md"
+    locks.write_text(locks.read_text().replace("a reader is in", "ten readers are in"))
+    (docs / "new.txt").write_text("a zebra\n")
+    (docs / "cat.txt").unlink()
+    report = run(docs)
+    assert counts(report) == (1, 1, 1, 1, 0)
+    assert 1 <= report.encoded == len(encoded) <= 2
+    texts = " ".join(text for _, _, text, _ in content(in_folder))
+    assert "ten readers" in texts
+    assert "zebra" in texts
+    assert "cat sleeps" not in texts
+    assert "a reader is in" not in texts
+
+
+def test_after_edits_the_store_equals_a_clean_build(docs, run, in_folder):
+    run(docs)
+    (docs / "locks.md").write_text("# Other\n\nthe dog runs\n")
+    (docs / "deep" / "wing.txt").rename(docs / "wing2.txt")
+    run(docs)
+    updated = content(in_folder)
+    (in_folder / ".ragembed").rename(in_folder / "old")
+    run(docs)
+    assert updated == content(in_folder)
+
+
+def test_a_rename_costs_nothing(docs, run, in_folder):
+    run(docs)
+    (docs / "cat.txt").rename(docs / "deep" / "kitten.txt")
+    report = run(docs)
+    assert counts(report) == (1, 0, 1, 2, 0)
+    assert report.encoded == 0
+    with Store.open(in_folder / ".ragembed") as store:
+        assert [hit.source for hit in store.search("the cat sleeps", 1)] == ["docs/deep/kitten.txt"]
+        assert "docs/cat.txt" not in store.sources()
+
+
+def test_two_files_with_the_same_text_both_exist(docs, run, in_folder):
+    (docs / "copy.txt").write_text((docs / "cat.txt").read_text())
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert {hit.source for hit in store.search("the cat sleeps", 2)} == {"docs/cat.txt", "docs/copy.txt"}
+    (docs / "cat.txt").unlink()
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert [hit.source for hit in store.search("the cat sleeps", 1)] == ["docs/copy.txt"]
+
+
+def test_a_changed_chunk_size_chunks_again(docs, run, in_folder):
+    (docs / "long.txt").write_text("\n\n".join(f"the cat number {i} sleeps on the wing" for i in range(12)))
+    run(docs)
+    before = len(content(in_folder))
+    report = run(docs, options=IndexingOptions(chunk_tokens=16))
+    assert counts(report)[1] == 4
+    assert len(content(in_folder)) > before
+
+
+def test_options_and_paths_of_the_last_run_hold(docs, run, in_folder):
+    run(docs, options=IndexingOptions(exclude=("deep/",)))
+    (docs / "deep" / "two.txt").write_text("two")
+    report = run()
+    assert counts(report) == (0, 0, 0, 2, 0)
+    report = run(docs, options=IndexingOptions())
+    assert counts(report) == (2, 0, 0, 2, 0)
+
+
+def test_a_file_newly_excluded_goes(docs, run, in_folder):
+    run(docs)
+    (docs / ".ragembedignore").write_text("cat.*\n")
+    report = run(docs)
+    assert counts(report) == (0, 0, 1, 2, 0)
+    assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
+
+
+def test_another_folder_is_added_and_the_first_stays(docs, run, in_folder):
+    run(docs)
+    other = in_folder.parent / "outside"
+    other.mkdir()
+    (other / "a.txt").write_text("a fish swims")
+    report = run(other)
+    assert counts(report) == (1, 0, 0, 0, 0)
+    assert "../outside/a.txt" in {source for source, *_ in content(in_folder)}
+    (other / "a.txt").unlink()
+    (docs / "cat.txt").unlink()
+    assert sorted(run().scan.removed) == ["../outside/a.txt", "docs/cat.txt"]
+
+
+def test_a_single_file_leaves_the_others_alone(docs, run):
+    run(docs)
+    assert counts(run(docs / "cat.txt")) == (0, 0, 0, 1, 0)
+
+
+def test_broken_files_are_listed_and_stop_nothing(docs, run, in_folder):
+    (docs / "broken.pdf").write_bytes(b"%PDF-1.7 nonsense")
+    (docs / "binary.dat").write_bytes(bytes(range(256)) * 5)
+    (docs / "empty.txt").write_text("")
+    (docs / "big.log").write_text("x" * 3000)
+    report = run(docs, options=IndexingOptions(max_bytes=2000))
+    assert counts(report) == (3, 0, 0, 0, 4)
+    reasons = report.scan.skipped
+    assert "PDF" in reasons["docs/broken.pdf"]
+    assert reasons["docs/binary.dat"] == "binary"
+    assert reasons["docs/empty.txt"] == "no text in it"
+    assert "over the limit of 2,000 bytes" in reasons["docs/big.log"]
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.status()["skipped"] == reasons
+    (docs / "empty.txt").write_text("no more empty")
+    (docs / "broken.pdf").unlink()
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert set(store.status()["skipped"]) == {"docs/binary.dat", "docs/big.log"}
+
+
+def test_a_file_that_breaks_takes_its_old_chunks_with_it(docs, run, in_folder):
+    run(docs)
+    (docs / "cat.txt").write_bytes(bytes(range(256)) * 10)
+    report = run(docs)
+    assert counts(report) == (0, 0, 1, 2, 1)
+    assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
+
+
+def test_a_folder_that_cannot_be_listed_keeps_its_files(docs, run, in_folder, monkeypatch):
+    run(docs)
+    original = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("deep"):
+            raise PermissionError(13, "Permission denied")
+        return original(path)
+
+    monkeypatch.setattr(discovery.os, "scandir", scandir)
+    report = run(docs)
+    assert counts(report) == (0, 0, 0, 2, 1)
+    monkeypatch.undo()
+    assert "docs/deep/wing.txt" in {source for source, *_ in content(in_folder)}
+
+
+def test_latin1_and_emoji_are_found(docs, run, in_folder):
+    (docs / "latin.txt").write_bytes("le café est fermé à midi".encode("latin-1"))
+    (docs / "emoji.md").write_text("# Party 🎉\n\nzebra 🦓 with emoji\n", encoding="utf-8")
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.search("café", 1, "lexical")[0].source == "docs/latin.txt"
+        assert "🦓" in store.search("zebra", 1, "lexical")[0].chunk.text
+
+
+def test_nothing_to_index_leaves_nothing(in_folder, run):
+    (in_folder / "empty").mkdir()
+    with pytest.raises(ConfigError, match="there is no file to read in .*empty"):
+        run(in_folder / "empty")
+    (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
+    with pytest.raises(ConfigError, match=r"none of the 1 files .*a\.bin: binary"):
+        run(in_folder / "empty")
+    with pytest.raises(ConfigError, match="give a file or folder"):
+        run()
+    with pytest.raises(ConfigError, match="does not exist"):
+        run(in_folder / "missing")
+    assert not (in_folder / ".ragembed").exists()
+
+
+def test_a_dry_run_does_nothing(docs, run, in_folder, encoded):
+    report = run(docs, dry_run=True)
+    assert counts(report) == (3, 0, 0, 0, 0)
+    assert report.chunks >= 3
+    assert not (in_folder / ".ragembed").exists()
+    assert encoded == []
+
+
+def test_another_model_for_the_same_store_is_refused(docs, run, in_folder):
+    run(docs)
+    request = IndexingRequest(in_folder / ".ragembed", (docs,), None, EmbedderConfig(model="some/other"))
+    with pytest.raises(IncompatibleStoreError, match=r"was made with the model .*tiny-bert.*, not some/other.*--store"):
+        index_files(request)
+
+
+def test_a_second_writer_fails_at_once(docs, run, in_folder):
+    run(docs)
+    started = time.monotonic()
+    with writer_lock(in_folder / ".ragembed"), pytest.raises(StoreLockedError, match=str(os.getpid())):
+        run(docs)
+    assert time.monotonic() - started < 30
+
+
+def test_a_place_where_no_store_can_be_made(docs, tiny_config, in_folder):
+    (in_folder / "file").write_text("")
+    with pytest.raises(StoreError, match="no store can be made at"):
+        index_files(IndexingRequest(in_folder / "file" / "store", (docs,), None, tiny_config))
+
+
+def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch):
+    monkeypatch.setattr(writer, "BATCH", 4)
+    monkeypatch.setattr(indexing, "BATCH", 4)
+    for i in range(12):
+        (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
+    original, calls = TransformerExtractor.encode, []
+
+    def interrupted(self, texts):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, texts)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert len(store) >= 8
+        assert store.search("zebra", 1, "lexical")
+        assert store.status()["embedder"]["config"]["postprocess"] == ["normalize"]
+    monkeypatch.setattr(TransformerExtractor, "encode", original)
+    report = run(docs)
+    assert report.encoded <= report.chunks - 8
+    assert report.scan.unchanged >= 7
+    with Store.open(in_folder / ".ragembed") as store:
+        assert len(store.sources()) == 15
+        assert store.status()["embedder"]["config"]["postprocess"] == ["center", "normalize"]
+        assert store.search("zebra", 1)[0].dense is not None
+
+
+def test_the_chain_is_fitted_again_when_the_corpus_has_doubled(docs, run, in_folder):
+    first = run(docs)
+    for i in range(first.chunks):
+        (docs / f"more{i}.txt").write_text(f"the dog number {i} runs")
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.embedder.fitted_on.documents == len(store)
+    (docs / "one.txt").write_text("one more file")
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.embedder.fitted_on.documents == len(store) - 1
+
+
+def test_a_store_and_its_documents_can_be_moved_together(docs, run, in_folder):
+    run(docs)
+    moved = in_folder.parent / "moved"
+    in_folder.rename(moved)
+    os.chdir(moved)
+    report = index_files(IndexingRequest(moved / ".ragembed"))
+    assert counts(report) == (0, 0, 0, 3, 0)
+    assert content(moved)[0][0].startswith("docs/")

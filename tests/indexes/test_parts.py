@@ -1,0 +1,106 @@
+"""Small parts: where a store is, match expressions, fusion, the spool, the lock."""
+
+import numpy as np
+import pytest
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import StoreLockedError
+from ragembed.indexes.fusion import zscore_fusion
+from ragembed.indexes.layout import choose_store, file_path, source_path
+from ragembed.indexes.lexical import match_expression
+from ragembed.indexes.lock import discard_lock, writer_lock
+from ragembed.indexes.records import SourceRecord, chunk_ids, text_hash
+from ragembed.indexes.spool import Spool
+
+
+def test_a_store_is_found_by_walking_up(in_folder, monkeypatch):
+    deep = in_folder / "a" / "b"
+    deep.mkdir(parents=True)
+    assert choose_store(None, deep) == deep / ".ragembed"
+    (in_folder / ".ragembed").mkdir()
+    (in_folder / ".ragembed" / "store.db").write_text("")
+    assert choose_store(None, deep) == in_folder / ".ragembed"
+    monkeypatch.setenv("RAGEMBED_STORE", str(in_folder / "named"))
+    assert choose_store(None, deep) == in_folder / "named"
+    assert choose_store(in_folder / "given", deep) == in_folder / "given"
+
+
+def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
+    store = tmp_path / "project" / ".ragembed"
+    for file, name in (("project/docs/a.md", "docs/a.md"), ("other/b.md", "../other/b.md"), ("project", ".")):
+        assert source_path(tmp_path / file, store) == name
+        assert file_path(name, store) == tmp_path / file
+
+
+@pytest.mark.parametrize(
+    ("query", "expression"),
+    [
+        ("writer lock", '"writer" OR "lock"'),
+        ("writer writer", '"writer"'),
+        ("what is faiss.IndexFlat?", '"what" OR "is" OR "faiss.IndexFlat?"'),
+        ('"index factory" string', '"index factory" OR "string"'),
+        ("error 0x80070005 AND NOT (x*)", '"error" OR "0x80070005" OR "AND" OR "NOT" OR "(x*)"'),
+        ('unclosed "quote', '"unclosed" OR "quote"'),
+        ("?! --", None),
+        ("", None),
+        ("日本語", '"日本語"'),
+    ],
+)
+def test_match_expression(query, expression):
+    assert match_expression(query) == expression
+
+
+def test_fusion_by_hand():
+    dense, words = np.array([1.0, 0.0, -1.0]), np.array([0.0, 0.0, 3.0])
+    z = np.sqrt(1.5)
+    expected = [0.6 * z - 0.4 * np.sqrt(0.5), -0.4 * np.sqrt(0.5), -0.6 * z + 0.4 * np.sqrt(2)]
+    np.testing.assert_allclose(zscore_fusion(dense, words), expected)
+
+
+def test_fusion_of_scores_that_tell_nothing_apart():
+    assert zscore_fusion(np.ones(3), np.zeros(3)).tolist() == [0, 0, 0]
+    assert zscore_fusion(np.ones(0), np.ones(0)).tolist() == []
+
+
+def test_the_spool_gives_back_what_it_got(tmp_path):
+    source = SourceRecord("a.md", 1, 2, "3", "4")
+    chunks = [Chunk("text 🎉\ud800", ("A", "B"), "T", 1, 2, None, 9, {"k": [1, None]}), Chunk("plain")]
+    with Spool() as spool:
+        spool.append(source, chunks)
+        spool.append(SourceRecord("b.md", 0, 0, "", ""), [])
+        assert (spool.files, spool.chunks) == (2, 2)
+        assert list(spool) == list(spool) == [(source, chunks), (SourceRecord("b.md", 0, 0, "", ""), [])]
+
+
+def test_chunk_ids_are_stable_and_unique():
+    chunks = [Chunk("a"), Chunk("b"), Chunk("a")]
+    assert len(set(chunk_ids("f", chunks))) == 3
+    assert chunk_ids("f", chunks) == chunk_ids("f", chunks)
+    assert chunk_ids("f", chunks)[:1] == chunk_ids("f", [Chunk("a")])
+    assert set(chunk_ids("g", chunks)).isdisjoint(chunk_ids("f", chunks))
+
+
+def test_text_hash_is_the_documented_one():
+    import hashlib
+
+    assert text_hash("é") == hashlib.blake2b("é".encode(), digest_size=16).hexdigest()
+
+
+def test_the_lock_is_free_again_after_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), writer_lock(tmp_path):
+        raise ZeroDivisionError
+    with writer_lock(tmp_path), pytest.raises(StoreLockedError), writer_lock(tmp_path):
+        pass
+
+
+def test_a_lock_that_protected_nothing_leaves_nothing(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with writer_lock(folder):
+        pass
+    discard_lock(folder)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "precious").write_text("")
+    discard_lock(folder)
+    assert (folder / "precious").exists()

@@ -1,0 +1,38 @@
+"""Embeddings whose vectors are known by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from langchain_core.embeddings import Embeddings
+
+
+class Angles(Embeddings):
+    """A text is an angle in degrees, its vector the point of the unit circle there, times ``length``."""
+
+    def __init__(self, length: float = 1.0) -> None:
+        self.length = length
+        self.batches: list[int] = []
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.batches.append(len(texts))
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        angle = math.radians(float(text or 0))
+        return [self.length * math.cos(angle), self.length * math.sin(angle)]
+
+
+class Given(Embeddings):
+    """Returns the vectors it was made with, whatever the texts."""
+
+    def __init__(self, vectors: Sequence[Sequence[float]], model: str | None = None) -> None:
+        self.vectors = vectors
+        self.model = model
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [list(vector) for vector in self.vectors]
+
+    def embed_query(self, text: str) -> list[float]:
+        return list(self.vectors[0])

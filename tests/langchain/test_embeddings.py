@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from ragembed import Embedder
+from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.langchain import RagEmbeddings
+
+from .conftest import CORPUS
+
+ODD = ["", " \n", "🙂🙃", "word " * 2000, "\udc80 lone surrogate", "Ünïcödé", "x" * 5000]
+
+
+def cosines(a: list[list[float]], b: list[list[float]]) -> Any:
+    left, right = np.array(a), np.array(b)
+    return (left * right).sum(axis=1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+
+
+def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
+    documents, query = fitted.embed_documents(CORPUS[:2]), fitted.embed_query("a question")
+    for vector in [*documents, query]:
+        assert type(vector) is list
+        assert {type(value) for value in vector} == {float}
+        assert len(vector) == fitted.dimension == 384
+        assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+    assert json.loads(json.dumps([documents, query])) == [documents, query]
+
+
+def test_no_texts(fitted: RagEmbeddings) -> None:
+    assert fitted.embed_documents([]) == []
+
+
+def test_one_str_is_not_taken_apart(fitted: RagEmbeddings) -> None:
+    with pytest.raises(ConfigError, match="put it in a list"):
+        fitted.embed_documents("abc")
+    with pytest.raises(ConfigError, match="put it in a list"):
+        copy.copy(fitted).fit("abc")
+
+
+def test_a_vector_depends_on_nothing_but_the_text(fitted: RagEmbeddings) -> None:
+    texts = [*CORPUS, *ODD]
+    together = fitted.embed_documents(texts)
+    alone = [fitted.embed_documents([text])[0] for text in texts]
+    backwards = fitted.embed_documents(texts[::-1])[::-1]
+    assert cosines(together, alone).min() > 1 - 1e-4
+    assert cosines(together, backwards).min() > 1 - 1e-4
+    different = cosines(together, together[1:] + together[:1])
+    assert different.max() < 0.99  # the above would hold of constant vectors too
+
+
+def test_odd_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
+    documents = np.array(fitted.embed_documents(ODD))
+    queries = np.array([fitted.embed_query(text) for text in ODD])
+    assert documents.shape == queries.shape == (len(ODD), 384)
+    assert np.isfinite(documents).all()
+    assert np.isfinite(queries).all()
+    assert np.linalg.norm(documents, axis=1) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_unfitted_use_names_the_call_to_make(tmp_path: Path) -> None:
+    embeddings = RagEmbeddings()
+    uses = [
+        lambda: embeddings.embed_documents(["a"]),
+        lambda: embeddings.embed_query("a"),
+        lambda: embeddings.save(tmp_path),
+        lambda: embeddings.dimension,
+        lambda: embeddings.fingerprint,
+        lambda: embeddings.cache_namespace,
+    ]
+    for use in uses:
+        with pytest.raises(NotFittedError, match=r"call embeddings\.fit\(texts\).*RagEmbeddings\.load\(folder\)"):
+            use()
+    assert embeddings.is_fitted is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_save_and_load(fitted: RagEmbeddings, saved_embeddings: Path, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "again")
+    for loaded in (RagEmbeddings.load(tmp_path / "again"), RagEmbeddings(path=str(saved_embeddings))):
+        assert loaded.is_fitted
+        assert loaded.fingerprint == fitted.fingerprint
+        assert loaded.embed_query("a question") == fitted.embed_query("a question")
+    with pytest.raises(ModelError, match="holds no saved embedder"):
+        RagEmbeddings.load(tmp_path)
+    assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded at first use only
+
+
+def test_fitting_again_changes_the_identity(fitted: RagEmbeddings) -> None:
+    embeddings = copy.copy(fitted)
+    former, before = embeddings.embedder, embeddings.cache_namespace
+    assert embeddings.fit(["other texts", "than those of the corpus"]) is embeddings
+    assert embeddings.cache_namespace != before
+    assert embeddings.fingerprint in embeddings.cache_namespace
+    assert embeddings.path is None
+    assert former.fingerprint in before  # what was made with it can go on
+
+
+def test_from_embedder(fitted: RagEmbeddings) -> None:
+    embeddings = RagEmbeddings.from_embedder(fitted.embedder)
+    assert embeddings.embedder is fitted.embedder
+    assert embeddings.embed_query("a") == fitted.embedder.encode_queries(["a"])[0].tolist()
+    assert not RagEmbeddings.from_embedder(Embedder()).is_fitted
+
+
+def test_fields(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown preset 'nope'"):
+        RagEmbeddings(preset="nope")
+    with pytest.raises(ValueError, match="Extra inputs"):
+        RagEmbeddings(model_name="x")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="leave out the rest"):
+        RagEmbeddings(path=str(tmp_path), model="x")
+    assert RagEmbeddings(model="some/model").embedder.config.model == "some/model"
+
+
+def test_a_deep_copy_is_the_same(fitted: RagEmbeddings) -> None:
+    twin = copy.deepcopy(fitted)
+    assert twin.embedder is not fitted.embedder
+    assert twin.embed_query("a") == fitted.embed_query("a")
+
+
+def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:
+    embeddings = RagEmbeddings(path=str(saved_embeddings))
+    expected = fitted.embed_query("a question")
+    start, embedders, answers = threading.Barrier(8), [], []
+
+    def work() -> None:
+        start.wait()
+        embedders.append(embeddings.embedder)
+        answers.append(embeddings.embed_query("a question"))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(embedder) for embedder in embedders}) == 1
+    assert answers == [expected] * 8
+
+
+def test_in_a_store_that_is_not_ours(fitted: RagEmbeddings) -> None:
+    store = InMemoryVectorStore.from_texts(CORPUS, fitted)
+    assert store.similarity_search("How do I bake?", k=1)[0].page_content == CORPUS[2]
+    assert store.similarity_search("Who scored the goals?", k=1)[0].page_content == CORPUS[5]

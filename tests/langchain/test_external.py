@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from ragembed.errors import ConfigError
+from ragembed.langchain import RagVectorStore
+from ragembed.langchain.external import ExternalEncoder, model_name
+
+from .fakes import Angles, Given
+
+
+def test_identity_is_the_class_and_the_name_of_its_model() -> None:
+    path = f"{Given.__module__}.Given"
+    assert model_name(Given([])) == path
+    assert model_name(Given([], "m")) == f"{path}(m)"
+    fingerprints = {ExternalEncoder(e).fingerprint for e in (Given([]), Given([[1.0]]), Given([], "m"), Angles())}
+    assert len(fingerprints) == 3
+    encoder = ExternalEncoder(Given([], "m"))
+    assert encoder.describe() == {"kind": "external", "model": f"{path}(m)"}
+    assert encoder.raw_fingerprint == encoder.fingerprint
+
+
+def test_fingerprint_is_the_same_in_every_process() -> None:
+    assert ExternalEncoder(DeterministicFakeEmbedding(size=6)).fingerprint == "2d2e2f7b1c3c0d1f0000000000000000"
+
+
+def test_vectors_are_unit_float32_and_zero_stays_zero() -> None:
+    encoder = ExternalEncoder(Given([[3.0, 4.0], [0.0, 0.0], [-1e-200, 0.0], [1e200, 1e200]]))
+    raw = encoder.raw_documents(["a", "b", "c", "d"])
+    assert raw.dtype == np.float32
+    half = math.sqrt(0.5)
+    assert raw == pytest.approx(np.array([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0], [half, half]]), abs=1e-7)
+    assert encoder.postprocess_documents(raw) is raw
+    assert encoder.encode_queries(["a", "b"]) == pytest.approx(np.array([[0.6, 0.8]] * 2))
+    assert encoder.raw_documents([]).shape[0] == ExternalEncoder(Given([])).raw_documents([]).shape[0]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([[1.0, 2.0]], "gave 1 vectors for 2 texts"),
+        ([[1.0], [1.0], [1.0]], "gave 3 vectors for 2 texts"),
+        ([[1.0, 2.0], [1.0]], "vectors of 1 and 2 values"),
+        ([[], []], "vectors of 0 values"),
+        ([[1.0, 2.0], [3.0, math.nan]], "gave nan as value 1 of vector 1"),
+        ([[math.inf, 2.0], [3.0, 4.0]], "gave inf as value 0 of vector 0"),
+    ],
+)
+def test_vectors_that_cannot_be_stored(vectors: Any, message: str) -> None:
+    with RagVectorStore(Given(vectors, "broken")) as store:
+        with pytest.raises(ConfigError, match=message) as raised:
+            store.add_texts(["a", "b"])
+        assert "Given(broken)" in str(raised.value)
+        assert len(store) == 0

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(script: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        (
+            "from ragembed.langchain import RagEmbeddings; RagEmbeddings()",
+            "torch transformers faiss langchain_community",
+        ),
+        ("from ragembed.langchain import RagVectorStore", "torch transformers langchain_community"),
+        ("import ragembed, ragembed.embedder, ragembed.indexes", "langchain_core torch"),
+    ],
+)
+def test_imports_are_light(statement: str, absent: str) -> None:
+    loaded = run(f"{statement}; import sys; print(*[name for name in {absent.split()!r} if name in sys.modules])")
+    assert loaded.split() == []
+
+
+def test_missing_langchain_is_told_with_the_remedy() -> None:
+    script = (
+        "import sys; sys.modules['langchain_core'] = None\n"
+        "from ragembed.errors import MissingExtraError\n"
+        "try:\n    import ragembed.langchain\n"
+        "except MissingExtraError as error:\n    print(error)\n"
+    )
+    assert "pip install 'ragembed[langchain]'" in run(script)
+
+
+def test_public_names() -> None:
+    import ragembed.langchain
+
+    assert ragembed.langchain.__all__ == ["RagEmbeddings", "RagVectorStore"]
+    for name in ragembed.langchain.__all__:
+        assert getattr(ragembed.langchain, name).__name__ == name
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = ragembed.langchain.Nothing

@@ -1,0 +1,602 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.indexing import InMemoryRecordManager, index
+
+from ragembed.errors import (
+    ConfigError,
+    IncompatibleStoreError,
+    NotFittedError,
+    StoreNotFoundError,
+)
+from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+from .fakes import Angles, Given
+
+FAKE = DeterministicFakeEmbedding(size=6)
+
+
+@pytest.fixture
+def store() -> Iterator[RagVectorStore]:
+    with RagVectorStore(FAKE) as store:
+        yield store
+
+
+@pytest.fixture
+def angles() -> Iterator[RagVectorStore]:
+    """Documents at 0, 30, 90 and 180 degrees, whose ids are their texts, added in another order."""
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(["90", "0", "180", "30"], ids=["90", "0", "180", "30"])
+        yield store
+
+
+def texts(documents: list[Document]) -> list[str]:
+    return [document.page_content for document in documents]
+
+
+# Adding
+
+
+def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) -> None:
+    documents = [Document(id="own", page_content=text) for text in ("a", "b")] + [Document(page_content="c")]
+    assert store.add_documents(documents[:1], ids=["given"]) == ["given"]
+    ids = store.add_documents(documents, ids=["first", None, None])
+    assert ids[:2] == ["first", "own"]
+    assert str(uuid.UUID(ids[2], version=4)) == ids[2]
+    assert texts(store.get_by_ids(ids)) == ["a", "b", "c"]
+
+
+def test_documents_without_ids_get_different_ones(store: RagVectorStore) -> None:
+    assert len(set(store.add_texts(["same", "same", "same"]))) == len(store) == 3
+    assert texts(store.similarity_search("same", k=3)) == ["same"] * 3
+
+
+def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
+    assert store.add_texts(["a", "b", "c"], [{"n": 0}, {"n": 1}, {"n": 2}], ids=["x", "y", "x"]) == ["x", "y", "x"]
+    assert len(store) == 2
+    assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]
+
+
+def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore) -> None:
+    angles.add_texts(["178"], [{"new": True}], ids=["0"])
+    assert len(angles) == 4
+    (found, score), *rest = angles.similarity_search_with_score("178", k=4)
+    assert found == Document(id="0", page_content="178", metadata={"new": True})
+    assert score == pytest.approx(1.0, abs=1e-3)
+    assert [document.id for document, _ in rest] == ["180", "90", "30"]
+
+
+def test_documents_that_are_added_are_not_changed(store: RagVectorStore) -> None:
+    document = Document(page_content="a", metadata={"list": [1]})
+    (chunk_id,) = store.add_documents([document])
+    assert document == Document(page_content="a", metadata={"list": [1]})
+    document.metadata["list"].append(2)
+    assert store.get_by_ids([chunk_id])[0].metadata == {"list": [1]}
+
+
+def test_documents_that_are_found_are_copies(store: RagVectorStore) -> None:
+    store.add_texts(["a"], [{"list": [1]}], ids=["1"])
+    store.similarity_search("a")[0].metadata["list"].append(2)
+    store.get_by_ids(["1"])[0].metadata.clear()
+    assert store.similarity_search("a")[0].metadata == {"list": [1]}
+
+
+def test_metadata_keep_their_types(store: RagVectorStore) -> None:
+    metadata = {"id": 7, "source": "s", "page": 1.5, "none": None, "yes": True, "nested": {"ü": [1, "x", {}]}}
+    store.add_texts(["a"], [metadata], ids=["1"])
+    found = store.get_by_ids(["1"])[0].metadata
+    assert found == metadata
+    assert [type(value) for value in found.values()] == [type(value) for value in metadata.values()]
+
+
+def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
+    with pytest.raises(ConfigError, match="metadata of 'b' cannot be stored"):
+        store.add_texts(["a", "b"], [{}, {"object": object()}], ids=["a", "b"])
+    assert len(store) == 0
+    assert store.similarity_search("a") == []
+
+
+@pytest.mark.parametrize(
+    ("metadatas", "ids", "message"),
+    [
+        ([{}], None, "1 metadatas for 2 texts"),
+        ([], None, "0 metadatas for 2 texts"),
+        (None, ["1", "2", "3"], "3 ids for 2 documents"),
+        (None, [], "0 ids for 2 documents"),
+    ],
+)
+def test_lengths_that_differ(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        store.add_texts(["a", "b"], metadatas, ids=ids)
+    with pytest.raises(ValueError, match=message):
+        RagVectorStore.from_texts(["a", "b"], FAKE, metadatas, ids=ids)
+    assert len(store) == 0
+
+
+def test_generators_are_taken(store: RagVectorStore) -> None:
+    names = ["a", "b"]
+    assert store.add_texts((t for t in names), ({"n": t} for t in names), ids=(t for t in names)) == names
+    assert store.add_documents(Document(id=t, page_content=t) for t in ["c", "d"]) == ["c", "d"]
+    assert [(d.id, d.metadata) for d in store.get_by_ids(["a", "d"])] == [("a", {"n": "a"}), ("d", {})]
+
+
+def test_nothing_to_add(store: RagVectorStore) -> None:
+    assert store.add_documents([]) == store.add_texts([]) == store.add_texts([], [], ids=[]) == []
+    empty = RagVectorStore.from_texts([], FAKE)
+    assert empty.similarity_search("a") == []
+    assert empty.add_texts(["a"], ids=["1"]) == ["1"]
+    assert texts(empty.similarity_search("a")) == ["a"]
+
+
+def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
+    store.add_texts(["a", "b"], ids=["a", "b"])
+    with pytest.raises(ConfigError, match="texts is one str"):
+        store.add_texts("ab")
+    with pytest.raises(ConfigError, match="ids is one str"):
+        store.delete("ab")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ids is one str"):
+        store.get_by_ids("ab")
+    assert len(store) == 2
+
+
+def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
+    embedding = Angles()
+    with RagVectorStore(embedding) as store:
+        store.add_texts(map(str, range(7)), batch_size=3)
+        assert embedding.batches == [3, 3, 1]
+        store.add_documents([Document(page_content=str(n)) for n in range(5, 9)], batch_size=100)
+        assert embedding.batches[3:] == [2]  # 5 and 6 have their vectors
+        assert len(store) == 11
+        with pytest.raises(ConfigError, match="batch_size is 0"):
+            store.add_texts(["1"], batch_size=0)
+
+
+def test_a_batch_that_fails_adds_nothing() -> None:
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(["1"], ids=["1"])
+        with pytest.raises(ValueError, match="could not convert"):
+            store.add_texts(["2", "no angle"], ids=["1", "2"], batch_size=1)
+        assert len(store) == 1
+        assert texts(store.get_by_ids(["1", "2"])) == ["1"]
+
+
+def test_unknown_arguments_are_refused(store: RagVectorStore) -> None:
+    for call in (
+        lambda: store.add_texts(["a"], metadata=[{}]),
+        lambda: store.add_documents([Document(page_content="a")], id=["1"]),
+        lambda: store.delete(["1"], filters={}),
+        lambda: store.similarity_search("a", n=1),
+        lambda: store.similarity_search_with_score("a", n=1),
+        lambda: store.similarity_search_by_vector([0.0] * 6, n=1),
+        lambda: store.similarity_search_with_relevance_scores("a", n=1),
+        lambda: store.max_marginal_relevance_search("a", n=1),
+        lambda: store.max_marginal_relevance_search_by_vector([0.0] * 6, n=1),
+        lambda: store.as_retriever(k=3),
+        lambda: store.as_retriever(search_kwargs={"n": 3}).invoke("a"),
+        lambda: RagVectorStore.from_texts(["a"], FAKE, folder="x"),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            call()
+    assert len(store) == 0
+
+
+def test_filter_is_refused_not_ignored(store: RagVectorStore) -> None:
+    store.add_texts(["a"])
+    for search in (store.similarity_search, store.similarity_search_with_score, store.max_marginal_relevance_search):
+        with pytest.raises(ConfigError, match="filter is not supported"):
+            search("a", filter={"x": 1})
+        assert len(search("a", filter=None)) == 1
+    with pytest.raises(ConfigError, match="filter is not supported"):
+        store.as_retriever(search_kwargs={"filter": {"x": 1}}).invoke("a")
+
+
+# Deleting and looking in
+
+
+def test_delete_of_known_unknown_and_no_ids(store: RagVectorStore) -> None:
+    assert store.delete(["1"]) is True
+    assert store.delete() is True
+    store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
+    assert store.delete([]) is True
+    assert len(store) == 3
+    assert store.delete(["9", "2", "2"]) is True
+    assert sorted(texts(store.similarity_search("b", k=9))) == ["a", "c"]
+
+
+def test_delete_none_deletes_all(store: RagVectorStore) -> None:
+    store.add_texts(["a", "b", "c"])
+    assert store.delete(None) is True
+    assert len(store) == 0
+    assert store.similarity_search("a") == []
+    store.add_texts(["a"])
+    assert texts(store.similarity_search("a")) == ["a"]
+
+
+def test_get_by_ids_is_in_the_order_asked(store: RagVectorStore) -> None:
+    store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
+    assert [d.id for d in store.get_by_ids(["3", "9", "1", "3", "2"])] == ["3", "1", "2"]
+    assert store.get_by_ids([]) == []
+
+
+# Searching
+
+
+def test_scores_are_cosines_highest_first(angles: RagVectorStore) -> None:
+    found = angles.similarity_search_with_score("0", k=4)
+    assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
+    assert [score for _, score in found] == pytest.approx([1.0, math.cos(math.radians(30)), 0.0, -1.0], abs=1e-3)
+    assert all(-1.0 <= score <= 1.0 for _, score in found)
+
+
+@pytest.mark.parametrize("length", [1e-30, 1.0, 1e30])
+def test_scores_do_not_depend_on_the_length_of_vectors(length: float) -> None:
+    with RagVectorStore(Angles(length)) as store:
+        store.add_texts(["0", "60"])
+        assert [score for _, score in store.similarity_search_with_score("0")] == pytest.approx([1.0, 0.5], abs=1e-3)
+
+
+def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) -> None:
+    found = angles.similarity_search_with_relevance_scores("0", k=4)
+    assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
+    expected = [1.0, (1 + math.cos(math.radians(30))) / 2, 0.5, 0.0]
+    assert [score for _, score in found] == pytest.approx(expected, abs=1e-3)
+    assert all(0.0 <= score <= 1.0 for _, score in found)
+    near = angles.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.6)
+    assert [document.id for document, _ in near] == ["0", "30"]
+
+
+def test_scores_are_python_floats(angles: RagVectorStore) -> None:
+    found = [
+        *angles.similarity_search_with_score("0"),
+        *angles.similarity_search_with_relevance_scores("0"),
+        *angles.similarity_search_with_score_by_vector([1.0, 0.0]),
+    ]
+    assert {type(score) for _, score in found} == {float}
+    dumped = json.loads(json.dumps([[document.model_dump(), score] for document, score in found]))
+    assert dumped[0][0]["page_content"] == "0"
+
+
+def test_search_by_vector_is_search_by_text(angles: RagVectorStore) -> None:
+    vector = Angles().embed_query("80")
+    assert angles.similarity_search_by_vector(vector, k=3) == angles.similarity_search("80", k=3)
+    assert texts(angles.similarity_search_by_vector(vector, k=3)) == ["90", "30", "0"]
+    by_text = angles.max_marginal_relevance_search("80", k=3)
+    assert angles.max_marginal_relevance_search_by_vector(vector, k=3) == by_text
+
+
+@pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [1.0, math.nan], [], [[1.0, 0.0]]])
+def test_query_vector_that_does_not_fit(angles: RagVectorStore, vector: Any) -> None:
+    for search in (angles.similarity_search_by_vector, angles.max_marginal_relevance_search_by_vector):
+        with pytest.raises((ConfigError, IncompatibleStoreError)):
+            search(vector)
+
+
+@pytest.mark.parametrize("k", [0, 2, 4, 100])
+def test_k(angles: RagVectorStore, k: int) -> None:
+    assert texts(angles.similarity_search("10", k=k)) == ["0", "30", "90", "180"][:k]
+    assert (
+        texts(angles.max_marginal_relevance_search("10", k=k, fetch_k=1, lambda_mult=1.0))
+        == (["0", "30", "90", "180"][:k])
+    )
+
+
+def test_empty_store_and_empty_query(store: RagVectorStore) -> None:
+    for _ in range(2):
+        for query in ("", "a"):
+            assert store.similarity_search(query) == []
+            assert store.similarity_search_with_score(query) == []
+            assert store.max_marginal_relevance_search(query) == []
+        assert store.similarity_search_by_vector([1.0] * 6) == []
+        assert store.max_marginal_relevance_search_by_vector([1.0] * 6) == []
+        assert store.get_by_ids(["1"]) == []
+        assert len(store) == 0
+        store.add_texts(["a"], ids=["1"])  # once empty because nothing was added, once because all was deleted
+        assert texts(store.similarity_search("")) == ["a"]
+        store.delete(["1"])
+
+
+def test_ties_are_in_order_of_insertion(store: RagVectorStore) -> None:
+    ids = [str(n) for n in range(9, 0, -1)]
+    store.add_texts(["same"] * 9, ids=ids)
+    assert [document.id for document in store.similarity_search("same", k=9)] == ids
+
+
+# Maximal marginal relevance
+
+
+def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int) -> list[float]:
+    """Carbonell and Goldstein 1998, on angles in degrees."""
+
+    def cosine(a: float, b: float) -> float:
+        return math.cos(math.radians(a - b))
+
+    chosen: list[float] = []
+    while len(chosen) < min(k, len(angles)):
+        rest = [angle for angle in angles if angle not in chosen]
+        chosen.append(
+            max(
+                rest,
+                key=lambda angle: (
+                    lambda_mult * cosine(angle, query)
+                    - (1 - lambda_mult) * max((cosine(angle, other) for other in chosen), default=0.0)
+                ),
+            )
+            if chosen
+            else max(rest, key=lambda angle: cosine(angle, query))
+        )
+    return chosen
+
+
+@pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_mmr_is_that_of_the_reference(lambda_mult: float, k: int) -> None:
+    places = [0.0, 3.0, 11.0, 40.0, 95.0, 171.0, 228.0]
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(map(str, places))
+        found = texts(store.max_marginal_relevance_search("17", k=k, fetch_k=20, lambda_mult=lambda_mult))
+    assert [float(text) for text in found] == reference_mmr(17.0, places, lambda_mult, k)
+
+
+def test_mmr_limits(angles: RagVectorStore) -> None:
+    by_nearness = angles.max_marginal_relevance_search("10", k=4, lambda_mult=1.0)
+    assert by_nearness == angles.similarity_search("10", k=4)
+    assert texts(angles.max_marginal_relevance_search("10", k=2, lambda_mult=0.0)) == ["0", "180"]
+    assert texts(angles.max_marginal_relevance_search("10", k=2, fetch_k=3, lambda_mult=0.0)) == ["0", "90"]
+    with pytest.raises(ConfigError, match=r"lambda_mult is 1\.5"):
+        angles.max_marginal_relevance_search("10", lambda_mult=1.5)
+
+
+def test_mmr_of_zero_vectors_is_defined() -> None:
+    with RagVectorStore(Given([[0.0, 0.0]])) as store:
+        store.add_texts(["a"])
+        assert texts(store.max_marginal_relevance_search("a")) == ["a"]
+
+
+# Retrievers
+
+
+def test_retrievers(angles: RagVectorStore) -> None:
+    assert texts(angles.as_retriever(search_kwargs={"k": 2}).invoke("0")) == ["0", "30"]
+    assert texts(angles.as_retriever().invoke("0", k=1)) == ["0"]
+    mmr = angles.as_retriever(search_type="mmr", search_kwargs={"k": 2, "fetch_k": 4, "lambda_mult": 0.0})
+    assert texts(mmr.invoke("0")) == ["0", "180"]
+    near = angles.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.6})
+    assert texts(near.invoke("0")) == ["0", "30"]
+    assert near.tags == ["RagVectorStore", "Angles"]
+
+
+async def test_async_methods_and_retriever(angles: RagVectorStore) -> None:
+    assert await angles.aadd_texts(["31"], ids=["31"]) == ["31"]
+    assert texts(await angles.asimilarity_search("31", k=1)) == ["31"]
+    assert texts(await angles.as_retriever(search_type="mmr").ainvoke("0", k=1)) == ["0"]
+    assert await angles.adelete(["31"]) is True
+    assert texts(await angles.aget_by_ids(["31", "0"])) == ["0"]
+    made = await RagVectorStore.afrom_documents([Document(id="5", page_content="5")], Angles())
+    assert (await made.asimilarity_search_with_score("5"))[0][0] == Document(id="5", page_content="5")
+    await asyncio.gather(*(made.aadd_texts([str(n)]) for n in range(10)))
+    assert len(made) == 11
+
+
+def test_langchains_index_function(store: RagVectorStore) -> None:
+    manager = InMemoryRecordManager("test")
+    manager.create_schema()
+    documents = [Document(page_content=text, metadata={"source": text}) for text in ("a", "b", "c")]
+
+    def run(documents: list[Document], manager: InMemoryRecordManager = manager, **options: Any) -> tuple[int, ...]:
+        counts = index(documents, manager, store, source_id_key="source", key_encoder="sha256", **options)
+        return tuple(counts[name] for name in ("num_added", "num_updated", "num_skipped", "num_deleted"))  # type: ignore[literal-required]
+
+    assert run(documents, cleanup="incremental") == (3, 0, 0, 0)
+    assert run(documents, cleanup="incremental", batch_size=2) == (0, 0, 3, 0)
+    assert run(documents, cleanup="incremental", force_update=True) == (0, 3, 0, 0)
+    lost = InMemoryRecordManager("lost")
+    lost.create_schema()
+    assert run(documents, lost, cleanup=None) == (3, 0, 0, 0)
+    assert len(store) == 3
+    store.delete([store.similarity_search("a", k=1)[0].id or ""])  # the record manager is not told
+    changed = Document(page_content="a2", metadata={"source": "a"})
+    assert run([changed, documents[1]], cleanup="full") == (1, 0, 1, 2)
+    assert sorted(texts(store.similarity_search("a2", k=9))) == ["a2", "b"]
+
+
+# Opening
+
+
+def test_reopening_with_the_same_embedding(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path) as first:
+        first.add_texts(["foo", "bar"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
+    with RagVectorStore(DeterministicFakeEmbedding(size=6), str(tmp_path)) as second:
+        assert second.similarity_search("bar", k=1) == [Document(id="2", page_content="bar", metadata={"n": 2})]
+        second.add_texts(["baz"], ids=["3"])
+    with first:
+        assert len(first) == 3  # a store that was closed opens again, at the newest state
+        assert texts(first.similarity_search("baz", k=1)) == ["baz"]
+
+
+def test_reopening_with_another_embedding(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path) as store:
+        store.add_texts(["foo"])
+    with pytest.raises(IncompatibleStoreError, match=r"DeterministicFakeEmbedding.*Given\(other\)"):
+        RagVectorStore(Given([[1.0] * 6], "other"), tmp_path)
+    with pytest.raises(IncompatibleStoreError, match="DeterministicFakeEmbedding.*none was given"):
+        RagVectorStore(path=tmp_path)
+
+
+def test_same_class_with_another_dimension(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path) as store:
+        store.add_texts(["foo"])
+    with RagVectorStore(DeterministicFakeEmbedding(size=8), tmp_path) as store:
+        for use in (store.similarity_search, store.max_marginal_relevance_search, lambda text: store.add_texts([text])):
+            with pytest.raises(IncompatibleStoreError, match=r"8.*6|6.*8"):
+                use("bar")
+        assert len(store) == 1
+
+
+def test_nothing_to_open(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match="nowhere"):
+        RagVectorStore(path=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="give an embedding"):
+        RagVectorStore()
+    with pytest.raises(ConfigError, match="from_embedder"):
+        RagVectorStore(object(), tmp_path)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_before_something_is_added(tmp_path: Path) -> None:
+    store = RagVectorStore(FAKE, tmp_path / "store")
+    assert store.similarity_search("a") == []
+    assert store.delete() is True
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path) as early, RagVectorStore(FAKE, tmp_path) as late:
+        assert early.similarity_search("a") == []
+        late.add_texts(["a"])
+        assert texts(early.similarity_search("a")) == ["a"]
+        early.add_texts(["b"])
+        assert texts(late.similarity_search("b", k=1)) == ["b"]
+
+
+def test_temporary_store_goes_with_the_object() -> None:
+    store = RagVectorStore.from_texts(["a"], FAKE)
+    folder = store.path
+    store.close()
+    assert texts(store.similarity_search("a")) == ["a"]
+    assert folder.is_dir()
+    del store
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_temporary_store_goes_at_exit() -> None:
+    script = (
+        "from langchain_core.embeddings import DeterministicFakeEmbedding as Fake\n"
+        "from ragembed.langchain import RagVectorStore\n"
+        "store = RagVectorStore.from_texts(['a'], Fake(size=6))\n"
+        "assert store.path.is_dir()\n"
+        "print(store.path)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).name.startswith("ragembed-")
+    assert not Path(done.stdout.strip()).exists()
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_leaves_the_folder() -> None:
+    script = (
+        "import os, sys\n"
+        "from langchain_core.embeddings import DeterministicFakeEmbedding as Fake\n"
+        "from ragembed.langchain import RagVectorStore\n"
+        "store = RagVectorStore(Fake(size=6))\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+        "print(store.path.is_dir())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+# With RagEmbeddings
+
+
+def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
+    embeddings = RagEmbeddings()
+    store = RagVectorStore(embeddings, tmp_path / "store")
+    assert store.similarity_search("a") == []
+    for add in (lambda: store.add_texts(["a"]), lambda: store.add_documents([Document(page_content="a")])):
+        with pytest.raises(NotFittedError, match=r"embeddings\.fit\(texts\).*from_texts"):
+            add()
+    assert not embeddings.is_fitted
+    assert not (tmp_path / "store").exists()
+    assert RagVectorStore.from_texts([], embeddings).similarity_search("a") == []
+    assert not embeddings.is_fitted
+
+
+def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
+    assert saved_embeddings.is_dir()  # the model is there
+    embeddings = RagEmbeddings(device="cpu")
+    documents = [Document(id=t, page_content=t) for t in ("a cat on the sofa", "the bank raised interest rates")]
+    with RagVectorStore.from_documents(documents, embeddings, path=tmp_path) as store:
+        assert embeddings.is_fitted
+        assert store.embeddings is embeddings
+        assert store.similarity_search("feline", k=1) == documents[:1]
+    with RagVectorStore(path=tmp_path) as again:
+        assert again.similarity_search("feline", k=1) == documents[:1]
+        assert isinstance(again.embeddings, RagEmbeddings)
+        assert again.embeddings.fingerprint == embeddings.fingerprint
+        again.add_texts(["bread needs flour"])
+        assert texts(again.similarity_search("how to bake", k=1)) == ["bread needs flour"]
+    with pytest.raises(NotFittedError, match="leave the embedding out"):
+        RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path)
+
+
+def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path) -> None:
+    with RagVectorStore(fitted, tmp_path) as store:
+        store.add_texts(["a"])
+    other = RagEmbeddings(device="cpu").fit(["another corpus", "of two texts"])
+    with pytest.raises(IncompatibleStoreError) as raised:
+        RagVectorStore(other, tmp_path)
+    assert fitted.fingerprint[:12] in str(raised.value)
+    assert other.fingerprint[:12] in str(raised.value)
+    with pytest.raises(IncompatibleStoreError, match=r"MiniLM.*fakes\.Angles"):
+        RagVectorStore(Angles(), tmp_path)
+
+
+def test_fitting_again_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
+    embeddings = RagEmbeddings.from_embedder(fitted.embedder)
+    store = RagVectorStore(embeddings, tmp_path)
+    store.add_texts(["a cat", "a bank"])
+    before = fitted.fingerprint
+    embeddings.fit(["another corpus", "of two texts"])
+    assert fitted.fingerprint == before != embeddings.fingerprint
+    for use in (store.similarity_search, lambda text: store.add_texts([text])):
+        with pytest.raises(IncompatibleStoreError, match="fitted again"):
+            use("a cat")
+    assert texts(RagVectorStore(path=tmp_path).similarity_search("a cat", k=1)) == ["a cat"]
+
+
+# Threads
+
+
+def test_threads_may_share_a_store() -> None:
+    errors: list[BaseException] = []
+
+    def work(store: RagVectorStore, thread: int) -> None:
+        try:
+            for n in range(6):
+                name = f"{thread * 10 + n}"
+                store.add_texts([name], ids=[name])
+                assert name in texts(store.similarity_search(name, k=60))
+                store.max_marginal_relevance_search(name)
+                if n % 2:
+                    store.delete([name])
+        except BaseException as error:  # noqa: BLE001  told to the test below
+            errors.append(error)
+
+    with RagVectorStore(Angles()) as store:
+        threads = [threading.Thread(target=work, args=(store, thread)) for thread in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        kept = {str(thread * 10 + n) for thread in range(6) for n in (0, 2, 4)}
+        assert {document.id for document in store.similarity_search("0", k=99)} == kept
