@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,4 +54,4 @@ def readable_bytes(size: float) -> str:
 
 def printable(text: str) -> str:
     """Drop control characters other than newline and tab, which could command a terminal."""
-    return "".join(character for character in text if (character >= " " and character != "\x7f") or character in "\n\t")
+    return "".join(character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc")

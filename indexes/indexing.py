@@ -165,7 +165,7 @@ class _Run:
         provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
         provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
         wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
-        Store.create(self._store_path, provisional, {"wanted": wanted}).close()
+        Store.create(self._store_path, provisional, {"wanted": wanted}, locked=True).close()
 
     # Writing
 
@@ -192,7 +192,7 @@ class _Run:
             writer.commit(removed_sources=removed)
         self._progress.finish()
         writer.touch_sources(scan.touched)
-        writer.set_skipped(scan.skipped, forget=[*scan.met, *scan.removed])
+        writer.set_skipped(scan.skipped, scan.roots)
         return encoded
 
     def _keep_request(self, writer: StoreWriter) -> None:

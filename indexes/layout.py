@@ -61,5 +61,12 @@ def file_path(source: str, store: Path) -> Path:
     return _absolute(_absolute(store).parent / source)
 
 
+def is_below(source: str, root: str) -> bool:
+    """Tell whether the file ``source`` is ``root`` or lies below it; both are names in a store."""
+    if root == ".":
+        return not source.startswith("../") and not Path(source).is_absolute()
+    return source == root or source.startswith(root.rstrip("/") + "/")
+
+
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow symbolic links

@@ -13,7 +13,7 @@ from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers import ReadOptions, read, reader_for
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
-from ragembed.indexes.layout import source_path
+from ragembed.indexes.layout import is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.spool import Spool
@@ -80,6 +80,7 @@ class Scan:
     touched: list[SourceRecord] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     met: list[str] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -107,7 +108,7 @@ class Scanner:
 
     def scan(self, paths: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
         """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``."""
-        result = Scan()
+        result = Scan(roots=[source_path(path, self._store) for path in paths])
         progress.start("reading", "files", None)
         unseen: list[str] = []
         for candidate in discover(paths, self._options.discovery()):
@@ -120,15 +121,14 @@ class Scanner:
                 if candidate.is_dir:
                     unseen.append(name)
             progress.advance(1)
-        roots = [source_path(path, self._store) for path in paths]
         kept = set(result.met) - set(result.skipped)
         result.removed = [
             name
             for name in self._known
             if name not in kept
-            and any(_below(name, root) for root in roots)
+            and any(is_below(name, root) for root in result.roots)
             # A folder that cannot be listed at the moment says nothing about the files in it.
-            and not any(_below(name, folder) for folder in unseen)
+            and not any(is_below(name, folder) for folder in unseen)
         ]
         progress.finish()
         return result
@@ -171,13 +171,6 @@ class Scanner:
         if not chunks:
             raise DocumentError("no text in it")
         return chunks
-
-
-def _below(name: str, root: str) -> bool:
-    """Tell whether the file ``name`` is ``root`` or lies below it; both are names in a store."""
-    if root == ".":
-        return not name.startswith("../") and not Path(name).is_absolute()
-    return name == root or name.startswith(root.rstrip("/") + "/")
 
 
 def _short_hash(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.fusion import zscore_fusion
 from ragembed.indexes.records import Hit
@@ -69,7 +69,13 @@ def _hybrid(view: View, vector: Floats, expression: str, k: int) -> list[Hit]:
 
 
 def _dense(view: View, vector: Floats, k: int) -> dict[int, float]:
-    """Return the cosines of the chunks of the ``k`` nearest rows by chunk key."""
+    """Return the cosines of the chunks of the ``k`` nearest rows by chunk key; ``vector`` has shape ``(1, d)``."""
+    dim = catalog.meta(view.connection, "dim")
+    if dim not in (None, vector.shape[1]):
+        raise IncompatibleStoreError(
+            f"the query vector has dimension {vector.shape[1]}, the store holds vectors of dimension {dim}: search it "
+            "with the embedder that it was made with"
+        )
     nearest = view.nearest_rows(vector, k)[0]
     keys = catalog.keys_of_rows(view.connection, list(nearest))
     return {key: cosine for row, cosine in nearest.items() for key in keys.get(row, ())}

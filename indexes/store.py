@@ -55,32 +55,49 @@ class Store:
             pass
 
     @classmethod
-    def create(cls, path: str | Path, embedder: VectorEncoder, meta: Mapping[str, object] | None = None) -> Store:
+    def create(
+        cls,
+        path: str | Path,
+        embedder: VectorEncoder,
+        meta: Mapping[str, object] | None = None,
+        *,
+        locked: bool = False,
+    ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
-        Raises :class:`StoreError` where there is one already or the folder cannot be written.
+        ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
+        there is a store already or the folder cannot be written.
         """
         path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
+        with nullcontext() if locked else writer_lock(path):
+            cls._create(path, embedder, meta or {})
+        return cls(path, embedder)
+
+    @staticmethod
+    def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object]) -> None:
         if is_store(path):
             raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
         try:
-            (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            (path / SEGMENTS).mkdir(exist_ok=True)
             (path / EMBEDDERS).mkdir(exist_ok=True)
             (path / ".gitignore").write_text("*\n", encoding="ascii")
             save_embedder(path, embedder)
-            about = {"embedder": embedder_record(embedder), "ragembed": __version__, **(meta or {})}
+            about = {"embedder": embedder_record(embedder), "ragembed": __version__, **meta}
             create_database(path / DATABASE, about)
         except OSError as error:
             raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
-        return cls(path, embedder)
 
     @classmethod
     def open(cls, path: str | Path, embedder: VectorEncoder | None = None) -> Store:
         """Open the store at ``path``.
 
-        ``embedder`` is needed only where the store was made with one that is not ragembed's own; it must be the one
-        the store was made with. Raises :class:`StoreNotFoundError`, :class:`StoreDamagedError` or
-        :class:`IncompatibleStoreError`.
+        ``embedder`` is needed only where the store was made with one that is not ragembed's own; one that makes other
+        raw vectors than the store's is refused when it is needed. Raises :class:`StoreNotFoundError`,
+        :class:`StoreDamagedError` or :class:`IncompatibleStoreError`.
         """
         return cls(require_store(Path(path)), embedder)
 
@@ -258,11 +275,19 @@ class Store:
             for embedder in (self._loaded, self._given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
                     return embedder
-            if record["kind"] != "ragembed":
-                given = "none was given" if self._given is None else f"{self._given.describe()['model']} was given"
+            stranger = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
+            if record["kind"] != "ragembed" or stranger:
                 raise IncompatibleStoreError(
-                    f"the vectors of {self.path} were made by {record['model']}, and {given}: open the store with that "
-                    "embedding object, or search it with mode='lexical'"
+                    f"the vectors of {self.path} were made by {_named(record)}, and {_named(self._given)} was given: "
+                    "open the store with the embeddings it was made with, or search it with mode='lexical'"
                 )
             self._loaded = Embedder.load(self.path / EMBEDDERS / record["fingerprint"])
             return self._loaded
+
+
+def _named(embedder: VectorEncoder | Mapping[str, Any] | None) -> str:
+    """Return an embedder's model and the beginning of its fingerprint; it is given itself or as kept in a store."""
+    if embedder is None:
+        return "none"
+    record = embedder if isinstance(embedder, Mapping) else embedder_record(embedder)
+    return f"{record['model']} ({record['fingerprint'][:12]})"

@@ -40,6 +40,8 @@ class View:
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        if not rows:
+            return np.zeros((0, catalog.meta(self.connection, "dim", 0)), dtype=np.float32)
         places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
         raw = np.stack([segments[segment].raw()[position] for segment, position in (places[row] for row in rows)])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
 from ragembed.indexes import catalog
-from ragembed.indexes.layout import EMBEDDERS
+from ragembed.indexes.layout import EMBEDDERS, is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, text_hash
 from ragembed.indexes.segments import Segment, SegmentRecord, sweep_segments, to_raw, write_segment
 
@@ -88,11 +88,11 @@ class StoreWriter:
         return {row[0] for row in found}
 
     def _commit_vectors(self, keys: Sequence[str], vectors: Floats) -> None:
-        self._check_dimension(vectors)
         try:
             raw = to_raw(vectors)
         except ValueError as error:
             raise ConfigError(f"the embedder gave vectors that cannot be stored: {error}") from error
+        self._check_dimension(vectors)
         first = self._next_row()
         rows = np.arange(first, first + len(keys), dtype=np.int64)
         with _store_errors(self._store):
@@ -183,13 +183,12 @@ class StoreWriter:
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
-    def set_skipped(self, skipped: Mapping[str, str], forget: Iterable[str]) -> None:
-        """Keep the reasons for skipped files, and drop those kept for the files ``forget``."""
+    def set_skipped(self, skipped: Mapping[str, str], roots: Sequence[str]) -> None:
+        """Keep the reason for each skipped file, in the place of all reasons kept for files below ``roots``."""
         with _store_errors(self._store), self._transaction():
-            self._connection.executemany("DELETE FROM skipped WHERE path = ?", [(path,) for path in forget])
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items())
-            )
+            old = [name for name in catalog.skipped(self._connection) if any(is_below(name, root) for root in roots)]
+            self._connection.executemany("DELETE FROM skipped WHERE path = ?", [(name,) for name in old])
+            self._connection.executemany("INSERT INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items()))
 
     def _delete(self, condition: str, value: str) -> set[int]:
         rows = self._connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608
@@ -237,12 +236,24 @@ class StoreWriter:
         self._sweep()
 
     def merge(self) -> None:
-        """Merge the smaller segments into one where there are many; their dead rows go."""
-        small = [record for record in catalog.segments(self._connection) if record.rows < _MERGED_ROWS]
-        if len(small) > _MAX_SEGMENTS:
-            with _store_errors(self._store):
-                self._rebuild(small, self._embedder)
-            self._sweep()
+        """Merge the smallest segments into one where there are many; rows that no chunk uses go, staged ones too.
+
+        A segment joins when it is no larger than those before it together, so that a vector is copied a number of
+        times that grows with the logarithm of the store.
+        """
+        records = sorted(catalog.segments(self._connection), key=lambda record: record.rows)
+        small = [record for record in records if record.rows < _MERGED_ROWS]
+        if len(small) <= _MAX_SEGMENTS:
+            return
+        chosen, rows = small[:2], small[0].rows + small[1].rows
+        for record in small[2:]:
+            if record.rows > rows:
+                break
+            chosen.append(record)
+            rows += record.rows
+        with _store_errors(self._store):
+            self._rebuild(chosen, self._embedder)
+        self._sweep()
 
     def raw_blocks(self, rows: int = _MERGED_ROWS) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """Yield the live rows and their raw vectors, shape ``(n, d)``, in order of row, ``rows`` at a time."""

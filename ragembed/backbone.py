@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 Floats = NDArray[np.float32]
+
+_LOADING = threading.Lock()  # transformers patches torch while it loads a model
 
 
 class Backbone(Protocol):
@@ -52,7 +55,7 @@ class TorchBackbone:
     def __init__(self, folder: Path, dtype: str, device: str | None = None) -> None:
         self._device = torch.device(device or default_device())
         try:
-            with _no_progress_bar():
+            with _LOADING, _no_progress_bar():
                 model: Any = transformers.AutoModel.from_pretrained(
                     str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
                 )

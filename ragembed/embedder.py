@@ -82,7 +82,7 @@ class Embedder:
         Post-processors are fitted on a seeded sample when there are more than ``FIT_LIMIT`` texts. Raises
         :class:`ConfigError` when there is no text.
         """
-        texts = list(texts)
+        texts = _strings(texts)
         self.fit_weights(texts)
         sample = texts
         if len(texts) > FIT_LIMIT:
@@ -300,7 +300,7 @@ class Embedder:
         return self._chain
 
 
-def _strings(texts: Sequence[str]) -> list[str]:
+def _strings(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise ConfigError("expected a list of texts, got one str: put it in a list")
     return list(texts)

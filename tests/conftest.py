@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,69 @@ from ragembed import EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord
 
-WORDS = (
-    "the a of and to in is are lock writer reader store segment vector file folder query answer index wing flow air "
-    "boundary layer pressure heat shock wave body speed supersonic subsonic cat dog bird fish sleeps swims flies runs "
-    "zebra alpha beta gamma delta one two three four five six seven eight nine ten red green blue x y z"
-).split()
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "are",
+    "lock",
+    "writer",
+    "reader",
+    "store",
+    "segment",
+    "vector",
+    "file",
+    "folder",
+    "query",
+    "answer",
+    "index",
+    "wing",
+    "flow",
+    "air",
+    "boundary",
+    "layer",
+    "pressure",
+    "heat",
+    "shock",
+    "wave",
+    "body",
+    "speed",
+    "supersonic",
+    "subsonic",
+    "cat",
+    "dog",
+    "bird",
+    "fish",
+    "sleeps",
+    "swims",
+    "flies",
+    "runs",
+    "zebra",
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "red",
+    "green",
+    "blue",
+    "x",
+    "y",
+    "z",
+]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -149,9 +207,9 @@ def make_record() -> Any:
 
 
 @pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that is the working directory."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    yield folder
+    return folder

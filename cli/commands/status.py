@@ -11,6 +11,7 @@ from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, shown_path
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path
+from ragembed.indexes.scan import IndexingOptions
 
 
 @click.command()
@@ -54,12 +55,17 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     lines.append(("fingerprint", embedder["fingerprint"]))
     if status["indexing"]:
-        options = {
-            name: value for name, value in status["indexing"]["options"].items() if value not in (None, [], False)
-        }
+        changed = _changed_options(status["indexing"]["options"])
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))
-        lines.append(("options", ", ".join(f"{name}={value}" for name, value in options.items())))
+        lines.append(("options", ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"))
     return lines
+
+
+def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that are not the defaults, lists as text."""
+    kept = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
+    defaults = {name: "" if value == () else value for name, value in IndexingOptions().to_dict().items()}
+    return {name: value for name, value in kept.items() if value != defaults[name]}
 
 
 def _index(status: dict[str, Any]) -> str:

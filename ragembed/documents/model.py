@@ -31,10 +31,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """The text of one document with its structure and its place in the file.
+    r"""The text of one document with its structure and its place in the file.
 
     ``line_numbers[i]`` is the 1-based line of the file from which line ``i`` of ``text`` came (lines are
-    ended by ``\\n``); None stands for ``1, 2, 3, …``, the text being the file's own. Where the text was built, the
+    ended by ``\n``); None stands for ``1, 2, 3, …``, the text being the file's own. Where the text was built, the
     blank line after a block has the line at which the block ends in the file. ``page_numbers[i]`` is the page (or
     slide) instead, for formats without lines; it is empty where a format has neither. ``metadata`` holds JSON
     values only.

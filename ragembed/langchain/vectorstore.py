@@ -66,13 +66,7 @@ class RagVectorStore(VectorStore):
         or, fitting the embeddings and adding at once:
 
         ```python
-        vector_store = RagVectorStore.from_texts(["foo", "thud"], RagEmbeddings(), path="my-store")
-        ```
-
-        and later, or for a store made by ``ragembed index``:
-
-        ```python
-        vector_store = RagVectorStore(path="my-store")
+        other_store = RagVectorStore.from_texts(["foo", "thud"], RagEmbeddings(), path="other-store")
         ```
 
     Add Documents:
@@ -130,6 +124,13 @@ class RagVectorStore(VectorStore):
             search_kwargs={"k": 1, "fetch_k": 2, "lambda_mult": 0.5},
         )
         retriever.invoke("thud")
+        ```
+
+    Open again:
+        The same goes for a store made by ``ragembed index``.
+
+        ```python
+        vector_store = RagVectorStore(path="my-store")
         ```
     """
 

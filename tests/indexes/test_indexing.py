@@ -251,7 +251,7 @@ def test_latin1_and_emoji_are_found(docs, run, in_folder):
 
 def test_nothing_to_index_leaves_nothing(in_folder, run):
     (in_folder / "empty").mkdir()
-    with pytest.raises(ConfigError, match="there is no file to read in .*empty"):
+    with pytest.raises(ConfigError, match=r"there is no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
     with pytest.raises(ConfigError, match=r"none of the 1 files .*a\.bin: binary"):

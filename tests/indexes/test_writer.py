@@ -109,7 +109,7 @@ def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, m
 
     store = Store.create(tmp_path / "s", encoder)
     connection = connect(store.path / "store.db", writable=True)
-    with pytest.raises(IncompatibleStoreError, match="made with the embedder known .* not with other"):
+    with pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"):
         writer.StoreWriter(store.path, connection, make_encoder(name="other"))
     connection.close()
 

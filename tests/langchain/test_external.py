@@ -26,7 +26,7 @@ def test_identity_is_the_class_and_the_name_of_its_model() -> None:
 
 
 def test_fingerprint_is_the_same_in_every_process() -> None:
-    assert ExternalEncoder(DeterministicFakeEmbedding(size=6)).fingerprint == "2d2e2f7b1c3c0d1f0000000000000000"
+    assert ExternalEncoder(DeterministicFakeEmbedding(size=6)).fingerprint == "57b090f278a80aa8917fb0df39cee60e"
 
 
 def test_vectors_are_unit_float32_and_zero_stays_zero() -> None:
@@ -37,7 +37,7 @@ def test_vectors_are_unit_float32_and_zero_stays_zero() -> None:
     assert raw == pytest.approx(np.array([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0], [half, half]]), abs=1e-7)
     assert encoder.postprocess_documents(raw) is raw
     assert encoder.encode_queries(["a", "b"]) == pytest.approx(np.array([[0.6, 0.8]] * 2))
-    assert encoder.raw_documents([]).shape[0] == ExternalEncoder(Given([])).raw_documents([]).shape[0]
+    assert ExternalEncoder(Angles()).raw_documents([]).shape == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""The commands as a user meets them: streams, formats, exit statuses, messages."""
+
+import json
+import re
+import subprocess
+
+import click
+import pytest
+
+from ragembed.cli import COMMANDS, main
+
+SUMMARY = (
+    r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
+    r"([\d,]+) embedded; \d+\.\d s"
+)
+
+
+def summary(result):
+    match = re.fullmatch(SUMMARY, result.stderr.strip().split("\n")[-1])
+    assert match, result.stderr
+    return [int(number) for number in match.groups()]
+
+
+def test_index_ends_with_one_summary_line_on_stderr(docs, cli, tiny_model):
+    first = cli("index", docs, "--model", tiny_model)
+    assert first.stdout == ""
+    assert summary(first)[:5] == [2, 0, 0, 0, 0]
+    again = cli("index", docs)
+    assert summary(again)[:5] == [0, 0, 0, 2, 0]
+    assert summary(again)[6] == 0
+    assert cli("index", docs, "-q").output == ""
+
+
+def test_index_lists_each_skipped_file_with_its_reason(docs, cli, tiny_model):
+    (docs / "a.bin").write_bytes(b"\0\1\2")
+    (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
+    result = cli("index", docs, "--model", tiny_model)
+    assert "skipped docs/a.bin: binary\n" in result.stderr
+    assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
+    assert summary(result)[4] == 2
+    assert "docs/a.bin: binary" in cli("status", "--skipped").stdout
+
+
+def test_index_as_json(docs, cli, tiny_model):
+    report = json.loads(cli("index", docs, "--model", tiny_model, "--json").stdout)
+    assert report["schema_version"] == 1
+    assert report["added"] == ["docs/locks.md", "docs/wings.txt"]
+    assert (report["changed"], report["removed"], report["unchanged"], report["skipped"]) == ([], [], 0, [])
+
+
+def test_index_dry_run(docs, cli, tiny_model, in_folder):
+    result = cli("index", docs, "--model", tiny_model, "--dry-run")
+    assert result.stderr.startswith("dry run: files: 2 added")
+    assert not (in_folder / ".ragembed").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["index"], "nothing to index: give a file or folder"),
+        (["index", "missing"], "missing does not exist"),
+        (["index", "docs", "--preset", "nope"], "unknown preset 'nope': expected one of minilm"),
+        (["index", "docs", "--model", "no/such"], "the model 'no/such' is not on this machine"),
+        (["index", "docs", "--max-size", "lots"], "'lots' is not a size"),
+        (["index", "docs", "--chunk-tokens", "100000", "--model", "MODEL"], "do not fit the model, which takes 62"),
+        (["query", "anything"], "there is no store at"),
+        (["query", "  "], "the question is empty"),
+        (["query", "x", "--mode", "fuzzy"], "'fuzzy' is not one of"),
+        (["status"], "ragembed index PATH"),
+        (["chunks", "missing"], "does not exist"),
+        (["nonsense"], "no command 'nonsense': expected one of index, query"),
+    ],
+)
+@pytest.mark.usefixtures("docs")
+def test_errors_are_one_clear_sentence_and_exit_status_2(args, message, cli, tiny_model):
+    result = cli(*[str(tiny_model) if arg == "MODEL" else arg for arg in args], exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.usefixtures("indexed")
+def test_query_prints_place_heading_score_and_snippet(cli):
+    lines = cli("query", "which lock does the writer hold", "-k", "1", "--mode", "lexical").stdout.split("\n")
+    assert re.fullmatch(r"docs/locks\.md:1-\d+  Locks  \(-?\d+\.\d{3}\)", lines[0]), lines[0]
+    assert any("The writer holds the lock of the store." in line for line in lines[1:])
+    assert "\033" not in "".join(lines)
+
+
+def test_the_named_lines_show_the_snippet(indexed, cli):
+    for question in ("writer lock", "reader generation", "supersonic flow"):
+        for hit in json.loads(cli("query", question, "--json").stdout)["results"]:
+            command = ["sed", "-n", f"{hit['start_line']},{hit['end_line']}p", hit["path"]]
+            shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert hit["snippet"] in shown
+            assert hit["text"] in shown
+
+
+@pytest.mark.usefixtures("indexed")
+def test_query_for_programs(cli):
+    whole = json.loads(cli("query", "writer", "-k", "2", "--format", "json").stdout)
+    assert (whole["schema_version"], whole["question"], whole["mode"]) == (1, "writer", "hybrid")
+    lines = [json.loads(line) for line in cli("query", "writer", "-k", "2", "--format", "jsonl").stdout.splitlines()]
+    assert [line["rank"] for line in lines] == [1, 2]
+    assert {**lines[0]} == {"schema_version": 1, **whole["results"][0]}
+    expected = {
+        "id",
+        "path",
+        "start_line",
+        "end_line",
+        "page",
+        "title",
+        "headings",
+        "score",
+        "dense",
+        "lexical",
+        "snippet",
+    }
+    assert expected <= lines[0].keys()
+
+
+@pytest.mark.usefixtures("indexed")
+def test_query_without_a_hit_exits_with_1(cli):
+    result = cli("query", "xylophone", "--mode", "lexical", exit_code=1)
+    assert result.stdout == ""
+    assert result.stderr == "no results\n"
+    assert json.loads(cli("query", "xylophone", "--mode", "lexical", "--json", exit_code=1).stdout)["results"] == []
+
+
+def test_query_from_a_folder_below(indexed, cli, monkeypatch):
+    monkeypatch.chdir(indexed)
+    assert json.loads(cli("query", "wing", "--json").stdout)["results"][0]["path"] == "wings.txt"
+
+
+def test_query_on_a_terminal_highlights_and_links(indexed, cli, monkeypatch):
+    monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
+    shown = cli("query", "writer locks", "-k", "1", "--mode", "lexical").stdout
+    plain = click.unstyle(shown)
+    assert "\033[33m\033[1mwriter\033[0m" in shown
+    assert "\033[33m\033[1mlock\033[0m" in shown
+    assert f"\033]8;;{(indexed / 'locks.md').as_uri()}\033\\" in shown
+    assert "The writer holds the lock" in plain
+
+
+def test_control_characters_of_a_document_do_not_reach_the_terminal(docs, cli, tiny_model):
+    (docs / "evil.txt").write_text("zebra \033]0;owned\007 zebra\n")
+    cli("index", docs, "--model", tiny_model)
+    assert "\033" not in cli("query", "zebra", "-k", "1").stdout
+    assert "\033" not in cli("chunks", docs / "evil.txt").stdout
+
+
+@pytest.mark.usefixtures("indexed")
+def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
+    shown = cli("status").stdout
+    for part in (str(tiny_model), "files          2", "center, normalize; fitted on", "idf:0.5", "flat in 1 segment"):
+        assert part in shown
+    status = json.loads(cli("status", "--json").stdout)
+    assert (status["files"], status["embedder"]["model"], status["dim"]) == (2, str(tiny_model), 32)
+
+
+def test_files_lists_what_would_be_read_and_why_not(docs, cli):
+    (docs / ".gitignore").write_text("*.tmp\n")
+    (docs / "scratch.tmp").write_text("x")
+    assert cli("files", "docs").stdout.splitlines() == ["docs/locks.md", "docs/wings.txt"]
+    assert cli("files", "docs", "--include", "*.txt").stdout.splitlines() == ["docs/wings.txt"]
+    assert cli("files", "docs", "--exclude", "wings*").stdout.splitlines() == ["docs/locks.md"]
+    assert "docs/.gitignore:1: *.tmp" in cli("files", "docs", "--why", "docs/scratch.tmp").stdout
+    assert "docs/scratch.tmp: ignored by docs/.gitignore:1: *.tmp" in cli("files", "docs", "--skipped").stdout
+    assert cli("files", "docs", "--why", "docs/wings.txt").stdout == "docs/wings.txt is read\n"
+    listed = json.loads(cli("files", "docs", "--json").stdout)["files"]
+    assert listed[1] == {"path": "docs/wings.txt", "size": 63, "reason": None}
+
+
+def test_chunks_shows_boundaries(indexed, cli):
+    shown = cli("chunks", indexed / "locks.md", "--chunk-tokens", "16").stdout
+    assert re.search(r"^--- 1: lines 1-3, \d+ tokens, Locks$", shown, re.MULTILINE)
+    entries = json.loads(cli("chunks", indexed / "locks.md", "--json").stdout)["chunks"]
+    assert entries[0]["start_line"] == 1
+    assert entries[-1]["end_line"] == 8
+    assert all(entry["tokens"] <= 62 for entry in entries)
+
+
+def test_options_are_kept_for_the_next_run(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--exclude", "wings.txt", "--chunk-tokens", "16")
+    status = json.loads(cli("status", "--json").stdout)
+    assert status["indexing"]["options"]["exclude"] == ["wings.txt"]
+    assert summary(cli("index"))[:5] == [0, 0, 0, 1, 0]
+    assert "exclude=wings.txt, chunk_tokens=16" in cli("status").stdout
+
+
+def test_a_csv_column_is_chosen(docs, cli, tiny_model):
+    (docs / "t.csv").write_text("name,body,note\nalpha,the cat sleeps,n1\nbeta,the dog runs,n2\n")
+    cli("index", docs / "t.csv", "--model", tiny_model, "--text-column", "body", "--title-column", "name")
+    hit = json.loads(cli("query", "dog runs", "--mode", "lexical", "--json").stdout)["results"][0]
+    assert (hit["text"], hit["title"], hit["start_line"], hit["metadata"]) == (
+        "the dog runs",
+        "beta",
+        3,
+        {"note": "n2"},
+    )
+
+
+def test_every_command_has_a_module_help_and_the_line_shown_in_the_list(cli):
+    shown = cli("--help").stdout
+    for name, line in COMMANDS.items():
+        assert re.search(rf"^  {name}\s+{re.escape(line)}$", shown, re.MULTILINE)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert command.help
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{name} {parameter.name}"
+
+
+def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ragembed.cli.commands.index.index_files", interrupted)
+    result = cli("index", docs, "--model", tiny_model, exit_code=130)
+    assert result.stderr == "interrupted: nothing was kept\n"

@@ -1,0 +1,59 @@
+import pytest
+
+from ragembed.cli import progress
+from ragembed.cli.progress import StderrProgress, describe, duration
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
+def test_duration(seconds, shown):
+    assert duration(seconds) == shown
+
+
+def test_describe_with_rate_and_time_left():
+    line = describe("embedding", "chunks", 512, 2048, 6.0)
+    assert line == "embedding: 512 of 2,048 chunks (25 %), 85/s, 18 s left"
+    assert describe("reading", "files", 30, None, 10.0) == "reading: 30 files, 3.0/s"
+    assert describe("embedding", "chunks", 0, 10, 0.0) == "embedding: 0 of 10 chunks (0 %), 0.0/s"
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def run(clock, seconds, steps):
+    shown = StderrProgress()
+    shown.start("embedding", "chunks", steps)
+    for _ in range(steps):
+        clock.now += seconds / steps
+        shown.advance(1)
+    shown.finish()
+
+
+def test_elsewhere_a_line_every_ten_seconds(clock, capsys):
+    run(clock, 35, 350)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("embedding: ") and line.endswith(" left") for line in lines)
+    run(clock, 9, 90)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_one_line_is_redrawn_and_goes(clock, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    run(clock, 5, 100)
+    shown = capsys.readouterr().err
+    assert "\n" not in shown
+    assert shown.count("\r") > 20
+    assert shown.rstrip("\r").endswith(" " * 20)
+    assert "s left" in shown

@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.cli.output import printable, readable_bytes
+from ragembed.cli.snippet import MAX_CHARACTERS, MAX_LINES, matches, query_stems, snippet
+
+
+def test_the_lines_with_most_words_of_the_question():
+    text = "\n".join(["filler line"] * 10 + ["the writer locks", "a store"] + ["more filler"] * 10)
+    assert "the writer locks\na store" in snippet(text, "how is a store locked by a writer?")
+    assert snippet(text, "nothing in common").split("\n") == ["filler line"] * MAX_LINES
+
+
+def test_a_long_line_is_cut_around_the_words():
+    line = "word " * 300 + "the needle here" + " tail" * 300
+    cut = snippet(line, "needle")
+    assert "needle" in cut
+    assert len(cut) <= MAX_CHARACTERS
+    assert cut in line
+
+
+@given(st.text(st.sampled_from("ab \nneedle.é"), max_size=1500), st.sampled_from(["needle", "a b", "", "é"]))
+def test_a_snippet_is_verbatim_and_short(text, query):
+    cut = snippet(text, query)
+    assert cut in text
+    assert len(cut) <= MAX_CHARACTERS
+    assert cut.count("\n") < MAX_LINES
+
+
+@pytest.mark.parametrize(("word", "found"), [("locks", True), ("locking", True), ("Locked", True), ("clock", False)])
+def test_words_match_over_their_endings(word, found):
+    assert bool(matches(word, query_stems("lock"))) is found
+
+
+def test_printable_keeps_text_and_drops_commands():
+    assert printable("a\tb\nc é 🎉\x1b[31m\x07\x9b") == "a\tb\nc é 🎉[31m"
+
+
+@pytest.mark.parametrize(("size", "shown"), [(0, "0 B"), (1536, "1.5 KB"), (3 * 1024**3, "3.0 GB")])
+def test_readable_bytes(size, shown):
+    assert readable_bytes(size) == shown
