@@ -73,12 +73,12 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="ragembed")
 def main() -> None:
-    r"""Search your own documents by meaning: embeddings fitted to them, without training, labels or network.
+    """Search your own documents by meaning: embeddings fitted to them, without training, labels or network.
 
     \b
     ragembed index docs/
     ragembed query "how are stores locked?"
-    """
+    """  # noqa: D301  the escape is the character that keeps click from wrapping lines
 
 
 __all__ = ["COMMANDS", "CommandError", "main"]

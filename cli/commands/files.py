@@ -15,7 +15,7 @@ from ragembed.indexes.layout import choose_store
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="PATH…")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @click.option(
     "--why", "asked", type=click.Path(path_type=Path), metavar="PATH", help="Tell which rule decides on PATH."
 )

@@ -20,7 +20,7 @@ _INTERRUPTED_EXIT = 130
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="PATH…")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @store_option
 @click.option("--preset", metavar="NAME", help="How a new store embeds.  [default: minilm]")
 @click.option("--model", metavar="ID|FOLDER", help="Model of a new store.  [default: all-MiniLM-L6-v2]")

@@ -10,16 +10,21 @@ from pathlib import Path
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import OwnText, text_of
+from ragembed.errors import DocumentError
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PYTHON_SUFFIXES = (".py", ".pyi")
+SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
+MINIFIED_LINE = 200
 CLOSERS = ("}", ")", "]", "end", "</")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a file of source code; Python by its syntax tree, other languages by their layout."""
     own = OwnText(text_of(data))
+    if path.suffix.lower() in SHIPPED_SUFFIXES and len(own.text) > MINIFIED_LINE * len(own.lines):
+        raise DocumentError(f"minified: its lines are {len(own.text) // len(own.lines):,} characters long on average")
     tree = _python_tree(own.text) if path.suffix.lower() in PYTHON_SUFFIXES else None
     if tree is None:
         _add_by_layout(own)

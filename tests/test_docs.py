@@ -1,0 +1,67 @@
+"""The documentation is true: generated pages are fresh, examples run, links lead somewhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragembed.version import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_cli_reference_is_fresh():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate_cli.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("needs_minilm")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_examples_run(page, in_folder):
+    """Blocks of a page run one after the other, in one namespace, in a folder with a copy of the documentation."""
+    shutil.copytree(ROOT / "docs", in_folder / "docs")
+    script = "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-c", script], cwd=in_folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_examples():
+    assert sum(len(blocks(page, "python")) for page in PAGES) >= 4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_shown_exist_with_their_options(page):
+    from click import Context
+
+    from ragembed.cli import COMMANDS, main
+
+    shown = "\n".join(blocks(page, "text") + blocks(page, "console"))
+    for line in re.findall(r"^(?:\$ )?ragembed (.*)$", shown, re.MULTILINE):
+        words = line.split()
+        if words[0].startswith("-"):
+            continue
+        assert words[0] in COMMANDS, line
+        command = main.get_command(Context(main), words[0])
+        known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", line):
+            assert option in known | {"--help"}, line
+
+
+def test_the_changelog_has_this_version():
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

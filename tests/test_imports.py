@@ -1,0 +1,61 @@
+"""What a process loads: a question must not wait for a deep-learning framework."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "sentence_transformers", "sklearn", "scipy", "langchain_core", "pandas")
+SHOW = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
+
+
+def loaded(code, *args):
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{SHOW}", *map(str, args)], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stderr.strip().split("\n")[-1]))
+
+
+def command(*args):
+    return f"from ragembed.cli import main\nmain({[str(arg) for arg in args]!r}, standalone_mode=False)"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, tiny_model):
+    folder = tmp_path_factory.mktemp("imports")
+    (folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
+    loaded(command("index", folder, "--store", folder / "store", "--model", tiny_model, "-q"))
+    return folder / "store"
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
+
+
+def test_importing_the_embedder_and_its_configuration():
+    assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
+
+
+def test_help_loads_nothing_heavy():
+    assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_a_question_needs_no_framework(store, mode):
+    modules = loaded(command("query", "lock", "--store", store, "--mode", mode))
+    assert "ragembed" in modules
+    assert modules.isdisjoint(HEAVY)
+
+
+def test_a_run_without_changes_needs_no_framework(store):
+    assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
+
+
+def test_status_and_files_and_chunks_need_no_framework(store):
+    for args in (("status",), ("files", store.parent), ("chunks", store.parent / "a.md")):
+        assert loaded(command(*args, "--store", store)).isdisjoint(HEAVY)
+
+
+def test_langchain_is_loaded_by_its_own_package_alone():
+    assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})

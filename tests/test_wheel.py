@@ -1,0 +1,95 @@
+"""The wheel, installed as a user installs it: no development extras, no source tree beside it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__", ".*_cache", ".ragembed")
+
+
+def run(*command, cwd, **environment):
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCE)
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source", cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder of the programs of a clean environment with the wheel and the extras ``cpu`` and ``embedded``."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=True)
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    constraints = ROOT / "constraints.txt"
+    run(programs / "python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[cpu,embedded]", cwd=folder)
+    return programs
+
+
+def top_level(wheel):
+    import zipfile
+
+    return {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+
+
+def test_nothing_but_ragembed_lands_in_site_packages(wheel):
+    names = top_level(wheel)
+    assert "ragembed" in names
+    assert all(name == "ragembed" or (name.startswith("ragembed-") and name.endswith(".dist-info")) for name in names)
+
+
+def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
+    import zipfile
+
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    for package, folder in (("ragembed", "ragembed"), ("ragembed/indexes", "indexes"), ("ragembed/cli", "cli")):
+        for file in (ROOT / folder).rglob("*.py"):
+            assert f"{package}/{file.relative_to(ROOT / folder).as_posix()}" in packed
+    assert "ragembed/py.typed" in packed
+
+
+@pytest.mark.slow
+def test_help_of_every_command(installed, tmp_path):
+    listed = run(installed / "ragembed", "--help", cwd=tmp_path).stdout
+    for name in ("index", "query", "status", "files", "chunks"):
+        assert f"  {name} " in listed
+        assert "Usage: ragembed" in run(installed / "ragembed", name, "--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.slow
+def test_index_and_query_from_another_folder(installed, tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "lock.md").write_text("# Locks\n\nOnly one process may write to a store at a time.\n")
+    (docs / "tea.md").write_text("# Tea\n\nGreen tea is brewed at eighty degrees.\n")
+    offline = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
+    run(installed / "ragembed", "index", "docs", cwd=tmp_path, **offline)
+    found = run(installed / "ragembed", "query", "how hot should the water be", "--json", cwd=tmp_path, **offline)
+    assert json.loads(found.stdout)["results"][0]["path"] == "docs/tea.md"
+
+
+@pytest.mark.slow
+def test_a_missing_extra_is_named_with_its_pip_line(installed, tmp_path):
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
+    code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.pdf')))"
+    failed = subprocess.run([installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "pip install 'ragembed[pdf]'" in failed.stderr
+    failed = subprocess.run(
+        [installed / "python", "-c", "import ragembed.langchain"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "pip install 'ragembed[langchain]'" in failed.stderr
