@@ -17,19 +17,12 @@ FORMATS = ("text", "json", "jsonl")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
-class Size(click.ParamType):
-    """A number of bytes, with an optional K, M or G."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Turn ``20M`` into 20,971,520."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", str(value).strip(), re.IGNORECASE)
-        if match is None:
-            self.fail(f"{value!r} is not a size: expected a number with K, M or G, as in 20M", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2].upper()])
+def size_in_bytes(value: str) -> int:
+    """Turn ``20M`` into 20,971,520; raises a usage error for what is not a size."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a size: expected a number with K, M or G, as in 20M")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def store_option(command: Command) -> Command:
@@ -60,7 +53,9 @@ def reading_options(command: Command) -> Command:
         [
             click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching files; may be repeated."),
             click.option("--include", multiple=True, metavar="GLOB", help="Read only matching files; may be repeated."),
-            click.option("--max-size", type=Size(), help="Skip larger files, as in 20M.  [default: 20M]"),
+            click.option(
+                "--max-size", type=size_in_bytes, metavar="SIZE", help="Skip larger files, as in 20M.  [default: 20M]"
+            ),
             click.option("--hidden/--no-hidden", default=None, help="Read files and folders that begin with a dot."),
             click.option(
                 "--text-column",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
@@ -58,9 +59,9 @@ class IndexingOptions:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, object]) -> IndexingOptions:
+    def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
         """Build from :meth:`to_dict`'s output."""
-        options = cls(**fields)  # type: ignore[arg-type]  the fields are those that to_dict wrote
+        options = cls(**fields)
         return replace(
             options,
             exclude=tuple(options.exclude),

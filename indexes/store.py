@@ -289,5 +289,5 @@ def _named(embedder: VectorEncoder | Mapping[str, Any] | None) -> str:
     """Return an embedder's model and the beginning of its fingerprint; it is given itself or as kept in a store."""
     if embedder is None:
         return "none"
-    record = embedder if isinstance(embedder, Mapping) else embedder_record(embedder)
+    record: Mapping[str, Any] = embedder if isinstance(embedder, Mapping) else embedder_record(embedder)
     return f"{record['model']} ({record['fingerprint'][:12]})"

@@ -329,7 +329,7 @@ def _metadata_json(record: ChunkRecord) -> str:
         ) from error
 
 
-def embedder_record(embedder: VectorEncoder) -> dict[str, object]:
+def embedder_record(embedder: VectorEncoder) -> dict[str, Any]:
     """Return what the database keeps of an embedder."""
     return {
         **embedder.describe(),

@@ -86,7 +86,8 @@ class NumpyBert:
         centred = states - states.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + np.float32(self._epsilon))
-        return scaled * self._tensor(name + ".weight") + self._tensor(name + ".bias")
+        normed: Floats = scaled * self._tensor(name + ".weight") + self._tensor(name + ".bias")
+        return normed
 
 
 def is_numpy_bert(folder: Path) -> bool:
@@ -125,7 +126,8 @@ def _erf(x: Floats) -> Floats:
     """Return the error function, absolute error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
     size = np.abs(x)
     t = np.float32(1.0) / (np.float32(1.0) + np.float32(0.3275911) * size)
-    polynomial = np.float32(1.061405429)
+    polynomial = np.full_like(t, 1.061405429)
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         polynomial = polynomial * t + np.float32(coefficient)
-    return np.copysign(np.float32(1.0) - polynomial * t * np.exp(-size * size), x)
+    value: Floats = np.copysign(np.float32(1.0) - polynomial * t * np.exp(-size * size), x)
+    return value

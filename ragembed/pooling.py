@@ -23,4 +23,5 @@ def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
     -------
     float32, shape ``(batch, d)``.
     """
-    return np.matmul(weights[:, None, :], hidden)[:, 0, :]
+    pooled: Floats = np.matmul(weights[:, None, :], hidden)[:, 0, :]
+    return pooled

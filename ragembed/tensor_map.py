@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 
-_DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "I64": np.dtype("<i8"), "I32": np.dtype("<i4")}
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+}
 _MAX_HEADER = 100_000_000
 
 

@@ -12,8 +12,9 @@ from ragembed.postprocess.protocol import Floats, State
 
 def unit_rows(vectors: Floats) -> Floats:
     """Scale each row of ``vectors``, shape ``(n, d)``, to length 1; a zero row stays zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms == 0.0, np.float32(1.0), norms).astype(np.float32)
+    lengths: Floats = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
+    lengths[lengths == 0.0] = 1.0
+    return vectors / lengths
 
 
 class Normalize:
