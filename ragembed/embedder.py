@@ -111,6 +111,7 @@ class Embedder:
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             raw_queries = self._document_extractor.encode(drawn) if drawn else raw_documents
+        self.__dict__.pop("fingerprint", None)
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
@@ -158,7 +159,7 @@ class Embedder:
         """Tokens in a window of the model, special tokens included."""
         return min(self.config.max_tokens or self.tokenizer.max_tokens, self.tokenizer.max_tokens)
 
-    @property
+    @cached_property
     def raw_fingerprint(self) -> str:
         """Hash, in hex, of everything that decides a raw vector; needs :meth:`fit_weights`."""
         statistics = self._require_weights()
@@ -172,7 +173,7 @@ class Embedder:
         }
         return _digest(identity, {"idf": statistics.idf()} if share else {})
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash, in hex, of everything that decides a vector; needs :meth:`fit`."""
         chain = self._require_fitted()
@@ -283,7 +284,7 @@ class Embedder:
 
     def _forget(self) -> None:
         self._chain = self._statistics = self.fitted_on = None
-        for name in ("_document_extractor", "_query_extractor"):
+        for name in ("_document_extractor", "_query_extractor", "raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 
     def _require_weights(self) -> TokenStatistics:

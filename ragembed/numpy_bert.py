@@ -7,17 +7,21 @@ names are those of Devlin et al. 2019 (post-layer-norm encoder); results equal P
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from ragembed.tensor_map import map_tensors
 
 Floats = NDArray[np.float32]
 
 _WEIGHTS = "model.safetensors"
+_SMALL_BATCH = 256
 
 
 class NumpyBert:
@@ -34,6 +38,12 @@ class NumpyBert:
 
     def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
         """Return the mean over ``layers`` of the hidden states; see :meth:`ragembed.backbone.Backbone.hidden`."""
+        # Products of one question are so small that a second thread waits longer than it works.
+        alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
+        with alone:
+            return self._hidden(ids, lengths, layers)
+
+    def _hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
         states = self._embed(ids)  # (batch, tokens, d)
         padding = np.arange(ids.shape[1]) >= lengths[:, None]
         bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
@@ -88,6 +98,12 @@ class NumpyBert:
         scaled = centred / np.sqrt(variance + np.float32(self._epsilon))
         normed: Floats = scaled * self._tensor(name + ".weight") + self._tensor(name + ".bias")
         return normed
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the controller of the thread pools of the libraries that are loaded."""
+    return ThreadpoolController()
 
 
 def is_numpy_bert(folder: Path) -> bool:

@@ -1,0 +1,106 @@
+"""Real documents and the default model: sensible questions find sensible places."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.scan import IndexingOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON_DOC = Path(os.environ.get("RAGEMBED_PYTHON_DOC", "/usr/share/doc/python3/html"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
+
+
+def found(store, question, k=3):
+    return [hit.source for hit in store.search(question, k)]
+
+
+@pytest.fixture(scope="module")
+def own_source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "store"
+    report = index_files(IndexingRequest(path, (ROOT / "indexes", ROOT / "cli", ROOT / "docs")))
+    assert len(report.scan.added) > 30
+    with Store.open(path) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("how is the process that holds the lock named", "indexes/lock.py"),
+        ("standardise scores and add them", "indexes/fusion.py"),
+        ("half precision, little-endian, row after row", "docs/store-format.md"),
+        ("terminal hyperlink to a file", "cli/output.py"),
+        ("temporary file that keeps memory flat", "indexes/spool.py"),
+        ("which words of the question are highlighted", "cli/snippet.py"),
+        ("pseudo-queries", "docs/concepts.md"),
+    ],
+)
+def test_questions_about_the_projects_own_source(own_source, question, place):
+    assert any(source.endswith(place) for source in found(own_source, question))
+
+
+@pytest.fixture(scope="module")
+def python_doc(tmp_path_factory):
+    if not PYTHON_DOC.is_dir():
+        pytest.skip(f"no Python documentation at {PYTHON_DOC}: apt install python3-doc, or set RAGEMBED_PYTHON_DOC")
+    path = tmp_path_factory.mktemp("python-doc") / "store"
+    paths = tuple((PYTHON_DOC / name).resolve() for name in ("library", "faq", "howto"))
+    index_files(IndexingRequest(path, paths, IndexingOptions(include=("*.html",))))
+    with Store.open(path) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("remove a directory tree recursively", "library/shutil.html"),
+        ("sort a list in descending order", "howto/sorting.html"),
+        ("run a child process with a timeout", "library/subprocess.html"),
+        ("parse command line arguments", "library/argparse.html"),
+        ("difference between a list and a tuple", "faq/"),
+        ("json.dumps indent", "library/json.html"),
+    ],
+)
+def test_questions_about_python(python_doc, question, place):
+    assert any(place in source for source in found(python_doc, question, 5))
+
+
+def test_human_judgements_on_cranfield(tmp_path, test_data):
+    """The whole path over one file of abstracts; floors a little below what was measured."""
+    folder = test_data / "retrieval" / "cran"
+    lines = (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    names = {number: json.loads(line)["_id"] for number, line in enumerate(lines, 1)}
+    store_path = tmp_path / "store"
+    index_files(IndexingRequest(store_path, (folder / "corpus.jsonl",)))
+    judged: dict[str, dict[str, int]] = {}
+    for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]:
+        query, document, gain = line.split("\t")
+        judged.setdefault(query, {})[document] = int(gain)
+    queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    scores = {"dense": [], "lexical": [], "hybrid": []}
+    with Store.open(store_path) as store:
+        for mode, reached in scores.items():
+            for query in queries:
+                gains = judged[query["_id"]]
+                hits = store.search(query["text"], 30, mode)
+                ranked = list(dict.fromkeys(names[hit.chunk.start_line] for hit in hits))[:10]
+                reached.append(discounted(gains.get(name, 0) for name in ranked) / discounted(ideal(gains)))
+    means = {mode: 100 * np.mean(reached) for mode, reached in scores.items()}
+    assert means["dense"] > 39
+    assert means["lexical"] > 36
+    assert means["hybrid"] > 43
+
+
+def ideal(gains):
+    return sorted(gains.values(), reverse=True)[:10]
+
+
+def discounted(gains):
+    return sum(gain / np.log2(rank + 2) for rank, gain in enumerate(gains))
