@@ -1,0 +1,15 @@
+"""Index a folder of text files with LangChain's FAISS vector store: langchain_index.py DOCUMENTS STORE MODEL."""
+
+import sys
+from pathlib import Path
+
+from langchain_community.vectorstores import FAISS
+from langchain_core.documents import Document
+from langchain_huggingface import HuggingFaceEmbeddings
+
+folder, store, model = sys.argv[1:]
+documents = [
+    Document(page_content=path.read_text(encoding="utf-8"), metadata={"source": path.name})
+    for path in sorted(Path(folder).glob("*.txt"))
+]
+FAISS.from_documents(documents, HuggingFaceEmbeddings(model_name=model)).save_local(store)
