@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,8 +28,8 @@ class VectorEncoder(Protocol):
         """Hash of everything that decides a raw vector."""
         ...
 
-    def raw_documents(self, texts: Sequence[str]) -> Floats:
-        """Encode documents, before post-processing."""
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+        """Encode documents, before post-processing; ``progress`` is told how many more are done, now and then."""
         ...
 
     def postprocess_documents(self, raw: Floats) -> Floats:

@@ -59,17 +59,15 @@ class StoreWriter:
         """Encode and commit those of ``texts`` that the store has no vector for, in batches of ``BATCH``.
 
         Returns how many were encoded. Vectors that no chunk uses are invisible to search, and are found again by
-        their text when an interrupted run is repeated. ``progress`` is called with the number of texts done.
+        their text when an interrupted run is repeated. ``progress`` is told how many more are done, now and then.
         """
         wanted = {text_hash(text): text for text in texts}
         known = self._known(wanted)
         missing = [key for key in wanted if key not in known]
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]
-            vectors = self._embedder.raw_documents([wanted[key] for key in batch])
+            vectors = self._embedder.raw_documents([wanted[key] for key in batch], progress)
             self._commit_vectors(batch, vectors)
-            if progress is not None:
-                progress(len(batch))
         return len(missing)
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:

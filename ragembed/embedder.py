@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config import DEFAULT_PRESET, EmbedderConfig, Sides, parse_layers, parse_weighting, preset
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.extractors.transformer import TransformerExtractor, Weigh
+from ragembed.extractors.transformer import Progress, TransformerExtractor, Weigh
 from ragembed.models import ModelFiles, find_model
 from ragembed.numpy_bert import NumpyBert, is_numpy_bert
 from ragembed.postprocess import TwoSidedChain
@@ -137,9 +137,12 @@ class Embedder:
         chain = self._require_fitted()
         return chain.queries.transform(self._query_extractor.encode(_strings(texts)))
 
-    def raw_documents(self, texts: Sequence[str]) -> Floats:
-        """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_weights`."""
-        return self._document_extractor.encode(_strings(texts))
+    def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
+        """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_weights`.
+
+        ``progress`` is called now and then with the number of texts done since the last call.
+        """
+        return self._document_extractor.encode(_strings(texts), progress)
 
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""

@@ -68,5 +68,5 @@ def blend(ids: NDArray[np.int64], idf: NDArray[np.float32], share: float) -> NDA
     total = weights.sum()
     if total <= 0.0:
         return uniform
-    mixed: NDArray[np.float32] = (share / total) * weights + (1.0 - share) * uniform
+    mixed: NDArray[np.float32] = share * (weights / total) + (1.0 - share) * uniform
     return mixed.astype(np.float32)

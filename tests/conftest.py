@@ -162,8 +162,10 @@ class KnownEncoder:
         self.fingerprint = self.raw_fingerprint = hashlib.sha256(name.encode()).hexdigest()[:32]
         self._name = name
 
-    def raw_documents(self, texts: Sequence[str]) -> np.ndarray:
+    def raw_documents(self, texts: Sequence[str], progress: Any = None) -> np.ndarray:
         self.encoded += len(texts)
+        if progress is not None:
+            progress(len(texts))
         return self._vectors(texts)
 
     def postprocess_documents(self, raw: np.ndarray) -> np.ndarray:

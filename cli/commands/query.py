@@ -77,15 +77,15 @@ def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
 
 def _print_hit(result: dict[str, Any], question: str, coloured: bool) -> None:
     place = _place(result)
-    above = " > ".join(result["headings"]) or result["title"] or ""
+    above = printable(" > ".join(result["headings"]) or result["title"] or "")
     body = printable(result["snippet"])
     if coloured:
         body = _highlighted(body, question)
         place = click.style(place, fg="magenta", bold=True)
         if result["path"] is not None:
             place = link(place, Path(result["path"]))
-        above = click.style(printable(above), fg="cyan")
-    click.echo("  ".join(part for part in (place, printable(above) if not coloured else above, _score(result)) if part))
+        above = above and click.style(above, fg="cyan")
+    click.echo("  ".join(part for part in (place, above, f"({result['score']:.3f})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     click.echo()
 
@@ -95,10 +95,6 @@ def _place(result: dict[str, Any]) -> str:
     if result["start_line"] is not None:
         return f"{path}:{result['start_line']}-{result['end_line']}"
     return path if result["page"] is None else f"{path}, page {result['page']}"
-
-
-def _score(result: dict[str, Any]) -> str:
-    return f"({result['score']:.3f})"
 
 
 def _highlighted(text: str, question: str) -> str:

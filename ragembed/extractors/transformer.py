@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 Weigh = Callable[[NDArray[np.int64]], Floats]
+Progress = Callable[[int], None]
 
 _TOKENS_PER_BATCH = 4096
 _TEXTS_PER_BLOCK = 2048
@@ -28,11 +29,15 @@ _TEXTS_PER_BLOCK = 2048
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A run of one text's tokens, framed by special tokens, with the weights of its tokens in the text's mean."""
+    """A run of one text's tokens, framed by special tokens, with the weights of its tokens in the text's mean.
+
+    ``last`` marks one window of each text.
+    """
 
     text: int
     ids: NDArray[np.int64]
     weights: Floats
+    last: bool
 
 
 class TransformerExtractor:
@@ -64,14 +69,19 @@ class TransformerExtractor:
         """Dimension of the vectors."""
         return self._backbone.dim
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter.
+
+        ``progress`` is called now and then with the number of texts done since the last call.
+        """
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             block = texts[start : start + _TEXTS_PER_BLOCK]
             windows = [w for i, ids in enumerate(self._tokenizer.ids(block)) for w in self._windows(start + i, ids)]
             for batch in _batches(windows):
                 self._add(batch, vectors)
+                if progress is not None:
+                    progress(sum(window.last for window in batch))
         return vectors
 
     def _windows(self, text: int, ids: Sequence[int]) -> Iterator[_Window]:
@@ -84,7 +94,7 @@ class TransformerExtractor:
         weights = self._weigh(np.concatenate(framed))
         ends = np.cumsum([len(window) for window in framed])
         for window, end in zip(framed, ends, strict=True):
-            yield _Window(text, window, weights[end - len(window) : end])
+            yield _Window(text, window, weights[end - len(window) : end], last=window is framed[-1])
 
     def _add(self, batch: Sequence[_Window], vectors: Floats) -> None:
         lengths = np.array([len(window.ids) for window in batch])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,12 @@ class ExternalEncoder:
         """The same hash: there is no post-processing."""
         return self.fingerprint
 
-    def raw_documents(self, texts: Sequence[str]) -> Floats:
-        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``."""
-        return checked_vectors(self._embeddings.embed_documents(list(texts)), len(texts), self._model)
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``; ``progress`` is told at the end."""
+        vectors = checked_vectors(self._embeddings.embed_documents(list(texts)), len(texts), self._model)
+        if progress is not None:
+            progress(len(texts))
+        return vectors
 
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Return ``raw``."""

@@ -228,3 +228,9 @@ def test_minilm_equals_sentence_transformers():
     np.testing.assert_allclose(embedder.encode_queries(TEXTS), reference, atol=1e-5)
     fast = Embedder(config.replace(dtype="bfloat16")).fit(TEXTS)
     assert cosines(fast.encode_documents(TEXTS), reference).min() > 0.999
+
+
+def test_progress_counts_every_text_once(embedder):
+    told = []
+    embedder.raw_documents(["cat dog " * 200, *TEXTS, "", "wing " * 90], told.append)
+    assert sum(told) == len(TEXTS) + 3

@@ -299,7 +299,7 @@ def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch
         (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
     original, calls = TransformerExtractor.encode, []
 
-    def interrupted(self, texts):
+    def interrupted(self, texts, progress=None):
         calls.append(len(texts))
         if len(calls) == 3:
             raise KeyboardInterrupt

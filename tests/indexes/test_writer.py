@@ -33,7 +33,7 @@ def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record
     store = Store.create(tmp_path / "s", encoder)
     original, calls = encoder.raw_documents, []
 
-    def interrupted(texts):
+    def interrupted(texts, progress=None):
         calls.append(len(texts))
         if len(calls) == 3:
             raise KeyboardInterrupt
