@@ -5,12 +5,15 @@ Commands are loaded when they are called, so that ``--help`` is quick; errors ar
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 
+from ragembed.cli.output import printable
 from ragembed.errors import RagembedError
 from ragembed.version import __version__
 
@@ -30,6 +33,10 @@ class CommandError(click.ClickException):
     """An error of ragembed's, printed as one line; exit status 2."""
 
     exit_code = ERROR_EXIT
+
+    def format_message(self) -> str:
+        """Return the message without what could command a terminal."""
+        return printable(self.message)
 
 
 class LazyGroup(click.Group):
@@ -65,6 +72,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except RagembedError as error:
             raise CommandError(str(error)) from error
+        except BrokenPipeError:
+            # The reader of stdout has seen enough, as head does.
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  until the process ends
+            ctx.exit(0)
+        except OSError as error:
+            raise CommandError(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED_EXIT)

@@ -20,8 +20,8 @@ _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 def size_in_bytes(value: str) -> int:
     """Turn ``20M`` into 20,971,520; raises a usage error for what is not a size."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
-    if match is None:
-        raise click.BadParameter(f"{value!r} is not a size: expected a number with K, M or G, as in 20M")
+    if match is None or not float(match[1]):
+        raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, as in 20M")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -47,31 +47,35 @@ def format_option(command: Command) -> Command:
     )(command)
 
 
+def discovery_options(command: Command) -> Command:
+    """Add the options that decide which files are read; each is None or empty where it is not given."""
+    return _with_options(
+        command,
+        click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching files; may be repeated."),
+        click.option("--include", multiple=True, metavar="GLOB", help="Read only matching files; may be repeated."),
+        click.option("--max-size", type=size_in_bytes, metavar="SIZE", help="Skip larger files.  [default: 20M]"),
+        click.option("--hidden/--no-hidden", default=None, help="Read files and folders that begin with a dot."),
+    )
+
+
 def reading_options(command: Command) -> Command:
-    """Add the options that decide what is read and how it is split; each is None where it is not given."""
-    for option in reversed(
-        [
-            click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching files; may be repeated."),
-            click.option("--include", multiple=True, metavar="GLOB", help="Read only matching files; may be repeated."),
-            click.option(
-                "--max-size", type=size_in_bytes, metavar="SIZE", help="Skip larger files, as in 20M.  [default: 20M]"
-            ),
-            click.option("--hidden/--no-hidden", default=None, help="Read files and folders that begin with a dot."),
-            click.option(
-                "--text-column",
-                "text_columns",
-                multiple=True,
-                metavar="NAME",
-                help="Column of csv, tsv and jsonl files that makes the text; may be repeated.",
-            ),
-            click.option("--title-column", metavar="NAME", help="Column that gives the title."),
-            click.option(
-                "--chunk-tokens", type=click.IntRange(16), help="Longest chunk.  [default: what the model takes]"
-            ),
-            click.option(
-                "--overlap", type=click.IntRange(0), help="Tokens that neighbouring chunks share.  [default: 0]"
-            ),
-        ]
-    ):
+    """Add the options that decide how a file is read and split; each is None or empty where it is not given."""
+    return _with_options(
+        command,
+        click.option(
+            "--text-column",
+            "text_columns",
+            multiple=True,
+            metavar="NAME",
+            help="Column of csv, tsv and jsonl files that makes the text; may be repeated.",
+        ),
+        click.option("--title-column", metavar="NAME", help="Column that gives the title."),
+        click.option("--chunk-tokens", type=click.IntRange(16), help="Longest chunk.  [default: what the model takes]"),
+        click.option("--overlap", type=click.IntRange(0), help="Tokens that neighbouring chunks share.  [default: 0]"),
+    )
+
+
+def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command

@@ -30,7 +30,8 @@ def shown_path(path: Path) -> str:
     """Return ``path`` relative to the working directory where it lies below it, else absolute."""
     absolute = os.path.abspath(path)  # noqa: PTH100  resolve() would follow symbolic links
     here = str(Path.cwd())
-    return os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
+    shown = os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
+    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 def for_terminal() -> bool:
@@ -53,5 +54,16 @@ def readable_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Drop control characters other than newline and tab, which could command a terminal."""
-    return "".join(character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc")
+    """Drop what could command a terminal or turn the order of its letters; tabs and newlines stay."""
+    kept = "".join(character for character in text if character in "\n\t" or not _commands(character))
+    return kept.encode("utf-8", "backslashreplace").decode()
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print one line of text, whatever names and reasons are in it."""
+    click.echo(printable(text).replace("\n", " "), err=err)
+
+
+def _commands(character: str) -> bool:
+    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return turns or unicodedata.category(character) == "Cc"

@@ -14,16 +14,19 @@ from ragembed.indexes.scan import IndexingOptions
 _NAMES = {"max_size": "max_bytes"}
 
 
-def indexing_options(store: Path, given: Mapping[str, Any]) -> IndexingOptions:
-    """Return the options of the store's last run, changed by those given (None and () are not given)."""
-    stored = stored_request(store)
+def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = False) -> IndexingOptions:
+    """Return the options of the store's last run, changed by those given (None and () are not given).
+
+    ``reset`` starts from the defaults instead.
+    """
+    stored = None if reset else stored_request(store)
     options = stored[1] if stored else IndexingOptions()
     changes = {_NAMES.get(name, name): value for name, value in given.items() if value not in (None, ())}
     return replace(options, **changes)
 
 
 def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return ``paths``, else those of the store's last run, else the working directory."""
+    """Return ``paths``, else those that the store was made from, else the working directory."""
     if paths:
         return paths
     stored = stored_request(store)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ragembed.documents.model import Chunk
+from ragembed.errors import StoreDamagedError
+from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
 from ragembed.indexes.records import ChunkRecord, SourceRecord
 from ragembed.indexes.segments import SegmentRecord
 
@@ -23,15 +25,31 @@ def meta(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
     return default if row is None else json.loads(row[0])
 
 
+def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return what is kept of the current embedder; raises :class:`StoreDamagedError` where it is not well formed."""
+    record = meta(connection, "embedder")
+    if not isinstance(record, dict) or not {"kind", "model", "fingerprint", "raw_fingerprint"} <= record.keys():
+        raise StoreDamagedError("the store's database does not say what made its vectors: it is damaged")
+    if FINGERPRINT.fullmatch(str(record["fingerprint"])) is None:
+        raise StoreDamagedError(
+            f"the store's database names an embedder by {record['fingerprint']!r}, which is no hash"
+        )
+    return record
+
+
 def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     """Keep a JSON value under ``key``."""
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
-    """Return the segments, by id."""
+    """Return the segments, by id; raises :class:`StoreDamagedError` for one that has no proper name."""
     rows = connection.execute("SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY id")
-    return [SegmentRecord(*row) for row in rows]
+    records = [SegmentRecord(*row) for row in rows]
+    for record in records:
+        if SEGMENT_NAME.fullmatch(record.id) is None:
+            raise StoreDamagedError(f"the store's database names a segment {record.id!r}, which is no name of ours")
+    return records
 
 
 def dead_rows(connection: sqlite3.Connection) -> frozenset[int]:

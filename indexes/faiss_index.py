@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class SegmentIndex:
         try:
             self._index: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
+            if not file.exists():
+                raise FileNotFoundError(errno.ENOENT, "No such file", str(file)) from error
             raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {error}") from error
         if (self._index.ntotal, self._index.d) != (rows, dim):
             raise StoreDamagedError(

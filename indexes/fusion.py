@@ -10,6 +10,8 @@ Doubles = NDArray[np.float64]
 DENSE_SHARE = 0.6
 """Weight of the dense score in the fusion; BM25 has the rest."""
 
+_NOISE = 1e-6
+
 
 def zscore_fusion(dense: Doubles, lexical: Doubles, dense_share: float = DENSE_SHARE) -> Doubles:
     """Return the weighted sum of the standardised scores, float64, shape ``(candidates,)``.
@@ -21,5 +23,6 @@ def zscore_fusion(dense: Doubles, lexical: Doubles, dense_share: float = DENSE_S
 
 
 def _standardised(scores: Doubles) -> Doubles:
-    spread = scores.std() if len(scores) else 0.0
-    return (scores - scores.mean()) / spread if spread > 0.0 else np.zeros_like(scores)
+    if len(scores) == 0 or scores.std() <= _NOISE * np.abs(scores).max():
+        return np.zeros_like(scores)
+    return (scores - scores.mean()) / scores.std()

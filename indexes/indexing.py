@@ -7,21 +7,21 @@ new store answers with unit-length raw vectors, so that an interrupted run leave
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
-from ragembed.indexes.layout import file_path, is_store, source_path
-from ragembed.indexes.lock import discard_lock, writer_lock
+from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
+from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
 from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
@@ -32,10 +32,16 @@ from ragembed.indexes.writer import BATCH, StoreWriter
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 _REFIT_GROWTH = 2.0
 
+MIN_FIT = 32
+"""Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexingReport:
-    """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded."""
+    """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded.
+
+    A dry run gives the chunks that would be looked at in the place of those in the store.
+    """
 
     scan: Scan
     chunks: int
@@ -62,7 +68,7 @@ def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | No
     if not is_store(store):
         return None
     with Store.open(store) as opened:
-        kept = opened.status()["indexing"]
+        kept = opened.last_request()
     if kept is None:
         return None
     return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
@@ -91,6 +97,7 @@ class _Run:
         self._paths = request.paths or (stored[0] if stored else ())
         self._options = request.options or (stored[1] if stored else IndexingOptions())
         self._config = request.embedder
+        self._asked = bool(request.paths)
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
 
@@ -99,32 +106,21 @@ class _Run:
             if dry_run:
                 _, scan = self._scan(spool)
                 return IndexingReport(scan, spool.chunks, 0, time.monotonic() - self._started)
-            with self._locked(wait_seconds):
-                embedder, scan = self._scan(spool)
-                if not is_store(self._store_path):
-                    if not spool.files:
-                        raise ConfigError(_nothing_to_read(self._paths, scan))
-                    self._create(embedder, spool)
-                with Store.open(self._store_path) as store:
-                    with store.writer(locked=True) as writer:
-                        encoded = self._write(writer, spool, scan)
-                        self._fit(store, writer)
-                        writer.merge()
-                    return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
-
-    @contextmanager
-    def _locked(self, wait_seconds: float) -> Iterator[None]:
-        """Hold the writer lock from the first look at the files on; leave no folder where no store came to be."""
-        try:
-            self._store_path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"no store can be made at {self._store_path}: {error.strerror or error}") from error
-        try:
+            if is_store(self._store_path):
+                with writer_lock(self._store_path, wait_seconds):
+                    _, scan = self._scan(spool)
+                    return self._update(spool, scan)
+            # Nothing is written before there is something to keep.
+            require_writable(self._store_path)
+            embedder, scan = self._scan(spool)
+            if not spool.files:
+                raise ConfigError(_nothing_to_read(self._paths, scan))
+            provisional = self._fit_weights(embedder, spool)
+            make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
-                yield
-        finally:
-            if not is_store(self._store_path):
-                discard_lock(self._store_path)
+                wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
+                Store.create(self._store_path, provisional, {"wanted": wanted}, locked=True).close()
+                return self._update(spool, scan)
 
     def _scan(self, spool: Spool) -> tuple[Embedder, Scan]:
         known: dict[str, SourceRecord] = {}
@@ -134,8 +130,28 @@ class _Run:
                 known = store.sources()
         else:
             embedder = Embedder(self._config)
+        paths, gone, notes = self._sort_paths(known)
         scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.max_tokens)
-        return embedder, scanner.scan(self._paths, spool, self._progress)
+        scan = scanner.scan(paths, gone, spool, self._progress)
+        scan.warnings.extend(notes)
+        return embedder, scan
+
+    def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Path], list[Path], list[str]]:
+        """Return the paths to read, those that are gone for good, and notes on those that are missing.
+
+        A missing path is gone for good when it is asked for by name; one of an earlier run may be a disk that is not
+        there today. A missing path of which the store knows nothing is left to be an error.
+        """
+        paths, gone, notes = [], [], []
+        for path in self._paths:
+            root = source_path(path, self._store_path)
+            if os.path.lexists(path) or not any(is_below(name, root) for name in known):
+                paths.append(path)
+            elif self._asked:
+                gone.append(path)
+            else:
+                notes.append(f"{path} is missing, its files stay in the store until you run: ragembed index {path}")
+        return paths, gone, notes
 
     def _stored_embedder(self, store: Store) -> Embedder:
         embedder = store.embedder
@@ -143,16 +159,12 @@ class _Run:
             raise StoreError(
                 f"the vectors of {self._store_path} are not ragembed's own: add to it from the program that made it"
             )
-        wanted = self._config
-        if wanted is not None and wanted.model != embedder.config.model:
-            raise IncompatibleStoreError(
-                f"the store {self._store_path} was made with the model {embedder.config.model}, not {wanted.model}: "
-                "leave --model out, or choose another store with --store"
-            )
+        if self._config is not None:
+            _require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
         return embedder
 
-    def _create(self, embedder: Embedder, spool: Spool) -> None:
-        """Fit the token weights on all that was read, and make the store with a provisional chain."""
+    def _fit_weights(self, embedder: Embedder, spool: Spool) -> Embedder:
+        """Fit the token weights on all that was read; returns the embedder with a provisional chain."""
         self._progress.start("fitting", "chunks", spool.chunks)
 
         def texts() -> Iterator[str]:
@@ -163,18 +175,27 @@ class _Run:
         embedder.fit_weights(texts())
         self._progress.finish()
         provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
-        provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
-        wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
-        Store.create(self._store_path, provisional, {"wanted": wanted}, locked=True).close()
+        return provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+
+    def _update(self, spool: Spool, scan: Scan) -> IndexingReport:
+        with Store.open(self._store_path) as store:
+            with store.writer(locked=True) as writer:
+                encoded = self._write(writer, spool, scan)
+                self._fit(store, writer)
+                writer.merge()
+                if writer.meta("unfinished"):
+                    writer.set_meta({"unfinished": False})
+            return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
 
     # Writing
 
     def _write(self, writer: StoreWriter, spool: Spool, scan: Scan) -> int:
         """Encode and commit the spool batch by batch; returns how many texts the model encoded."""
-        self._keep_request(writer)
+        self._keep_request(writer, scan)
+        if spool.files:
+            writer.set_meta({"unfinished": True})
         encoded = 0
         self._progress.start("embedding", "chunks", spool.chunks)
-        removed = scan.removed
         for batch in _batches(spool):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
             new = writer.stage(texts, self._progress.advance)
@@ -185,23 +206,20 @@ class _Run:
                 for source, chunks in batch
                 for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
             ]
-            # What is gone goes with the first batch that comes, so that a moved file is never missing in between.
-            writer.commit(chunks=records, sources=[source for source, _ in batch], removed_sources=removed)
-            removed = []
-        if removed:
-            writer.commit(removed_sources=removed)
+            writer.commit(chunks=records, sources=[source for source, _ in batch])
+        # What is gone goes last, so that a moved file can be found at every moment.
+        writer.commit(removed_sources=scan.removed)
         self._progress.finish()
         writer.touch_sources(scan.touched)
         writer.set_skipped(scan.skipped, scan.roots)
         return encoded
 
-    def _keep_request(self, writer: StoreWriter) -> None:
+    def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
         before = writer.meta("indexing")
-        paths = [source_path(path, self._store_path) for path in self._paths]
-        kept = {
-            "paths": list(dict.fromkeys([*(before["paths"] if before else []), *paths])),
-            "options": self._options.to_dict(),
-        }
+        paths = [source_path(path, self._store_path) for path in self._paths if os.path.lexists(path)]
+        paths = list(dict.fromkeys([*(before["paths"] if before else []), *paths]))
+        known = [name for name in paths if name not in scan.roots or os.path.lexists(file_path(name, self._store_path))]
+        kept = {"paths": known, "options": self._options.to_dict()}
         if kept != before:
             writer.set_meta({"indexing": kept})
 
@@ -209,21 +227,42 @@ class _Run:
 
     def _fit(self, store: Store, writer: StoreWriter) -> None:
         """Fit the post-processors where they never were, or the corpus has at least doubled since."""
-        current = self._stored_embedder(store)
-        wanted = writer.meta("wanted")
-        vectors = store.status()["vectors"] - store.status()["unused_vectors"]
-        if vectors == 0 or not _needs_fit(current, wanted, vectors):
+        current = store.embedder
+        vectors = writer.live_vectors()
+        postprocess, sides = store.wanted_chain()
+        if not isinstance(current, Embedder) or vectors < MIN_FIT:
+            return
+        if not _needs_fit(current, postprocess, sides, vectors):
             return
         self._progress.start("fitting", "chunks", None)
         raw = _sample(writer, vectors, current.config.seed)
-        fitted = current.with_postprocess(wanted["postprocess"], wanted["sides"])
+        fitted = current.with_postprocess(postprocess, sides)
         fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
         writer.adopt(fitted)
         self._progress.finish()
 
 
-def _needs_fit(current: Embedder, wanted: dict[str, object], vectors: int) -> bool:
-    if [list(current.config.postprocess), current.config.sides] != [wanted["postprocess"], wanted["sides"]]:
+def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:
+    """Raise :class:`IncompatibleStoreError` where the settings asked for are not those that made the store."""
+    postprocess, sides = chain
+    wanted = made.config.replace(postprocess=tuple(postprocess), sides=sides)
+    for name, value in asked.config.to_dict().items():
+        had = wanted.to_dict()[name]
+        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name in ("pseudo_queries", "seed")
+        if value == had or left_open or (name == "model" and _same_files(made, asked)):
+            continue
+        raise IncompatibleStoreError(
+            f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
+            "store with --store"
+        )
+
+
+def _same_files(made: Embedder, asked: Embedder) -> bool:
+    return Path(asked.config.model).is_dir() and asked.model_files.sha256 == made.model_files.sha256
+
+
+def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
+    if (current.config.postprocess, current.config.sides) != (tuple(postprocess), sides):
         return True
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
@@ -236,7 +275,7 @@ def _sample(writer: StoreWriter, vectors: int, seed: int) -> NDArray[np.float32]
         keep[:] = False
         keep[np.random.default_rng(seed).choice(vectors, FIT_LIMIT, replace=False)] = True
     blocks, start = [], 0
-    for rows, raw in writer.raw_blocks():
+    for rows, raw in writer.live_raw():
         blocks.append(raw[keep[start : start + len(rows)]].astype(np.float32))
         start += len(rows)
     return np.concatenate(blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ragembed.errors import StoreNotFoundError
+from ragembed.errors import StoreError, StoreNotFoundError
 
 STORE_FOLDER = ".ragembed"
 STORE_VARIABLE = "RAGEMBED_STORE"
@@ -34,26 +34,46 @@ def choose_store(store: Path | None, start: Path | None = None) -> Path:
 
 def is_store(folder: Path) -> bool:
     """Tell whether ``folder`` holds a store."""
-    return (folder / DATABASE).is_file()
+    return os.path.isfile(folder / DATABASE)  # noqa: PTH113  Path.is_file() raises in folders that cannot be read
 
 
 def require_store(folder: Path) -> Path:
     """Return ``folder``; raises :class:`StoreNotFoundError` with the remedy where it holds no store."""
+    if folder.is_file():
+        raise StoreNotFoundError(f"{folder} is a file: a store is a folder, made with: ragembed index PATH")
     if not is_store(folder):
         raise StoreNotFoundError(f"there is no store at {folder}: make one with: ragembed index PATH")
     return folder
 
 
-def source_path(file: Path, store: Path) -> str:
-    """Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``.
+def make_folder(store: Path) -> None:
+    """Make the folder of a store, and those above it; raises :class:`StoreError` where that cannot be done."""
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"no store can be made at {store}: {error.strerror or error}") from error
 
-    A store and its documents can then be moved together. On another drive than the store the name is absolute.
+
+def require_writable(store: Path) -> None:
+    """Raise :class:`StoreError` where the folder of a store cannot be made, without making it."""
+    nearest = next(folder for folder in (_absolute(store), *_absolute(store).parents) if folder.exists())
+    if not nearest.is_dir():
+        raise StoreError(f"no store can be made at {store}: {nearest} is a file; choose another place with --store")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise StoreError(f"no store can be made at {store}: {nearest} cannot be written; choose another with --store")
+
+
+def source_path(file: Path, store: Path) -> str:
+    r"""Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``.
+
+    A store and its documents can then be moved together. On another drive than the store the name is absolute. Bytes
+    of a name that are not Unicode are written as ``\udcxx``.
     """
     try:
-        relative = os.path.relpath(_absolute(file), _absolute(store).parent)
+        name = Path(os.path.relpath(_absolute(file), _absolute(store).parent))
     except ValueError:
-        return _absolute(file).as_posix()
-    return Path(relative).as_posix()
+        name = _absolute(file)
+    return name.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
 def file_path(source: str, store: Path) -> Path:
@@ -63,9 +83,13 @@ def file_path(source: str, store: Path) -> Path:
 
 def is_below(source: str, root: str) -> bool:
     """Tell whether the file ``source`` is ``root`` or lies below it; both are names in a store."""
-    if root == ".":
-        return not source.startswith("../") and not Path(source).is_absolute()
-    return source == root or source.startswith(root.rstrip("/") + "/")
+    if Path(root).is_absolute() or Path(source).is_absolute():
+        return source == root or source.startswith(root.rstrip("/") + "/")
+    steps = [step for step in root.split("/") if step != "."]
+    climbed = source.split("/")
+    if all(step == ".." for step in steps):  # the store's folder, or one above it
+        return next((i for i, step in enumerate(climbed) if step != ".."), len(climbed)) <= len(steps)
+    return climbed[: len(steps)] == steps
 
 
 def _absolute(path: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 
+_UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
 
 
@@ -13,6 +14,7 @@ def match_expression(query: str) -> str | None:
 
     What stands in double quotes, and what punctuation joins ("faiss.IndexFlat"), is matched as a phrase.
     """
+    query = _UNUSABLE.sub(" ", query)
     phrases = _QUOTED.findall(query) + _QUOTED.sub(" ", query).split()
     quoted = [f'"{phrase}"' for phrase in (p.replace('"', " ").strip() for p in phrases) if _has_word(phrase)]
     return " OR ".join(dict.fromkeys(quoted)) or None

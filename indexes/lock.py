@@ -32,19 +32,13 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"the store {store} cannot be written: {error.strerror or error}") from error
     try:
-        (store / _HOLDER).write_text(str(os.getpid()), encoding="ascii")
+        with suppress(OSError):  # on a full disk the lock holds without its holder's name
+            (store / _HOLDER).write_text(str(os.getpid()), encoding="ascii")
         yield
     finally:
-        (store / _HOLDER).unlink(missing_ok=True)
+        with suppress(OSError):
+            (store / _HOLDER).unlink(missing_ok=True)
         lock.release()
-
-
-def discard_lock(store: Path) -> None:
-    """Remove the lock's files and the folder, where nothing else came to be in it."""
-    for name in (_LOCK, _HOLDER):
-        (store / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        store.rmdir()
 
 
 def _holder(store: Path) -> str:

@@ -80,7 +80,6 @@ class Scan:
     unchanged: int = 0
     touched: list[SourceRecord] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    met: list[str] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -107,34 +106,38 @@ class Scanner:
         reading = options.reading()
         self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
 
-    def scan(self, paths: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
-        """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``."""
-        result = Scan(roots=[source_path(path, self._store) for path in paths])
+    def scan(self, paths: Sequence[Path], gone: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
+        """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``.
+
+        ``gone`` are paths that do not exist any more, whose files are to leave the store.
+        """
+        result = Scan(roots=[source_path(path, self._store) for path in (*paths, *gone)])
         progress.start("reading", "files", None)
+        present: set[str] = set()
         unseen: list[str] = []
         for candidate in discover(paths, self._options.discovery()):
             name = source_path(candidate.path, self._store)
             if candidate.skipped is None:
-                result.met.append(name)
-                self._compare(candidate, name, result, spool)
+                if self._compare(candidate, name, result, spool):
+                    present.add(name)
             elif not candidate.ignored:
                 result.skipped[name] = candidate.skipped
-                if candidate.is_dir:
+                if candidate.unseen:
                     unseen.append(name)
             progress.advance(1)
-        kept = set(result.met) - set(result.skipped)
         result.removed = [
             name
             for name in self._known
-            if name not in kept
+            if name not in present
             and any(is_below(name, root) for root in result.roots)
-            # A folder that cannot be listed at the moment says nothing about the files in it.
-            and not any(is_below(name, folder) for folder in unseen)
+            # What cannot be looked at now says nothing about the files there.
+            and not any(is_below(name, place) for place in unseen)
         ]
         progress.finish()
         return result
 
-    def _compare(self, candidate: Candidate, name: str, result: Scan, spool: Spool) -> None:
+    def _compare(self, candidate: Candidate, name: str, result: Scan, spool: Spool) -> bool:
+        """Compare one file; returns whether the store is to hold it after the run, in its old or its new state."""
         known = self._known.get(name)
         reader = reader_for(candidate.path)
         recipe = _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
@@ -144,24 +147,27 @@ class Scanner:
             recipe,
         ):
             result.unchanged += 1
-            return
+            return True
         try:
             data = candidate.path.read_bytes()
+            source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
+            if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
+                result.unchanged += 1
+                result.touched.append(source)
+                return True
+            chunks = self._chunks(candidate.path, data, name, result)
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
-            return
-        source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
-        if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
-            result.unchanged += 1
-            result.touched.append(source)
-            return
-        try:
-            chunks = self._chunks(candidate.path, data, name, result)
-        except (DocumentError, MissingExtraError, ConfigError) as error:
+            return True
+        except MissingExtraError as error:
             result.skipped[name] = str(error)
-            return
+            return True
+        except (DocumentError, ConfigError) as error:
+            result.skipped[name] = str(error)
+            return False
         spool.append(source, chunks)
         (result.added if known is None else result.changed).append(name)
+        return True
 
     def _chunks(self, path: Path, data: bytes, name: str, result: Scan) -> list[Chunk]:
         def warn(message: str) -> None:

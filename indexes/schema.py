@@ -11,7 +11,8 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from ragembed.errors import IncompatibleStoreError, StoreDamagedError
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes.folders import sync
 
 FORMAT_VERSION = 1
 APPLICATION_ID = 0x52474531  # "RGE1"
@@ -102,37 +103,58 @@ def create_database(path: Path, meta: Mapping[str, object]) -> None:
             "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
         )
         connection.commit()
+        connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
+    sync(temporary)
     temporary.replace(path)
+    sync(path.parent)
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open the database in autocommit mode; transactions are explicit.
 
-    A reader that cannot create SQLite's shared-memory file (a read-only folder) reads the file as immutable. Raises
-    :class:`StoreDamagedError` when it is no database of ragembed's, :class:`IncompatibleStoreError` when its
-    format is newer.
+    In a folder that cannot be written, a reader reads the file as immutable; that is safe where all commits are in the
+    file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's,
+    :class:`IncompatibleStoreError` when its format is newer, :class:`StoreError` when it cannot be opened.
     """
-    connection = _open(path, "mode=rw" if writable else "mode=ro")
     try:
-        try:
-            version = _check(connection, path)
-        except sqlite3.OperationalError:
-            if writable:
-                raise
-            connection.close()
-            connection = _open(path, "immutable=1")
-            version = _check(connection, path)
+        return _opened(path, "mode=rw" if writable else "mode=ro", writable)
+    except sqlite3.OperationalError as error:
+        if writable or not _is_locked_up(error):
+            raise StoreError(f"{path} cannot be opened: {error}") from error
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise StoreError(
+                f"{path} cannot be opened: its last commits are in {wal.name}, which can be read only where the folder "
+                "can be written; make it writable once, or copy the store"
+            ) from error
+    try:
+        return _opened(path, "immutable=1", writable)
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+
+
+def _is_locked_up(error: sqlite3.OperationalError) -> bool:
+    """Tell whether SQLite could not make the files that it needs beside the database."""
+    return "unable to open" in str(error) or "readonly" in str(error)
+
+
+def _opened(path: Path, mode: str, writable: bool) -> sqlite3.Connection:
+    connection = _open(path, mode)
+    try:
+        version = _check(connection, path)
         if version != FORMAT_VERSION:
             raise IncompatibleStoreError(
                 f"the store {path.parent} has format {version}, this version of ragembed reads {FORMAT_VERSION}: "
                 "upgrade with: pip install --upgrade ragembed"
             )
         if writable:
-            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.OperationalError:
+        connection.close()
+        raise
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreDamagedError(f"{path} cannot be read as a store's database: {error}") from error

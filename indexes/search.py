@@ -28,12 +28,12 @@ def search(view: View, query: str, k: int, mode: Mode) -> list[Hit]:
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    _check_k(k)
+    k = _within(view, k)
     expression = lexical.match_expression(query) if mode != "dense" else None
     if mode == "lexical":
         found = lexical.search(view.connection, expression, k) if expression else []
         return _hits(view, {key: (score, None, score) for key, score in found}, k)
-    if k == 0 or catalog.count(view.connection, "chunks") == 0:
+    if k == 0:
         return []
     vector = view.embedder().encode_queries([query])
     if expression is None:
@@ -43,7 +43,7 @@ def search(view: View, query: str, k: int, mode: Mode) -> list[Hit]:
 
 def search_vector(view: View, vector: Floats, k: int) -> list[Hit]:
     """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first."""
-    _check_k(k)
+    k = _within(view, k)
     if k == 0:
         return []
     cosines = _dense(view, vector[None, :], k)
@@ -97,6 +97,8 @@ def _hits(view: View, scored: dict[int, tuple[float, float | None, float | None]
     return [Hit(records[key].id, records[key].chunk, records[key].source, *scored[key]) for key in best]
 
 
-def _check_k(k: int) -> None:
+def _within(view: View, k: int) -> int:
+    """Return ``k``, at most the number of chunks; raises :class:`ConfigError` where it is negative."""
     if k < 0:
         raise ConfigError(f"k is {k}: expected 0 or more results")
+    return min(k, catalog.count(view.connection, "chunks"))

@@ -6,8 +6,6 @@ embedder makes of them.
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import file_sha256, read_sha256
 from ragembed.indexes.faiss_index import FLAT, SegmentIndex, write_flat
+from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import INDEX, RAW, SEGMENTS
 from ragembed.postprocess import unit_rows
 
@@ -57,34 +56,31 @@ def write_segment(store: Path, raw: Halves, rows: Rows, postprocess: Callable[[F
     ``raw`` has shape ``(n, d)``; ``rows``, shape ``(n,)``, are the ids in the index; ``postprocess`` maps raw vectors
     to vectors. The index is always made from the rounded raw vectors, so that rebuilding it gives the same.
     """
-    name = str(uuid.uuid4())
-    final, temporary = store / SEGMENTS / name, store / SEGMENTS / f".{name}.tmp"
-    temporary.mkdir(parents=True)
+    final = store / SEGMENTS / str(uuid.uuid4())
+    temporary = temporary_folder(final)
     (temporary / RAW).write_bytes(np.ascontiguousarray(raw, dtype=_RAW_TYPE).tobytes())
     vectors = unit_rows(postprocess(raw.astype(np.float32)))
     write_flat(vectors, rows, temporary / INDEX)
-    for file in (temporary / RAW, temporary / INDEX):
-        _fsync(file)
-    _fsync(temporary)
     hashes = read_sha256(temporary / RAW), read_sha256(temporary / INDEX)
-    temporary.rename(final)
-    _fsync(final.parent)
-    return SegmentRecord(name, len(raw), vectors.shape[1], FLAT, *hashes)
+    publish(temporary, final)
+    return SegmentRecord(final.name, len(raw), vectors.shape[1], FLAT, *hashes)
 
 
 class Segment:
-    """A committed segment, opened for reading; its files are checked against their hashes first."""
+    """A committed segment; each of its files is checked against its hash when it is first used."""
 
     def __init__(self, store: Path, record: SegmentRecord) -> None:
         folder = store / SEGMENTS / record.id
         self.record = record
-        self._raw_file = folder / RAW
+        self._raw_file, self._index_file = folder / RAW, folder / INDEX
         self._raw: Halves | None = None
-        _check(folder / INDEX, record.index_sha256)
-        self._index = SegmentIndex(folder / INDEX, record.rows, record.dim)
+        self._index: SegmentIndex | None = None
 
     def search(self, queries: Floats, k: int, dead: Collection[int]) -> tuple[Floats, Rows]:
         """Search the index; see :meth:`ragembed.indexes.faiss_index.SegmentIndex.search`."""
+        if self._index is None:
+            _check(self._index_file, self.record.index_sha256)
+            self._index = SegmentIndex(self._index_file, self.record.rows, self.record.dim)
         return self._index.search(queries, k, dead)
 
     def raw(self) -> Halves:
@@ -96,14 +92,6 @@ class Segment:
         return self._raw
 
 
-def sweep_segments(store: Path, named: Collection[str]) -> None:
-    """Remove segment folders that the database does not name: leftovers of writes that never committed."""
-    folder = store / SEGMENTS
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.name not in named:
-            shutil.rmtree(entry, ignore_errors=True)
-
-
 def _check(file: Path, expected: str) -> None:
     found = file_sha256(file)
     if found != expected:
@@ -111,13 +99,3 @@ def _check(file: Path, expected: str) -> None:
             f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…): "
             "delete the store and index again"
         )
-
-
-def _fsync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # Windows has no handle for syncing a folder
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

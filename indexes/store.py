@@ -7,6 +7,7 @@ The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the dat
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config import EmbedderConfig, Sides
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes import catalog, search
-from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS, is_store, require_store
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS, is_store, make_folder, require_store
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
 from ragembed.indexes.schema import FORMAT_VERSION, connect, create_database
@@ -69,10 +71,7 @@ class Store:
         there is a store already or the folder cannot be written.
         """
         path = Path(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
+        make_folder(path)
         with nullcontext() if locked else writer_lock(path):
             cls._create(path, embedder, meta or {})
         return cls(path, embedder)
@@ -154,6 +153,27 @@ class Store:
         """Return the files in the store by name."""
         return self._read(lambda view: catalog.sources(view.connection))
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last run over files was interrupted."""
+        return bool(self._read(lambda view: catalog.meta(view.connection, "unfinished", False)))
+
+    def wanted_chain(self) -> tuple[tuple[str, ...], Sides]:
+        """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
+
+        def answer(view: View) -> tuple[tuple[str, ...], Sides]:
+            embedder = view.embedder()
+            made = embedder.config if isinstance(embedder, Embedder) else EmbedderConfig(postprocess=(), sides="one")
+            wanted = catalog.meta(view.connection, "wanted", {})
+            return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("sides", made.sides)
+
+        return self._read(answer)
+
+    def last_request(self) -> dict[str, Any] | None:
+        """Return the paths that were indexed and the options of the last run, None where no file was indexed."""
+        found: dict[str, Any] | None = self._read(lambda view: catalog.meta(view.connection, "indexing"))
+        return found
+
     def status(self) -> dict[str, Any]:
         """Return what is in the store, and what made it, as JSON values."""
 
@@ -175,8 +195,9 @@ class Store:
                     for record in catalog.segments(connection)
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
-                "embedder": catalog.meta(connection, "embedder"),
+                "embedder": catalog.embedder(connection),
                 "indexing": catalog.meta(connection, "indexing"),
+                "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }
 
         return self._read(answer)
@@ -200,6 +221,9 @@ class Store:
             try:
                 yield StoreWriter(self.path, connection, self.embedder)
             finally:
+                # All commits into the one file where no reader is in the way, so that it can be read or copied alone.
+                connection.execute("PRAGMA busy_timeout = 0")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 connection.close()
 
     def add(self, records: Iterable[ChunkRecord], wait_seconds: float = 0.0) -> None:
@@ -244,7 +268,11 @@ class Store:
             with self._view() as view:
                 return answer(view)
         except FileNotFoundError as error:
-            raise StoreDamagedError(f"a file of the store is missing: {error.filename}") from error
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; delete the store and index again"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{error.filename or self.path} cannot be read: {error.strerror or error}") from error
 
     @contextmanager
     def _view(self) -> Iterator[View]:
@@ -252,11 +280,16 @@ class Store:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or connect(self.path / DATABASE, writable=False)
-        connection.execute("BEGIN")
         try:
+            connection.execute("BEGIN")
             yield View(connection, lambda: self._open_segments(connection), lambda: self._embedder(connection))
+        except sqlite3.DatabaseError as error:
+            raise StoreDamagedError(
+                f"the database of {self.path} cannot be read: {error}; delete the store and index again"
+            ) from error
         finally:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             with self._lock:
                 self._idle.append(connection)
 
@@ -270,7 +303,7 @@ class Store:
             return dict(self._segments)
 
     def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
-        record = catalog.meta(connection, "embedder")
+        record = catalog.embedder(connection)
         with self._lock:
             for embedder in (self._loaded, self._given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
@@ -281,7 +314,10 @@ class Store:
                     f"the vectors of {self.path} were made by {_named(record)}, and {_named(self._given)} was given: "
                     "open the store with the embeddings it was made with, or search it with mode='lexical'"
                 )
-            self._loaded = Embedder.load(self.path / EMBEDDERS / record["fingerprint"])
+            folder = self.path / EMBEDDERS / record["fingerprint"]
+            if not folder.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
+            self._loaded = Embedder.load(folder)
             return self._loaded
 
 

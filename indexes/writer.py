@@ -6,7 +6,6 @@ Work done in the ``with`` block of :meth:`ragembed.indexes.Store.writer`, which 
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,20 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
-from ragembed.indexes import catalog
-from ragembed.indexes.layout import EMBEDDERS, is_below
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes import catalog, compaction
+from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, publish, sweep, temporary_folder
+from ragembed.indexes.layout import EMBEDDERS, SEGMENTS, is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, text_hash
-from ragembed.indexes.segments import Segment, SegmentRecord, sweep_segments, to_raw, write_segment
+from ragembed.indexes.segments import SegmentRecord, to_raw, write_segment
 
 Floats = NDArray[np.float32]
 Progress = Callable[[int], None]
 
 BATCH = 1024
 """Texts that are encoded and committed together: what an interruption costs at most."""
-
-_MAX_SEGMENTS = 8
-_MERGED_ROWS = 250_000
 
 
 class StoreWriter:
@@ -44,7 +41,7 @@ class StoreWriter:
         self._sweep()
 
     def _check_embedder(self) -> None:
-        stored = catalog.meta(self._connection, "embedder")
+        stored = catalog.embedder(self._connection)
         if stored["fingerprint"] != self._embedder.fingerprint:
             given = self._embedder.describe()
             raise IncompatibleStoreError(
@@ -96,7 +93,7 @@ class StoreWriter:
         with _store_errors(self._store):
             record = write_segment(self._store, raw, rows, self._embedder.postprocess_documents)
             with self._transaction():
-                self._insert_segment(record)
+                compaction.insert_segment(self._connection, record)
                 self._connection.executemany(
                     "INSERT INTO vectors (row, text_hash, segment, position) VALUES (?, ?, ?, ?)",
                     [(row, key, record.id, i) for i, (row, key) in enumerate(zip(rows.tolist(), keys, strict=True))],
@@ -119,12 +116,6 @@ class StoreWriter:
         row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
         return 1 if row is None else int(row[0]) + 1
 
-    def _insert_segment(self, record: SegmentRecord) -> None:
-        self._connection.execute(
-            "INSERT INTO segments (id, rows, dim, kind, raw_sha256, index_sha256) VALUES (?, ?, ?, ?, ?, ?)",
-            astuple(record),
-        )
-
     # Chunks
 
     def commit(
@@ -141,6 +132,9 @@ class StoreWriter:
         earlier in ``chunks``, replaces that one. Every chunk's text must have been staged.
         """
         chunks = list({record.id: record for record in chunks}.values())
+        removed_sources, removed_ids = list(removed_sources), list(removed_ids)
+        if not (chunks or sources or removed_sources or removed_ids):
+            return
         with _store_errors(self._store), self._transaction():
             affected: set[int] = set()
             for path in [*removed_sources, *(source.path for source in sources)]:
@@ -165,6 +159,8 @@ class StoreWriter:
 
     def touch_sources(self, sources: Sequence[SourceRecord]) -> None:
         """Take note of new sizes and modification times of files whose content is the same."""
+        if not sources:
+            return
         with _store_errors(self._store), self._transaction():
             self._connection.executemany(
                 "UPDATE sources SET size = ?, mtime_ns = ? WHERE path = ?",
@@ -183,10 +179,15 @@ class StoreWriter:
 
     def set_skipped(self, skipped: Mapping[str, str], roots: Sequence[str]) -> None:
         """Keep the reason for each skipped file, in the place of all reasons kept for files below ``roots``."""
+        kept = catalog.skipped(self._connection)
+        old = {name: reason for name, reason in kept.items() if any(is_below(name, root) for root in roots)}
+        if old == skipped:
+            return
         with _store_errors(self._store), self._transaction():
-            old = [name for name in catalog.skipped(self._connection) if any(is_below(name, root) for root in roots)]
             self._connection.executemany("DELETE FROM skipped WHERE path = ?", [(name,) for name in old])
-            self._connection.executemany("INSERT INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items()))
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items())
+            )
 
     def _delete(self, condition: str, value: str) -> set[int]:
         rows = self._connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608
@@ -200,13 +201,14 @@ class StoreWriter:
         ).fetchone()
         if found is None:
             raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
+        source = None if record.source is None else self._source_id(record)
         self._connection.execute(
             "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata)"
-            " VALUES (?, ?, (SELECT id FROM sources WHERE path = ?), ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.id,
                 found[0],
-                record.source,
+                source,
                 storable(chunk.text),
                 None if chunk.title is None else storable(chunk.title),
                 storable(json.dumps(list(chunk.headings), ensure_ascii=False)),
@@ -219,6 +221,12 @@ class StoreWriter:
         )
         return int(found[0])
 
+    def _source_id(self, record: ChunkRecord) -> int:
+        found = self._connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
+        if found is None:
+            raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
+        return int(found[0])
+
     # Segments
 
     def adopt(self, embedder: VectorEncoder) -> None:
@@ -229,74 +237,37 @@ class StoreWriter:
             )
         with _store_errors(self._store):
             save_embedder(self._store, embedder)
-            self._rebuild(catalog.segments(self._connection), embedder)
+            rewritten = compaction.rewrite(self._store, self._connection, self._segments(), embedder)
+            with self._transaction():
+                compaction.swap(self._connection, rewritten)
+                catalog.set_meta(self._connection, "embedder", embedder_record(embedder))
         self._embedder = embedder
         self._sweep()
 
     def merge(self) -> None:
-        """Merge the smallest segments into one where there are many; rows that no chunk uses go, staged ones too.
-
-        A segment joins when it is no larger than those before it together, so that a vector is copied a number of
-        times that grows with the logarithm of the store.
-        """
-        records = sorted(catalog.segments(self._connection), key=lambda record: record.rows)
-        small = [record for record in records if record.rows < _MERGED_ROWS]
-        if len(small) <= _MAX_SEGMENTS:
-            return
-        chosen, rows = small[:2], small[0].rows + small[1].rows
-        for record in small[2:]:
-            if record.rows > rows:
-                break
-            chosen.append(record)
-            rows += record.rows
+        """Rewrite small or mostly unused segments where it is worth it; rows that no chunk uses go, staged ones too."""
         with _store_errors(self._store):
-            self._rebuild(chosen, self._embedder)
+            if chosen := compaction.choose(self._connection):
+                rewritten = compaction.rewrite(self._store, self._connection, chosen, self._embedder)
+                with self._transaction():
+                    compaction.swap(self._connection, rewritten)
         self._sweep()
 
-    def raw_blocks(self, rows: int = _MERGED_ROWS) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        """Yield the live rows and their raw vectors, shape ``(n, d)``, in order of row, ``rows`` at a time."""
-        return self._raw_blocks(catalog.segments(self._connection), rows)
+    def live_vectors(self) -> int:
+        """Return how many vectors chunks use."""
+        return catalog.count(self._connection, "vectors") - catalog.count(self._connection, "tombstones")
 
-    def _raw_blocks(
-        self, records: Sequence[SegmentRecord], size: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        opened = {record.id: Segment(self._store, record) for record in records}
-        live = self._connection.execute(
-            "SELECT row, segment, position FROM vectors WHERE row NOT IN (SELECT row FROM tombstones)"
-            " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
-            (json.dumps(list(opened)),),
-        )
-        while block := live.fetchmany(size):
-            raw = np.stack([opened[segment].raw()[position] for _, segment, position in block])
-            yield np.array([row for row, _, _ in block], dtype=np.int64), raw
+    def live_raw(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
+        """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, in order of row, in blocks."""
+        return compaction.live_raw(self._store, self._connection, self._segments())
 
-    def _rebuild(self, records: Sequence[SegmentRecord], embedder: VectorEncoder) -> None:
-        old = json.dumps([record.id for record in records])
-        made: list[tuple[SegmentRecord, list[int]]] = []
-        for rows, raw in self._raw_blocks(records, _MERGED_ROWS):
-            made.append((write_segment(self._store, raw, rows, embedder.postprocess_documents), rows.tolist()))
-        with self._transaction():
-            self._connection.execute(
-                "DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?))"
-                " AND row IN (SELECT row FROM tombstones)",
-                (old,),
-            )
-            for record, kept in made:
-                self._insert_segment(record)
-                self._connection.executemany(
-                    "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",
-                    [(record.id, position, row) for position, row in enumerate(kept)],
-                )
-            self._connection.execute("DELETE FROM segments WHERE id IN (SELECT value FROM json_each(?))", (old,))
-            catalog.set_meta(self._connection, "embedder", embedder_record(embedder))
+    def _segments(self) -> list[SegmentRecord]:
+        return catalog.segments(self._connection)
 
     def _sweep(self) -> None:
-        sweep_segments(self._store, [record.id for record in catalog.segments(self._connection)])
-        current = catalog.meta(self._connection, "embedder")["fingerprint"]
-        folder = self._store / EMBEDDERS
-        for entry in folder.iterdir() if folder.is_dir() else ():
-            if entry.name != current:
-                shutil.rmtree(entry, ignore_errors=True)
+        sweep(self._store / SEGMENTS, [record.id for record in self._segments()], SEGMENT_NAME)
+        current = catalog.embedder(self._connection)["fingerprint"]
+        sweep(self._store / EMBEDDERS, [current], FINGERPRINT)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -339,13 +310,10 @@ def embedder_record(embedder: VectorEncoder) -> dict[str, Any]:
 def save_embedder(store: Path, embedder: VectorEncoder) -> None:
     """Write the embedder's files under its fingerprint, whole or not at all; files are never changed once there."""
     final = store / EMBEDDERS / embedder.fingerprint
-    if final.exists():
-        return
-    temporary = final.with_name(f".{final.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    embedder.save(str(temporary))
-    temporary.rename(final)
+    if not final.exists():
+        temporary = temporary_folder(final)
+        embedder.save(str(temporary))
+        publish(temporary, final)
 
 
 @contextmanager
@@ -356,3 +324,5 @@ def _store_errors(store: Path) -> Iterator[None]:
     except (OSError, sqlite3.OperationalError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(f"the store {store} could not be written, its last state is intact: {reason}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreDamagedError(f"the database of {store} is damaged: {error}") from error

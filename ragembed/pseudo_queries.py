@@ -7,22 +7,31 @@ query side of a post-processor on short spans of the same corpus needs no labels
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 
 _MIN_WORDS, _MAX_WORDS = 4, 14
+_SLACK = 8
 
 
 def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str]:
     """Draw up to ``count`` spans of 4 to 14 words, one a text, from the texts given.
 
     Which texts, and where in them, depends on the seed and each text alone, so that neither the order of the
-    corpus nor its way through the program changes the draw. A text shorter than 4 words is taken whole, a text
-    without words not at all.
+    corpus nor its way through the program changes the draw. Equal texts count once; a text shorter than 4 words is
+    taken whole, a text without words not at all.
     """
-    ranked = ((_hash(text, seed), text) for text in texts)
-    drawn = (_span(text.split(), key) for key, text in nsmallest(count, ranked))
+    best: dict[int, str] = {}
+    for text in texts:
+        best[_hash(text, seed)] = text
+        if len(best) > _SLACK * count:
+            best = _smallest(best, count)
+    drawn = (_span(text.split(), key) for key, text in _smallest(best, count).items())
     return [span for span in drawn if span]
+
+
+def _smallest(texts: Mapping[int, str], count: int) -> dict[int, str]:
+    return {key: texts[key] for key in nsmallest(count, texts)}
 
 
 def _hash(text: str, seed: int) -> int:

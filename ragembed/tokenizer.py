@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ModelError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 _FALLBACK_LIMIT = 512
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
+"""Model types whose positions begin after the padding token's id."""
 
 
 class TextTokenizer:
@@ -70,19 +72,30 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _model_limit(folder: Path) -> int:
-    limits = [
-        _field(folder / "sentence_bert_config.json", "max_seq_length"),
-        _field(folder / "config.json", "max_position_embeddings"),
-    ]
+    positions = _field(folder / "config.json", "max_position_embeddings")
+    if positions and _text_field(folder / "config.json", "model_type") in _OFFSET_POSITIONS:
+        positions -= (_field(folder / "config.json", "pad_token_id") or 0) + 1
+    limits = [_field(folder / "sentence_bert_config.json", "max_seq_length"), positions]
     known = [limit for limit in limits if limit]
     return min(known) if known else _FALLBACK_LIMIT
 
 
+def _text_field(file: Path, name: str) -> str:
+    return str(_read(file).get(name, ""))
+
+
 def _field(file: Path, name: str) -> int | None:
+    value = _read(file).get(name)
+    return int(value) if isinstance(value, int) else None
+
+
+def _read(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        return None
+        return {}
     try:
-        value = json.loads(file.read_text(encoding="utf-8")).get(name)
+        fields = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{file} is not valid JSON: {error}") from error
-    return int(value) if value else None
+    if not isinstance(fields, dict):
+        raise ModelError(f"{file} holds no JSON object")
+    return fields

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ragembed.cli.options import format_option, reading_options, store_option
-from ragembed.cli.output import print_json, print_jsonl, printable, shown_path
+from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
+from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers import read
 from ragembed.embedder import Embedder
-from ragembed.errors import RagembedError
+from ragembed.errors import DocumentError
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, is_store
 
@@ -25,16 +27,20 @@ from ragembed.indexes.layout import choose_store, is_store
 @store_option
 @reading_options
 @format_option
-def command(file: Path, model: str | None, store: Path | None, output: str, **reading: Any) -> None:
+def command(file: Path, model: str | None, store: Path | None, output: str, **given: Any) -> None:
     """Show how FILE is split into chunks: their lines, tokens, headings and text."""
     where = choose_store(store)
-    options = indexing_options(where, reading)
+    options = indexing_options(where, given)
     embedder = _embedder(where, model)
     chunker = Chunker(options.chunking(embedder.tokenizer, embedder.max_tokens), embedder.tokenizer.offsets)
+    reason = next(discover([file], options.discovery())).skipped
+    if reason is not None:
+        raise DocumentError(f"{file}: {reason}")
+    reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
-        chunks = [chunk for document in read(file, options.reading()) for chunk in chunker.split(document)]
-    except RagembedError as error:
-        raise click.ClickException(f"{file}: {error}") from error
+        chunks = [chunk for document in read(file, reading) for chunk in chunker.split(document)]
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {error}") from error
     entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]
     if output == "json":
         print_json({"path": shown_path(file), "chunks": entries})

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, reading_options, store_option
-from ragembed.cli.output import print_json, print_jsonl, shown_path
+from ragembed.cli.options import discovery_options, format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import Candidate, discover, why
 from ragembed.indexes.layout import choose_store
@@ -21,21 +21,27 @@ from ragembed.indexes.layout import choose_store
 )
 @click.option("--skipped", is_flag=True, help="List what is left out instead, with the rule or reason.")
 @store_option
-@reading_options
+@discovery_options
 @format_option
 def command(
     paths: tuple[Path, ...], asked: Path | None, skipped: bool, store: Path | None, output: str, **reading: Any
 ) -> None:
     """List the files that indexing would read, without reading them.
 
-    Without PATH, the paths of the store's last run, else the working directory. .gitignore and .ragembedignore files
-    are honoured, deeper ones over upper ones.
+    Without PATH, the paths that the store was made from, else the working directory. .gitignore and .ragembedignore
+    files are honoured, deeper ones over upper ones.
     """
     where = choose_store(store)
     options = indexing_options(where, reading).discovery()
     roots = paths_or_stored(where, paths)
     if asked is not None:
-        click.echo(why(asked, roots, options))
+        told = why(asked, roots, options)
+        if output == "text":
+            say(told)
+        elif output == "json":
+            print_json({"path": shown_path(asked), "why": told})
+        else:
+            print_jsonl([{"path": shown_path(asked), "why": told}])
         return
     found = discover(roots, options, pruned=skipped)
     entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]
@@ -45,7 +51,7 @@ def command(
         print_jsonl(entries)
     else:
         for entry in entries:
-            click.echo(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
+            say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
 
 def _as_dict(candidate: Candidate) -> dict[str, Any]:

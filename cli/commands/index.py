@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, reading_options, store_option
-from ragembed.cli.output import print_json, print_jsonl, shown_path
+from ragembed.cli import INTERRUPTED_EXIT
+from ragembed.cli.options import discovery_options, format_option, reading_options, store_option
+from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
@@ -16,7 +17,6 @@ from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent
 
 _LISTED = 20
-_INTERRUPTED_EXIT = 130
 
 
 @click.command()
@@ -24,7 +24,9 @@ _INTERRUPTED_EXIT = 130
 @store_option
 @click.option("--preset", metavar="NAME", help="How a new store embeds.  [default: minilm]")
 @click.option("--model", metavar="ID|FOLDER", help="Model of a new store.  [default: all-MiniLM-L6-v2]")
+@discovery_options
 @reading_options
+@click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("--wait", "wait_seconds", type=float, default=0.0, metavar="SECONDS", help="Wait for another writer.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -34,6 +36,7 @@ def command(
     store: Path | None,
     preset: str | None,
     model: str | None,
+    reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
     quiet: bool,
@@ -43,11 +46,14 @@ def command(
     """Index files and folders, or bring a store up to date with them.
 
     What is new or changed is read, split into chunks and embedded; what is gone is removed; the rest costs nothing.
-    Without PATH, the paths of the last run. Options that decide what is read are kept in the store and hold for the
-    next run until they are given again. An interrupted run is carried on by the next.
+    Without PATH, all paths indexed so far; a PATH that does not exist any more leaves the store. Options that decide
+    what is read are kept in the store and hold for the next run until they are given again. An interrupted run is
+    carried on by the next.
     """
     where = choose_store(store)
-    request = IndexingRequest(where, paths, indexing_options(where, reading), embedder_config(preset, model))
+    request = IndexingRequest(
+        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(preset, model)
+    )
     progress = Silent() if quiet else StderrProgress()
     try:
         report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
@@ -55,12 +61,12 @@ def command(
         progress.finish()
         kept = "finished batches are kept; run the same command to carry on" if is_store(where) else "nothing was kept"
         click.echo(f"interrupted: {kept}", err=True)
-        raise click.exceptions.Exit(_INTERRUPTED_EXIT) from None
+        raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
     if output == "text":
         if not quiet:
-            click.echo(summary(report, dry_run=dry_run), err=True)
+            say(summary(report, dry_run=dry_run), err=True)
     elif output == "json":
         print_json(_as_dict(report))
     else:
@@ -82,9 +88,9 @@ def summary(report: IndexingReport, *, dry_run: bool) -> str:
 
 def _print_skipped(report: IndexingReport, store: Path) -> None:
     for warning in report.scan.warnings:
-        click.echo(f"note: {warning}", err=True)
+        say(f"note: {warning}", err=True)
     for name, reason in list(report.scan.skipped.items())[:_LISTED]:
-        click.echo(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
+        say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
     if (more := len(report.scan.skipped) - _LISTED) > 0:
         click.echo(f"skipped {more:,} more files: ragembed status --skipped lists them", err=True)
 

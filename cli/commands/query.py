@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, shown_path
+from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import Hit, Store
 from ragembed.indexes.layout import choose_store, file_path
@@ -41,6 +41,7 @@ def command(question: str, count: int, mode: Mode, store: Path | None, output: s
     where = choose_store(store)
     with Store.open(where) as opened:
         hits = opened.search(question, count, mode)
+        unfinished = opened.unfinished
     results = [_as_dict(rank, hit, question, where) for rank, hit in enumerate(hits, 1)]
     if output == "json":
         print_json({"question": question, "mode": mode, "results": results})
@@ -50,8 +51,10 @@ def command(question: str, count: int, mode: Mode, store: Path | None, output: s
         coloured = for_terminal()
         for result in results:
             _print_hit(result, question, coloured)
+    if unfinished:
+        say("note: the last run was interrupted; run ragembed index to carry on", err=True)
     if not hits:
-        click.echo("no results", err=True)
+        say("no results", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, readable_bytes, shown_path
+from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
@@ -29,10 +29,12 @@ def command(store: Path | None, skipped: bool, output: str) -> None:
         print_jsonl([status])
     elif skipped:
         for name, reason in status["skipped"].items():
-            click.echo(f"{shown_path(file_path(name, where))}: {reason}")
+            say(f"{shown_path(file_path(name, where))}: {reason}")
     else:
         for name, value in _lines(status):
-            click.echo(f"{name:<15}{value}")
+            say(f"{name:<15}{value}")
+        if status["unfinished"]:
+            say("the last run was interrupted: run ragembed index to carry on", err=True)
 
 
 def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:

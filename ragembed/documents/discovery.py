@@ -43,7 +43,8 @@ class Candidate:
 
     ``path`` begins with ``root`` as it was given, and equals it for a root that is a file. ``skipped`` is None for a
     file to be read, otherwise the reason in words. ``size`` is in bytes; it and ``mtime_ns`` are 0 for what cannot
-    be looked up. ``ignored`` tells a file left out by a rule from one that cannot be read.
+    be looked up. ``ignored`` tells a file left out by a rule from one that cannot be read; ``unseen`` marks what cannot
+    be looked at now, so that nothing is known of what is there.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class Candidate:
     skipped: str | None = None
     is_dir: bool = False
     ignored: bool = False
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,8 @@ class _Walk:
             yield _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
             return
         if not stat.S_ISDIR(self._status.st_mode):
-            reason = _kind_reason(self._status.st_mode) or self._content_reason(self.root, candidate.size)
-            yield _Found(replace(candidate, skipped=reason))
+            reason = _kind_reason(self._status.st_mode)
+            yield _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate))
             return
         folders: list[_Folder] = []
         met: _Found | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
@@ -205,7 +207,7 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
         except OSError as error:
             unseen = f"cannot be looked up: {error.strerror}"
-            return _Found(Candidate(path, self.root, 0, 0, unseen), failed=True)
+            return _Found(Candidate(path, self.root, 0, 0, unseen, unseen=True), failed=True)
         is_dir = stat.S_ISDIR(status.st_mode)
         candidate = Candidate(path, self.root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
         if not _is_unicode(entry.name):
@@ -220,8 +222,7 @@ class _Walk:
         reason = self._link_reason(path) if stat.S_ISLNK(status.st_mode) else _kind_reason(status.st_mode)
         if reason is None and (by_include := self._include_reason(relative)):
             return _Found(replace(candidate, skipped=by_include, ignored=True), rule)
-        reason = reason or self._content_reason(path, status.st_size)
-        return _Found(replace(candidate, skipped=reason), rule)
+        return _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate), rule)
 
     def _enter(self, candidate: Candidate, relative: str, scope: IgnoreScope) -> _Folder | _Found:
         try:
@@ -232,9 +233,10 @@ class _Walk:
                 return _Found(replace(candidate, skipped=reason, ignored=True))
             scope = scope.enter(candidate.path, relative, names)
         except OSError as error:
-            return _Found(replace(candidate, skipped=f"cannot be listed: {error.strerror}"), failed=True)
+            reason = f"cannot be listed: {error.strerror}"
+            return _Found(replace(candidate, skipped=reason, unseen=True), failed=True)
         except ConfigError as error:
-            return _Found(replace(candidate, skipped=str(error)), failed=True)
+            return _Found(replace(candidate, skipped=str(error), unseen=True), failed=True)
         return _Folder(candidate.path, f"{relative}/" if relative else "", scope, iter(held))
 
     def _name_reason(self, name: str) -> str | None:
@@ -266,16 +268,17 @@ class _Walk:
             return "matches no --include pattern"
         return f"left out by {rule}" if rule.negated else None
 
-    def _content_reason(self, path: Path, size: int) -> str | None:
-        if size > self._options.max_bytes:
-            return _size_reason(size, self._options.max_bytes)
+    def _with_content(self, candidate: Candidate) -> Candidate:
+        """Skip the file if its size or its first bytes say so."""
+        if candidate.size > self._options.max_bytes:
+            return replace(candidate, skipped=_size_reason(candidate.size, self._options.max_bytes))
         try:
-            with path.open("rb") as file:
+            with candidate.path.open("rb") as file:
                 sample = file.read(_SNIFFED_BYTES)
         except OSError as error:
-            return f"cannot be opened: {error.strerror}"
-        readable = path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample)
-        return None if readable else "binary"
+            return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
+        readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample)
+        return candidate if readable else replace(candidate, skipped="binary")
 
 
 def _contents_reason(names: Container[str]) -> str | None:

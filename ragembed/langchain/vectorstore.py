@@ -233,9 +233,8 @@ class RagVectorStore(VectorStore):
             if wanted is not None:
                 writer.commit(removed_ids=wanted)
             else:
-                everything = [(record.id, record.source) for record in store.chunks()]
-                files = {source for _, source in everything if source is not None}
-                writer.commit(removed_ids=[chunk_id for chunk_id, _ in everything], removed_sources=files)
+                everything = [record.id for record in store.chunks()]
+                writer.commit(removed_ids=everything, removed_sources=store.sources())
         return True
 
     # Looking in

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 
 import click
 import pytest
@@ -152,7 +153,13 @@ def test_control_characters_of_a_document_do_not_reach_the_terminal(docs, cli, t
 @pytest.mark.usefixtures("indexed")
 def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
     shown = cli("status").stdout
-    for part in (str(tiny_model), "files          2", "center, normalize; fitted on", "idf:0.5", "flat in 1 segment"):
+    for part in (
+        str(tiny_model),
+        "files          2",
+        "normalize; the same for documents and questions",
+        "idf:0.5",
+        "flat in 1 segment",
+    ):
         assert part in shown
     status = json.loads(cli("status", "--json").stdout)
     assert (status["files"], status["embedder"]["model"], status["dim"]) == (2, str(tiny_model), 32)
@@ -219,3 +226,45 @@ def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.index.index_files", interrupted)
     result = cli("index", docs, "--model", tiny_model, exit_code=130)
     assert result.stderr == "interrupted: nothing was kept\n"
+
+
+def test_options_can_be_forgotten(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--exclude", "wings.txt")
+    assert summary(cli("index", "--reset-options"))[:5] == [1, 0, 0, 1, 0]
+
+
+def test_chunks_of_what_cannot_be_read_is_an_error(docs, cli, tiny_model):
+    (docs / "a.pdf").write_bytes(b"%PDF-1.4 broken")
+    for path, message in ((docs / "a.pdf", "PDF"), ("/dev/null", "not a file")):
+        assert message in cli("chunks", path, "--model", tiny_model, exit_code=2).stderr
+
+
+def test_why_for_programs(docs, cli):
+    assert (
+        json.loads(cli("files", "docs", "--why", "docs/wings.txt", "--json").stdout)["why"] == "docs/wings.txt is read"
+    )
+
+
+def test_names_do_not_command_the_terminal(docs, cli, tiny_model):
+    (docs / "e\x1b]0;owned\x07\u202e.bin").write_bytes(b"\0")
+    for args in (("index", docs, "--model", tiny_model), ("files", docs, "--skipped"), ("status", "--skipped")):
+        output = cli(*args).output
+        assert "owned.bin" in output
+        assert not {"\x1b", "\x07", "\u202e"} & set(output)
+
+
+@pytest.mark.usefixtures("indexed")
+def test_a_question_that_is_not_unicode_or_holds_nul(cli):
+    for question in ("caf\udce9 writer", "writer\0lock", '"unbalanced', "AND OR NOT (*) : ^"):
+        assert cli("query", question).stdout
+
+
+@pytest.mark.usefixtures("indexed")
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    code = "from ragembed.cli import main; main()"
+    command = [sys.executable, "-c", code, "query", "writer"]
+    asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    asked.stdout.close()
+    assert asked.wait(60) == 0
+    assert asked.stderr.read() == b""
+    asked.stderr.close()

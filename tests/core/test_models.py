@@ -73,3 +73,20 @@ def test_tokenizer_frames_and_limits(tiny_model):
     text = "the cat sleeps"
     assert [text[start:end] for start, end in tokenizer.offsets([text])[0]] == ["the", "cat", "sleeps"]
     assert len(tokenizer.ids(["the " * 500])[0]) == 500
+
+
+def test_models_whose_positions_begin_after_the_padding(tiny_model, tmp_path):
+    shutil.copytree(tiny_model, tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    changed = {**config, "model_type": "roberta", "pad_token_id": 1, "max_position_embeddings": 514}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(changed))
+    assert TextTokenizer(tmp_path / "model").max_tokens == 512
+
+
+def test_a_slow_tokenizers_vocabulary_is_part_of_the_hash(tiny_model, tmp_path):
+    shutil.copytree(tiny_model, tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    (tmp_path / "model" / "vocab.txt").write_text("a")
+    first = find_model(str(tmp_path / "model")).sha256
+    (tmp_path / "model" / "vocab.txt").write_text("b")
+    assert find_model(str(tmp_path / "model")).sha256 != first

@@ -28,3 +28,9 @@ def test_any_text_gives_no_blank_query(texts, count):
     drawn = draw_pseudo_queries(texts, count, 0)
     assert len(drawn) <= min(count, len(texts))
     assert all(span.strip() for span in drawn)
+
+
+def test_equal_texts_count_once():
+    drawn = draw_pseudo_queries(["the same licence text above every file " * 3] * 5000 + CORPUS, 200, 0)
+    assert len(drawn) == 200
+    assert sum("licence" in span or "above" in span for span in drawn) <= 1

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from ragembed import EmbedderConfig
+from ragembed import Embedder, EmbedderConfig
 from ragembed.documents import discovery
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
@@ -26,7 +26,9 @@ def docs(in_folder):
 
 
 @pytest.fixture
-def run(in_folder, tiny_config):
+def run(in_folder, tiny_config, monkeypatch):
+    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+
     def index(*paths, options=None, **kwargs):
         request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config)
         return index_files(request, **kwargs)
@@ -278,6 +280,112 @@ def test_another_model_for_the_same_store_is_refused(docs, run, in_folder):
         index_files(request)
 
 
+def test_other_settings_for_the_same_store_are_refused(docs, run, in_folder, tiny_config):
+    run(docs)
+    for changes in ({"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("zscore",)}, {"sides": "one"}):
+        request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config.replace(**changes))
+        with pytest.raises(IncompatibleStoreError, match=f"was made with the {next(iter(changes))} "):
+            index_files(request)
+
+
+def test_a_model_named_by_a_relative_path_is_found_from_anywhere(docs, in_folder, tiny_model, monkeypatch):
+    (in_folder / "model").symlink_to(tiny_model)
+    index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, EmbedderConfig(model="model", dtype="float32")))
+    monkeypatch.chdir(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.search("lock", 1)
+
+
+def test_a_root_above_the_store(docs, run, in_folder, tiny_config):
+    store = docs / ".ragembed"
+    request = IndexingRequest(store, (in_folder,), None, tiny_config)
+    (docs / "bad.bin").write_bytes(b"\0")
+    assert counts(index_files(request)) == (3, 0, 0, 0, 1)
+    (docs / "cat.txt").unlink()
+    assert counts(index_files(request)) == (0, 0, 1, 2, 1)
+
+
+def test_a_store_inside_the_folder_is_not_read(docs, tiny_config):
+    request = IndexingRequest(docs / "mystore", (docs,), None, tiny_config)
+    assert counts(index_files(request)) == (3, 0, 0, 0, 0)
+    assert counts(index_files(request)) == (0, 0, 0, 3, 0)
+
+
+def test_names_that_are_not_unicode_are_listed(docs, run, in_folder):
+    (docs / os.fsdecode(b"\xff.txt")).write_text("the cat")
+    report = run(docs)
+    assert counts(report) == (3, 0, 0, 0, 1)
+    assert report.scan.skipped == {"docs/\\udcff.txt": "its name is not valid Unicode"}
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.status()["skipped"] == report.scan.skipped
+
+
+def test_a_path_that_is_gone(docs, run, in_folder):
+    other = in_folder / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("a fish swims")
+    run(docs, other)
+    (other / "a.txt").unlink()
+    other.rmdir()
+    report = run()
+    assert counts(report) == (0, 0, 0, 3, 0)
+    assert report.scan.warnings == [
+        f"{other} is missing, its files stay in the store until you run: ragembed index {other}"
+    ]
+    assert counts(run(other)) == (0, 0, 1, 0, 0)
+    assert run().scan.warnings == []
+    with pytest.raises(ConfigError, match="does not exist"):
+        run(other)
+
+
+def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in_folder, monkeypatch):
+    run(docs)
+    (docs / "cat.txt").write_text("the cat runs")
+    original = discovery.Path.open
+
+    def refused(path, *args, **kwargs):
+        if path.name == "cat.txt":
+            raise PermissionError(13, "Permission denied")
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(discovery.Path, "open", refused)
+    report = run(docs)
+    monkeypatch.undo()
+    assert counts(report) == (0, 0, 0, 2, 1)
+    assert "docs/cat.txt" in {source for source, *_ in content(in_folder)}
+
+
+def test_a_moved_file_can_be_found_at_every_moment(docs, run, in_folder, monkeypatch):
+    monkeypatch.setattr(indexing, "BATCH", 1)
+    run(docs)
+    (docs / "cat.txt").rename(docs / "z.txt")
+    (docs / "new.txt").write_text("a zebra")
+    seen = []
+    original = writer.StoreWriter.commit
+
+    def commit(self, **change):
+        original(self, **change)
+        with Store.open(in_folder / ".ragembed") as store:
+            seen.append({hit.source for hit in store.search("the cat sleeps", 9, "lexical")})
+
+    monkeypatch.setattr(writer.StoreWriter, "commit", commit)
+    run(docs)
+    assert len(seen) == 3
+    assert all(found & {"docs/cat.txt", "docs/z.txt"} for found in seen)
+    assert seen[-1] & {"docs/cat.txt", "docs/z.txt"} == {"docs/z.txt"}
+
+
+def test_a_store_that_a_program_made_can_be_indexed_into(docs, tiny_config, in_folder, make_record):
+    embedder = Embedder(tiny_config).fit(["the cat sleeps", "the dog runs"])
+    with Store.create(in_folder / ".ragembed", embedder) as store:
+        store.add([make_record("mine", "a zebra of a program")])
+    report = index_files(IndexingRequest(in_folder / ".ragembed", (docs,)))
+    assert counts(report) == (3, 0, 0, 0, 0)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert [record.id for record in store.get(["mine"])] == ["mine"]
+        assert store.embedder.config == embedder.config
+
+
 def test_a_second_writer_fails_at_once(docs, run, in_folder):
     run(docs)
     started = time.monotonic()
@@ -343,3 +451,32 @@ def test_a_store_and_its_documents_can_be_moved_together(docs, run, in_folder):
     report = index_files(IndexingRequest(moved / ".ragembed"))
     assert counts(report) == (0, 0, 0, 3, 0)
     assert content(moved)[0][0].startswith("docs/")
+
+
+def test_a_few_vectors_are_not_centred(docs, tiny_config, in_folder):
+    for i in range(indexing.MIN_FIT):
+        request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config)
+        chunks = index_files(request).chunks
+        with Store.open(in_folder / ".ragembed") as store:
+            fitted = store.embedder.config.postprocess == ("center", "normalize")
+            assert fitted is (chunks >= indexing.MIN_FIT)
+            assert store.search("the cat sleeps", 1, "dense")[0].score != 0.0
+        (docs / f"more{i}.txt").write_text("\n\n".join(f"zebra {i} {j}" for j in range(3)))
+    assert fitted
+
+
+def test_an_interrupted_run_is_told_until_it_is_finished(docs, run, in_folder, monkeypatch):
+    original = TransformerExtractor.encode
+
+    def interrupted(self, texts, progress=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransformerExtractor, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.unfinished
+    monkeypatch.setattr(TransformerExtractor, "encode", original)
+    run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert not store.unfinished

@@ -6,9 +6,9 @@ import pytest
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreLockedError
 from ragembed.indexes.fusion import zscore_fusion
-from ragembed.indexes.layout import choose_store, file_path, source_path
+from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
 from ragembed.indexes.lexical import match_expression
-from ragembed.indexes.lock import discard_lock, writer_lock
+from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import SourceRecord, chunk_ids, text_hash
 from ragembed.indexes.spool import Spool
 
@@ -33,6 +33,28 @@ def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("source", "root", "below"),
+    [
+        ("docs/a.md", "docs", True),
+        ("docs", "docs", True),
+        ("docs2/a.md", "docs", False),
+        ("a.md", ".", True),
+        ("../a.md", ".", False),
+        ("a.md", "..", True),
+        ("../b/a.md", "..", True),
+        ("../../a.md", "..", False),
+        ("../b/a.md", "../b", True),
+        ("../a.md", "../b", False),
+        ("/x/a.md", "/x", True),
+        ("/xy/a.md", "/x", False),
+        ("a.md", "/", False),
+    ],
+)
+def test_is_below(source, root, below):
+    assert is_below(source, root) is below
+
+
+@pytest.mark.parametrize(
     ("query", "expression"),
     [
         ("writer lock", '"writer" OR "lock"'),
@@ -44,6 +66,7 @@ def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
         ("?! --", None),
         ("", None),
         ("日本語", '"日本語"'),
+        ("caf\udce9 a\0b", '"caf" OR "a" OR "b"'),
     ],
 )
 def test_match_expression(query, expression):
@@ -60,6 +83,8 @@ def test_fusion_by_hand():
 def test_fusion_of_scores_that_tell_nothing_apart():
     assert zscore_fusion(np.ones(3), np.zeros(3)).tolist() == [0, 0, 0]
     assert zscore_fusion(np.ones(0), np.ones(0)).tolist() == []
+    noise = np.array([0.7, 0.7, np.nextafter(0.7, 1)])
+    assert zscore_fusion(noise, noise).tolist() == [0, 0, 0]
 
 
 def test_the_spool_gives_back_what_it_got(tmp_path):
@@ -91,16 +116,3 @@ def test_the_lock_is_free_again_after_an_error(tmp_path):
         raise ZeroDivisionError
     with writer_lock(tmp_path), pytest.raises(StoreLockedError), writer_lock(tmp_path):
         pass
-
-
-def test_a_lock_that_protected_nothing_leaves_nothing(tmp_path):
-    folder = tmp_path / "store"
-    folder.mkdir()
-    with writer_lock(folder):
-        pass
-    discard_lock(folder)
-    assert not folder.exists()
-    folder.mkdir()
-    (folder / "precious").write_text("")
-    discard_lock(folder)
-    assert (folder / "precious").exists()

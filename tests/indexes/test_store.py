@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import (
     ConfigError,
@@ -14,7 +15,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes import ChunkRecord, Store, compaction, folders, schema
 from ragembed.indexes.schema import FORMAT_VERSION
 
 PLANE = {"east": [1, 0], "north": [0, 1], "west": [-1, 0], "north east": [1, 1], "up": [0.1, 1]}
@@ -62,7 +63,7 @@ def test_hybrid_search_knows_both_scores_of_every_hit(plane):
 def test_k(plane):
     assert len(plane.search("up", 2)) == 2
     assert plane.search("up", 0) == []
-    assert len(plane.search("up", 1000)) == 4
+    assert len(plane.search("up", 10**18)) == 4
     with pytest.raises(ConfigError, match="k is -1"):
         plane.search("up", -1)
     with pytest.raises(ConfigError, match=r"'fuzzy'.*hybrid, dense, lexical"):
@@ -290,8 +291,14 @@ def test_create_and_open_say_what_is_wrong(tmp_path, encoder):
         Store.create(tmp_path / "file" / "s", encoder)
 
 
-@pytest.mark.parametrize("name", ["raw.f16", "index.faiss"])
-def test_a_changed_byte_is_found_before_the_file_is_used(plane, name, make_encoder):
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("raw.f16", lambda store: store.vectors(["e"])),
+        ("index.faiss", lambda store: store.search("up", 1, "dense")),
+    ],
+)
+def test_a_changed_byte_is_found_before_the_file_is_used(plane, name, use, make_encoder):
     plane.close()
     file = next(plane.path.glob(f"segments/*/{name}"))
     data = bytearray(file.read_bytes())
@@ -299,7 +306,7 @@ def test_a_changed_byte_is_found_before_the_file_is_used(plane, name, make_encod
     file.write_bytes(data)
     store = Store.open(plane.path, make_encoder(PLANE))
     with pytest.raises(StoreDamagedError, match=f"{name} is not the file that was committed"):
-        store.vectors(["e"])
+        use(store)
 
 
 def test_a_missing_file_is_named(plane, make_encoder):
@@ -328,6 +335,78 @@ def test_a_newer_format_is_refused(plane):
         Store.open(plane.path)
 
 
+def test_a_folder_that_cannot_be_written_is_read_unless_commits_are_outside_the_file(plane, make_encoder, monkeypatch):
+    plane.close()
+    original = schema._open
+
+    def read_only(path, mode):
+        if mode != "immutable=1":
+            raise sqlite3.OperationalError("unable to open database file")
+        return original(path, mode)
+
+    monkeypatch.setattr(schema, "_open", read_only)
+    reader = Store.open(plane.path, make_encoder(PLANE))
+    assert ids(reader.search("up", 1, "dense")) == ["n"]
+    (plane.path / "store.db-wal").write_bytes(b"x")
+    with pytest.raises(StoreError, match=r"its last commits are in store\.db-wal"):
+        Store.open(plane.path, make_encoder(PLANE))
+
+
+def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_config, make_record):
+    """The files of the generation that a reader has just pinned are swept before it opens them."""
+    texts = [f"the writer holds lock {word} of the store" for word in ("one", "two", "red", "blue")]
+    plain = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(texts)
+    centred = plain.with_postprocess(("center", "normalize"), "one").fit_chain(plain.raw_documents(texts), texts)
+    store = Store.create(tmp_path / "s", plain)
+    store.add([make_record(text, text) for text in texts])
+    reader = Store.open(tmp_path / "s")
+    original, swept = reader._open_segments, []
+
+    def open_segments(connection):
+        if not swept:
+            swept.append(True)
+            with store.writer() as writer:
+                writer.adopt(centred)
+        return original(connection)
+
+    reader._open_segments = open_segments
+    assert [hit.id for hit in reader.search(texts[2], 1, "dense")] == [texts[2]]
+    assert reader.embedder.fingerprint == centred.fingerprint
+
+
+def test_writes_reach_the_disk_before_they_are_named(plane, make_record, monkeypatch):
+    events = []
+    for module, name in ((folders.os, "fsync"), (folders.Path, "rename")):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, _n=name, _o=original: (events.append(_n), _o(*a))[1])
+    insert = compaction.insert_segment
+    monkeypatch.setattr(compaction, "insert_segment", lambda *a: (events.append("named"), insert(*a))[1])
+    plane.add([make_record("x", "south")])
+    assert events[:6] == ["fsync", "fsync", "fsync", "rename", "fsync", "named"]
+
+
+def test_a_chunk_of_an_unknown_file_is_refused(plane, make_record):
+    with pytest.raises(StoreError, match=r"'x' names the file 'a\.md', which the store does not hold"):
+        plane.add([make_record("x", "up", "a.md")])
+
+
+def test_nothing_changed_is_no_new_generation(plane):
+    before = plane.status()["generation"]
+    plane.delete([])
+    plane.add([])
+    assert plane.status()["generation"] == before
+
+
+def test_a_damaged_database_is_one_clear_error(plane, make_encoder):
+    plane.close()
+    connection = sqlite3.connect(plane.path / "store.db")
+    connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'embedder'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreDamagedError, match="does not say what made its vectors"):
+        Store.open(plane.path, make_encoder(PLANE)).search("up")
+
+
 def test_a_store_can_be_moved(plane, tmp_path, make_encoder):
     plane.close()
     shutil.move(plane.path, tmp_path / "elsewhere")
@@ -335,11 +414,37 @@ def test_a_store_can_be_moved(plane, tmp_path, make_encoder):
 
 
 def test_leftovers_are_swept_by_the_next_writer(plane, make_record):
-    for name in ("leftover", ".half.tmp"):
+    leftover = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    for name in (leftover, f".{leftover}.tmp", "not-ours"):
         (plane.path / "segments" / name).mkdir()
+    (plane.path / "embedders" / ("0" * 32)).mkdir()
     plane.add([make_record("x", "up")])
     named = {segment["id"] for segment in plane.status()["segments"]}
-    assert {entry.name for entry in (plane.path / "segments").iterdir()} == named
+    assert {entry.name for entry in (plane.path / "segments").iterdir()} == named | {"not-ours"}
+    assert len(list((plane.path / "embedders").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["segments", "embedders"])
+def test_a_link_in_a_hostile_store_is_not_followed_by_the_sweep(plane, tmp_path, name, make_record):
+    victim = tmp_path / "victim"
+    (plane.path / name).rename(victim)
+    precious = victim / ("0" * 32 if name == "embedders" else "0f8fad5b-d9cb-469f-a165-70867728950e")
+    precious.mkdir()
+    (plane.path / name).symlink_to(victim)
+    with pytest.raises(StoreDamagedError, match=f"{name} is a symbolic link"):
+        plane.add([make_record("x", "up")])
+    assert precious.exists()
+
+
+def test_a_database_that_names_folders_elsewhere_is_refused(plane, make_encoder):
+    plane.close()
+    connection = sqlite3.connect(plane.path / "store.db")
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("UPDATE segments SET id = '../../elsewhere'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreDamagedError, match=r"names a segment '\.\./\.\./elsewhere'"):
+        Store.open(plane.path, make_encoder(PLANE)).search("up", 1, "dense")
 
 
 def test_a_text_with_lone_surrogates_can_be_stored(tmp_path, encoder, make_record):
