@@ -25,4 +25,5 @@ def zscore_fusion(dense: Doubles, lexical: Doubles, dense_share: float = DENSE_S
 def _standardised(scores: Doubles) -> Doubles:
     if len(scores) == 0 or scores.std() <= _NOISE * np.abs(scores).max():
         return np.zeros_like(scores)
-    return (scores - scores.mean()) / scores.std()
+    standardised: Doubles = (scores - scores.mean()) / scores.std()
+    return standardised
