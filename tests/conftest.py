@@ -92,6 +92,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package from child processes.
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
     monkeypatch.delenv("RAGEMBED_STORE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -10,10 +11,10 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "sklearn", "scipy", "
 SHOW = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
 
 
-def loaded(code, *args):
-    run = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{SHOW}", *map(str, args)], capture_output=True, text=True, check=True
-    )
+def loaded(code):
+    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package.
+    command = [sys.executable, "-c", f"{code}\n{SHOW}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir())
     return set(json.loads(run.stderr.strip().split("\n")[-1]))
 
 
