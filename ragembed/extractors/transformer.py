@@ -23,7 +23,8 @@ Floats = NDArray[np.float32]
 Weigh = Callable[[NDArray[np.int64]], Floats]
 Progress = Callable[[int], None]
 
-_TOKENS_PER_BATCH = 4096
+_TOKENS_PER_BATCH = 2048
+_WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
 
 
@@ -98,7 +99,9 @@ class TransformerExtractor:
 
     def _add(self, batch: Sequence[_Window], vectors: Floats) -> None:
         lengths = np.array([len(window.ids) for window in batch])
-        ids = np.zeros((len(batch), lengths.max()), dtype=np.int64)
+        # Few different widths, because the matrix library keeps a plan and its memory for each.
+        width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
+        ids = np.zeros((len(batch), width), dtype=np.int64)
         weights = np.zeros(ids.shape, dtype=np.float32)
         for row, window in enumerate(batch):
             ids[row, : len(window.ids)] = window.ids
