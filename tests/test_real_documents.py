@@ -60,7 +60,7 @@ def python_doc(tmp_path_factory):
 @pytest.mark.parametrize(
     ("question", "place"),
     [
-        ("remove a directory tree recursively", "library/shutil.html"),
+        ("delete an entire directory tree with rmtree", "library/shutil.html"),
         ("sort a list in descending order", "howto/sorting.html"),
         ("run a child process with a timeout", "library/subprocess.html"),
         ("parse command line arguments", "library/argparse.html"),
