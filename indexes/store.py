@@ -220,10 +220,12 @@ class Store:
             connection = connect(self.path / DATABASE, writable=True)
             try:
                 yield StoreWriter(self.path, connection, self.embedder)
-            finally:
                 # All commits into the one file where no reader is in the way, so that it can be read or copied alone.
                 connection.execute("PRAGMA busy_timeout = 0")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.DatabaseError as error:
+                raise self._damaged(error) from error
+            finally:
                 connection.close()
 
     def add(self, records: Iterable[ChunkRecord], wait_seconds: float = 0.0) -> None:
@@ -284,14 +286,17 @@ class Store:
             connection.execute("BEGIN")
             yield View(connection, lambda: self._open_segments(connection), lambda: self._embedder(connection))
         except sqlite3.DatabaseError as error:
-            raise StoreDamagedError(
-                f"the database of {self.path} cannot be read: {error}; delete the store and index again"
-            ) from error
+            raise self._damaged(error) from error
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             with self._lock:
                 self._idle.append(connection)
+
+    def _damaged(self, error: sqlite3.DatabaseError) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"the database of {self.path} cannot be used: {error}; delete the store and index again"
+        )
 
     def _open_segments(self, connection: sqlite3.Connection) -> dict[str, Segment]:
         records = {record.id: record for record in catalog.segments(connection)}

@@ -407,6 +407,19 @@ def test_a_damaged_database_is_one_clear_error(plane, make_encoder):
         Store.open(plane.path, make_encoder(PLANE)).search("up")
 
 
+def test_a_database_with_a_damaged_page_is_told_to_readers_and_writers(tmp_path, encoder, make_encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record(f"i{i}", f"text {i} " * 50) for i in range(200)])
+    store.close()
+    data = bytearray((tmp_path / "s" / "store.db").read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    (tmp_path / "s" / "store.db").write_bytes(data)
+    with pytest.raises(StoreDamagedError, match=r"store\.db|delete the store and index again"):
+        Store.open(tmp_path / "s", make_encoder()).search("text")
+    with pytest.raises(StoreDamagedError, match=r"store\.db|delete the store and index again"):
+        Store.open(tmp_path / "s", make_encoder()).delete(["i1"])
+
+
 def test_a_store_can_be_moved(plane, tmp_path, make_encoder):
     plane.close()
     shutil.move(plane.path, tmp_path / "elsewhere")
