@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig, Sides
+from ragembed.config import EmbedderConfig, Sides, parse_weighting
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
@@ -31,6 +31,7 @@ from ragembed.indexes.writer import BATCH, StoreWriter
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 _REFIT_GROWTH = 2.0
+_REWEIGH_GROWTH = 10.0
 
 MIN_FIT = 32
 """Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
@@ -51,7 +52,7 @@ class IndexingReport:
 
 @dataclass(frozen=True, slots=True)
 class IndexingRequest:
-    """What to index: ``paths`` and ``options`` left out are those of the store's last run.
+    """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
 
     ``embedder`` is what a new store is made with, the default preset if left out; for a store that exists it must be
     what that was made with.
@@ -64,7 +65,7 @@ class IndexingRequest:
 
 
 def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | None:
-    """Return the paths and options of the store's last run, None if there was none."""
+    """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
     if not is_store(store):
         return None
     with Store.open(store) as opened:
@@ -185,7 +186,20 @@ class _Run:
                 writer.merge()
                 if writer.meta("unfinished"):
                     writer.set_meta({"unfinished": False})
+            self._note_growth(store, scan)
             return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
+
+    def _note_growth(self, store: Store, scan: Scan) -> None:
+        """Say so when the token weights, which the raw vectors depend on, were fitted on a much smaller corpus."""
+        embedder = store.embedder
+        if not isinstance(embedder, Embedder) or parse_weighting(embedder.config.weighting) == 0.0:
+            return
+        fitted = embedder.describe()["fitted_on"]["texts"]
+        if len(store) >= _REWEIGH_GROWTH * fitted:
+            scan.warnings.append(
+                f"the token weights were fitted on {fitted:,} chunks and the store has grown to {len(store):,}: to fit "
+                f"them anew, delete {self._store_path} and index again"
+            )
 
     # Writing
 

@@ -480,3 +480,11 @@ def test_an_interrupted_run_is_told_until_it_is_finished(docs, run, in_folder, m
     run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         assert not store.unfinished
+
+
+def test_token_weights_of_a_much_smaller_corpus_are_told(in_folder, docs, run):
+    first = run(docs / "cat.txt")
+    assert first.scan.warnings == []
+    (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
+    (note,) = run(docs / "many.csv").scan.warnings
+    assert note.startswith("the token weights were fitted on 1 chunks and the store has grown to 11")
