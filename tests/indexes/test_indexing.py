@@ -1,5 +1,6 @@
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents import discovery
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, indexing, writer
+from ragembed.indexes import Store, indexing, scan, writer
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.scan import IndexingOptions
@@ -488,3 +489,23 @@ def test_token_weights_of_a_much_smaller_corpus_are_told(in_folder, docs, run):
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
     (note,) = run(docs / "many.csv").scan.warnings
     assert note.startswith("the token weights were fitted on 1 chunks and the store has grown to 11")
+
+
+def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch):
+    run(docs)
+    original = scan.reader_for
+
+    def newer(path, data=None):
+        reader = original(path, data)
+        return replace(reader, version=reader.version + 1) if path.suffix == ".md" else reader
+
+    monkeypatch.setattr(scan, "reader_for", newer)
+    report = run(docs)
+    assert (counts(report), report.scan.changed, report.encoded) == ((0, 1, 0, 2, 0), ["docs/locks.md"], 0)
+
+
+def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch):
+    monkeypatch.setattr(indexing, "FIT_LIMIT", 2)
+    assert run(docs).chunks > 2
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.embedder.fitted_on.documents == 2
