@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ragembed import EmbedderConfig
 from ragembed.documents.model import Chunk
@@ -80,6 +81,10 @@ WORDS = [
     "y",
     "z",
 ]
+
+# No test asserts a time, and a slow machine is no failure.
+settings.register_profile("ragembed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ragembed")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

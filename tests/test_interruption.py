@@ -13,7 +13,9 @@ from ragembed.indexes.layout import is_store
 from ragembed.indexes.writer import BATCH
 
 ROWS = 6000
-COMMAND = [sys.executable, "-c", "from ragembed.cli import main; main()"]
+# A process that is started in the background may inherit that it ignores SIGINT; this one does not.
+START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ragembed.cli import main; main()"
+COMMAND = [sys.executable, "-c", START]
 
 
 @pytest.fixture

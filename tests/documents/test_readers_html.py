@@ -164,3 +164,8 @@ def test_broken_markup_is_read_or_refused() -> None:
     assert parsed("<p>a<b>c</p></div></table><li>d<h2>e").text.split() == ["ac", "-", "d", "e"]
     with pytest.raises(DocumentError, match="no text in it"):
         parsed("<html><body><img src=x></body></html>")
+
+
+def test_an_end_tag_without_its_heading_drops_nothing() -> None:
+    (document,) = read(Path("a.html"), data=b"<p>one</h2>\ntwo\n<h2>H</h2>\n</h3>three</p>")
+    assert document.text.split() == ["one", "two", "H", "three"]

@@ -324,10 +324,12 @@ class _Parser(HTMLParser):
         self._cells = []
 
     def _end_heading(self) -> None:
+        if not self._heading:
+            return  # an end tag without its heading
         level, self._heading = self._heading, 0
         self._flush_line()
         lines, self._lines = self._lines, []
-        if level and lines:
+        if lines:
             headings = self._path.enter(level, lines[0][0])
             self.builder.add(lines, "heading", headings, self._last_line)
 
