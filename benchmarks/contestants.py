@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ Command = list[str | Path]
 
 
 @dataclass
-class Contestant:
+class Contestant(ABC):
     """What both have: a name, the store it made last, and the costs so far."""
 
     name: str
@@ -46,13 +47,13 @@ class Contestant:
             raise RuntimeError(f"{self.name} found nothing for the question: {question}")
         return cost
 
+    @abstractmethod
     def index_command(self, documents: Path, store: Path) -> Command:
         """Return the command that makes a store of a folder of text files."""
-        raise NotImplementedError
 
+    @abstractmethod
     def query_command(self, question: str) -> Command:
         """Return the command that prints JSON with a list ``results``."""
-        raise NotImplementedError
 
 
 class Ragembed(Contestant):

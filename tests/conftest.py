@@ -148,7 +148,7 @@ def needs_minilm() -> None:
 
 
 @pytest.fixture(scope="session")
-def test_data() -> Path:
+def collections() -> Path:
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("RAGEMBED_TEST_DATA", default))
     if not folder.is_dir():

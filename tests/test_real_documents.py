@@ -61,6 +61,11 @@ def python_doc(tmp_path_factory):
     ("question", "place"),
     [
         ("delete an entire directory tree with rmtree", "library/shutil.html"),
+        pytest.param(
+            "remove a directory tree recursively",
+            "library/shutil.html",
+            marks=pytest.mark.xfail(strict=True, reason="os.removedirs and os.rmdir come before shutil.rmtree"),
+        ),
         ("sort a list in descending order", "howto/sorting.html"),
         ("run a child process with a timeout", "library/subprocess.html"),
         ("parse command line arguments", "library/argparse.html"),
@@ -72,9 +77,9 @@ def test_questions_about_python(python_doc, question, place):
     assert any(place in source for source in found(python_doc, question, 5))
 
 
-def test_human_judgements_on_cranfield(tmp_path, test_data):
+def test_human_judgements_on_cranfield(tmp_path, collections):
     """The whole path over one file of abstracts; floors a little below what was measured."""
-    folder = test_data / "retrieval" / "cran"
+    folder = collections / "retrieval" / "cran"
     lines = (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     names = {number: json.loads(line)["_id"] for number, line in enumerate(lines, 1)}
     store_path = tmp_path / "store"
