@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import peer
-from collection import Collection, document_id
+from collection import document_id
 from measure import Cost, Runner
 
 from ragembed.config import DEFAULT_MODEL
+from ragembed.evaluation import RetrievalCollection
 from ragembed.models import find_model
 
 RAGEMBED = Path(sys.executable).with_name("ragembed")
@@ -70,7 +71,7 @@ class Ragembed(Contestant):
         """Return ``ragembed query``."""
         return [RAGEMBED, "query", "--json", "--store", self.store, "--", question]
 
-    def rankings(self, collection: Collection) -> dict[str, dict[str, list[str]]]:
+    def rankings(self, collection: RetrievalCollection) -> dict[str, dict[str, list[str]]]:
         """Return the documents found for each question by mode; the best chunk of a document counts for it.
 
         Loads torch and faiss into this process, so it belongs after everything that is measured.
@@ -86,7 +87,7 @@ class Ragembed(Contestant):
                 for mode in MODES
             }
 
-    def status(self, collection: Collection) -> dict[str, Any]:
+    def status(self, collection: RetrievalCollection) -> dict[str, Any]:
         """Return what the store tells of itself; raises RuntimeError where it has not seen every document."""
         from ragembed.indexes import Store
 
@@ -112,7 +113,7 @@ class LangChain(Contestant):
         """Return the program that loads the store and asks once."""
         return [peer.PYTHON, _PEERS / "langchain_query.py", self.store, self.model, question]
 
-    def rankings(self, collection: Collection, runner: Runner) -> dict[str, list[str]]:
+    def rankings(self, collection: RetrievalCollection, runner: Runner) -> dict[str, list[str]]:
         """Return the documents found for each question, by a program that asks them all."""
         questions, found = runner.folder / "questions.json", runner.folder / "rankings.json"
         questions.write_text(json.dumps(collection.questions), encoding="utf-8")

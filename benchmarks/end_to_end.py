@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import peer
-from collection import TEST_DATA, Collection
+from collection import TEST_DATA, write_files
 from contestants import RAGEMBED, LangChain, Ragembed
 from measure import Cost, Runner, own_peak
-from metrics import mean_ndcg
 from report import machine, significant, table, write_section
 
 from ragembed.config import DEFAULT_MODEL
+from ragembed.evaluation import RetrievalCollection, read_beir, score_rankings
 
 _WARM_UP_DOCUMENTS = 20
 _MEASURES = {"wall": "wall-clock time, s", "cpu": "processor time, s", "memory": "peak memory, MiB"}
@@ -43,7 +43,7 @@ def main() -> None:
     arguments = _arguments()
     if not RAGEMBED.is_file():
         sys.exit(f"there is no {RAGEMBED}: run this with the Python of an environment that ragembed is installed in")
-    collection = Collection.read(arguments.collection, arguments.documents)
+    collection = read_beir(arguments.collection, arguments.documents)
     peer.ensure_environment()
     load = os.getloadavg()[0]
     ours, theirs = Ragembed(), LangChain()
@@ -53,7 +53,10 @@ def main() -> None:
         _say(f"asking all {len(collection.questions):,} questions, for their quality")
         rankings = {"peer": theirs.rankings(collection, runner), **ours.rankings(collection)}
         status = ours.status(collection)
-    quality = {name: mean_ndcg(found, collection.relevance) for name, found in rankings.items()}
+    quality = {
+        name: float(score_rankings(found, collection.relevance).values["ndcg@10"].mean())
+        for name, found in rankings.items()
+    }
     about = f"{len(collection.documents):,} documents, one file each; {len(collection.questions):,} judged questions."
     rows = [*_cost_rows(ours, theirs), *_quality_rows(quality)]
     parts = [
@@ -103,11 +106,11 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _measure(
-    ours: Ragembed, theirs: LangChain, collection: Collection, runner: Runner, arguments: argparse.Namespace
+    ours: Ragembed, theirs: LangChain, collection: RetrievalCollection, runner: Runner, arguments: argparse.Namespace
 ) -> None:
     """Let both sides index and answer, in turns, and keep what it cost in them."""
-    documents = collection.write_files(runner.folder / "documents")
-    few = collection.write_files(runner.folder / "few", _WARM_UP_DOCUMENTS)
+    documents = write_files(collection, runner.folder / "documents")
+    few = write_files(collection, runner.folder / "few", _WARM_UP_DOCUMENTS)
     questions = _spread(list(collection.questions.values()), arguments.queries)
     for number, side in enumerate((ours, theirs)):
         _say(f"warming up: {side.name}")

@@ -1,4 +1,4 @@
-"""The command line: ``ragembed index``, ``query``, ``status``, ``files``, ``chunks``.
+"""The command line: ``ragembed index``, ``query``, ``status``, ``files``, ``chunks``, ``eval``.
 
 Commands are loaded when they are called, so that ``--help`` is quick; errors are translated here, in one place.
 """
@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "status": "Show what is in a store, and what made it.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
+    "eval": "Measure embeddings on test collections.",
 }
 """Each command's module below ``ragembed.cli.commands``, and its line in the help, shown without loading it."""
 

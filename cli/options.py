@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
 
 from ragembed.indexes.layout import STORE_VARIABLE
+from ragembed.presets import DEFAULT_PRESET, PRESETS
+from ragembed.specs import POOLINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FORMATS = ("text", "json", "jsonl")
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+EMBEDDING_OPTIONS = (
+    *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
+    *("special_tokens", "weighting", "postprocess", "sides"),
+    *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
+)
+"""Names of the options that decide how texts are embedded."""
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -34,16 +44,17 @@ def store_option(command: Command) -> Command:
     )(command)
 
 
-def format_option(command: Command) -> Command:
-    """Add ``--format`` and its short form ``--json``."""
+def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({})) -> Command:
+    """Add ``--format`` and its short form ``--json``; ``more`` formats come with what is said of them."""
     command = click.option("--json", "output", flag_value="json", help="The same as --format json.")(command)
     return click.option(
         "--format",
         "output",
-        type=click.Choice(FORMATS),
+        type=click.Choice((*FORMATS, *more)),
         default="text",
         show_default=True,
-        help="text for people, json (one object) or jsonl (an object a line) for programs.",
+        help="; ".join(["text for people, json (one object) or jsonl (an object a line) for programs", *more.values()])
+        + ".",
     )(command)
 
 
@@ -72,6 +83,32 @@ def reading_options(command: Command) -> Command:
         click.option("--title-column", metavar="NAME", help="Column that gives the title."),
         click.option("--chunk-tokens", type=click.IntRange(16), help="Longest chunk.  [default: what the model takes]"),
         click.option("--overlap", type=click.IntRange(0), help="Tokens that neighbouring chunks share.  [default: 0]"),
+    )
+
+
+def embedding_options(command: Command, *, several: bool = False) -> Command:
+    """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several`` those that are compared may be repeated."""
+    more = "; may be repeated." if several else "."
+    names = (
+        ("--preset", "NAME", f"Settings that have a name: {', '.join(PRESETS)}{more}  [default: {DEFAULT_PRESET}]"),
+        ("--extractor", "SPEC", f"transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0, sbert-wk:window=2{more}"),
+        ("--layers", "SPEC", f"Hidden layers, as in last, first+last or 0+1+6{more}"),
+        ("--template", "TEXT", f"t0 to t4, or a text with [X] and [M]{more}"),
+        ("--pooling", "NAME", f"{', '.join(POOLINGS)}{more}"),
+        ("--weighting", "SPEC", f"uniform, idf, idf:0.5, -biases, sif or usif{more}"),
+        ("--postprocess", "STEPS", f"Steps joined by commas, as in abtt:2,normalize, or none{more}"),
+        ("--sides", "one|two", f"Post-processors fitted on documents alone, or for questions apart{more}"),
+    )
+    return _with_options(
+        command,
+        *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in names),
+        click.option("--model", metavar="ID|PATH", help="Model, or word-vector file.  [default: all-MiniLM-L6-v2]"),
+        click.option("--query-template", metavar="TEXT", help="Template of questions.  [default: --template]"),
+        click.option("--special-tokens/--no-special-tokens", default=None, help="Average [CLS] and [SEP] too, or not."),
+        click.option("--avg-corpus", type=_FILE, help="Texts, one a line, to fit static vectors on."),
+        click.option("--weighting-corpus", type=_FILE, help="Texts, one a line, to fit token weights on."),
+        click.option("--postprocess-corpus", type=_FILE, help="Texts, one a line, to fit post-processors on."),
+        click.option("--config", "config_file", type=_FILE, help="Settings in a TOML or JSON file."),
     )
 
 

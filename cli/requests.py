@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ragembed.config import DEFAULT_PRESET, EmbedderConfig, preset
+from ragembed.cli.options import EMBEDDING_OPTIONS
+from ragembed.config import EmbedderConfig
+from ragembed.errors import ConfigError
 from ragembed.indexes.indexing import stored_request
 from ragembed.indexes.scan import IndexingOptions
+from ragembed.presets import DEFAULT_PRESET, preset
 
 _NAMES = {"max_size": "max_bytes"}
 
@@ -33,9 +37,61 @@ def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return stored[0] if stored else (Path(),)
 
 
-def embedder_config(preset_name: str | None, model: str | None) -> EmbedderConfig | None:
-    """Return what ``--preset`` and ``--model`` ask for, None where neither is given."""
-    if preset_name is None and model is None:
-        return None
-    config = preset(preset_name or DEFAULT_PRESET)
-    return config if model is None else config.replace(model=model)
+def embedder_config(options: Mapping[str, Any]) -> EmbedderConfig | None:
+    """Return the configuration that the embedding options ask for, None where none of them is given.
+
+    ``options`` may hold other options too.
+    """
+    settings = _given(options)
+    return _configuration(settings) if settings else None
+
+
+def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[tuple[str, EmbedderConfig]]:
+    """Return every combination of the values given, each with the name of its preset or file.
+
+    ``sides`` holds where the option is not given; None leaves the preset's.
+    """
+    settings = _given(options)
+    if sides is not None:
+        settings.setdefault("sides", (sides,))
+    several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
+    single = {name: value for name, value in settings.items() if name not in several}
+    return [
+        (_name(choice, single), _configuration({**single, **choice}))
+        for values in product(*several.values())
+        for choice in [dict(zip(several, values, strict=True))]
+    ]
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: options[name] for name in EMBEDDING_OPTIONS if name in options}
+    return {name: value for name, value in named.items() if value not in (None, ())}
+
+
+def _name(choice: Mapping[str, Any], single: Mapping[str, Any]) -> str:
+    if "preset" in choice or "config_file" not in single:
+        return str(choice.get("preset", DEFAULT_PRESET))
+    return Path(single["config_file"]).stem
+
+
+def _configuration(settings: Mapping[str, Any]) -> EmbedderConfig:
+    changes = dict(settings)
+    name, file = changes.pop("preset", None), changes.pop("config_file", None)
+    if name is not None and file is not None:
+        raise ConfigError(f"both the preset {name!r} and the file {file}: expected one of them")
+    config = preset(name or DEFAULT_PRESET) if file is None else _read_config(file)
+    if "postprocess" in changes:
+        steps = changes["postprocess"]
+        changes["postprocess"] = () if steps == "none" else tuple(steps.split(","))
+    return config.replace(**{name: str(value) if isinstance(value, Path) else value for name, value in changes.items()})
+
+
+def _read_config(file: Path) -> EmbedderConfig:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise ConfigError(f"the configuration {file} is not UTF-8: {error}") from None
+    try:
+        return EmbedderConfig.from_json(text) if file.suffix == ".json" else EmbedderConfig.from_toml(text)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig, Sides, parse_weighting
+from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
@@ -28,6 +28,8 @@ from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
+from ragembed.reservoir import Reservoir
+from ragembed.specs import parse_postprocessor
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 _REFIT_GROWTH = 2.0
@@ -116,7 +118,7 @@ class _Run:
             embedder, scan = self._scan(spool)
             if not spool.files:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
-            provisional = self._fit_weights(embedder, spool)
+            provisional = self._fit_extractor(embedder, spool)
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
@@ -132,7 +134,7 @@ class _Run:
         else:
             embedder = Embedder(self._config)
         paths, gone, notes = self._sort_paths(known)
-        scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.max_tokens)
+        scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.text_tokens)
         scan = scanner.scan(paths, gone, spool, self._progress)
         scan.warnings.extend(notes)
         return embedder, scan
@@ -164,8 +166,8 @@ class _Run:
             _require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
         return embedder
 
-    def _fit_weights(self, embedder: Embedder, spool: Spool) -> Embedder:
-        """Fit the token weights on all that was read; returns the embedder with a provisional chain."""
+    def _fit_extractor(self, embedder: Embedder, spool: Spool) -> Embedder:
+        """Fit token weights and static vectors on all that was read; returns the embedder with a provisional chain."""
         self._progress.start("fitting", "chunks", spool.chunks)
 
         def texts() -> Iterator[str]:
@@ -173,7 +175,7 @@ class _Run:
                 yield from (chunk.embedded_text for chunk in chunks)
                 self._progress.advance(len(chunks))
 
-        embedder.fit_weights(texts())
+        embedder.fit_extractor(texts())
         self._progress.finish()
         provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
         return provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
@@ -192,7 +194,7 @@ class _Run:
     def _note_growth(self, store: Store, scan: Scan) -> None:
         """Say so when the token weights, which the raw vectors depend on, were fitted on a much smaller corpus."""
         embedder = store.embedder
-        if not isinstance(embedder, Embedder) or parse_weighting(embedder.config.weighting) == 0.0:
+        if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
             return
         fitted = embedder.describe()["fitted_on"]["texts"]
         if len(store) >= _REWEIGH_GROWTH * fitted:
@@ -244,12 +246,12 @@ class _Run:
         current = store.embedder
         vectors = writer.live_vectors()
         postprocess, sides = store.wanted_chain()
-        if not isinstance(current, Embedder) or vectors < MIN_FIT:
+        if not isinstance(current, Embedder) or vectors < _least_fit(postprocess):
             return
         if not _needs_fit(current, postprocess, sides, vectors):
             return
         self._progress.start("fitting", "chunks", None)
-        raw = _sample(writer, vectors, current.config.seed)
+        raw = _sample(writer, current.config.seed)
         fitted = current.with_postprocess(postprocess, sides)
         fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
         writer.adopt(fitted)
@@ -272,27 +274,29 @@ def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], S
 
 
 def _same_files(made: Embedder, asked: Embedder) -> bool:
-    return Path(asked.config.model).is_dir() and asked.model_files.sha256 == made.model_files.sha256
+    return Path(asked.config.model).exists() and asked.source_sha256 == made.source_sha256
+
+
+def _least_fit(postprocess: Sequence[str]) -> int:
+    """Return how many vectors the post-processors need: one more than they have directions."""
+    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
 
 
 def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
     if (current.config.postprocess, current.config.sides) != (tuple(postprocess), sides):
         return True
+    if current.config.postprocess_corpus is not None:
+        return False
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
-def _sample(writer: StoreWriter, vectors: int, seed: int) -> NDArray[np.float32]:
+def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
     """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
-    keep = np.ones(vectors, dtype=bool)
-    if vectors > FIT_LIMIT:
-        keep[:] = False
-        keep[np.random.default_rng(seed).choice(vectors, FIT_LIMIT, replace=False)] = True
-    blocks, start = [], 0
-    for rows, raw in writer.live_raw():
-        blocks.append(raw[keep[start : start + len(rows)]].astype(np.float32))
-        start += len(rows)
-    return np.concatenate(blocks)
+    reservoir = Reservoir(FIT_LIMIT, seed)
+    for _, raw in writer.live_raw():
+        reservoir.add(raw.astype(np.float32))
+    return reservoir.rows()
 
 
 def _batches(spool: Spool) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:

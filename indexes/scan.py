@@ -14,11 +14,11 @@ from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers import ReadOptions, read, reader_for
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
+from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.layout import is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.spool import Spool
-from ragembed.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,8 @@ class IndexingOptions:
         """Return what decides what is read of a file."""
         return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
 
-    def chunking(self, tokenizer: TextTokenizer, max_tokens: int) -> ChunkingConfig:
-        """Return what decides how texts are split, in windows of ``max_tokens`` that the model takes."""
-        room = max_tokens - tokenizer.special_tokens
+    def chunking(self, room: int) -> ChunkingConfig:
+        """Return what decides how texts are split, where the model takes ``room`` tokens of a text at once."""
         if self.chunk_tokens is not None and self.chunk_tokens > room:
             raise ConfigError(
                 f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: give at most that"
@@ -95,13 +94,13 @@ class Scanner:
         store: Path,
         options: IndexingOptions,
         known: Mapping[str, SourceRecord],
-        tokenizer: TextTokenizer,
-        max_tokens: int,
+        tokenizer: Tokenizer,
+        text_tokens: int,
     ) -> None:
         self._store = store
         self._options = options
         self._known = known
-        chunking = options.chunking(tokenizer, max_tokens)
+        chunking = options.chunking(text_tokens)
         self._chunker = Chunker(chunking, tokenizer.offsets)
         reading = options.reading()
         self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])

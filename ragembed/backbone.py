@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ import transformers
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
+from ragembed.specs import WORD_EMBEDDINGS
 
 if TYPE_CHECKING:
     import tokenizers
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
+_SHARING = threading.Lock()
+_SHARED: WeakValueDictionary[tuple[Path, str, str], TorchBackbone] = WeakValueDictionary()
 
 
 class Backbone(Protocol):
@@ -29,13 +33,17 @@ class Backbone(Protocol):
     dim: int
     n_layers: int
 
-    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
-        """Return the mean over ``layers`` of the hidden states.
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``: -1 the word embeddings, 0 the blocks' input, 1..L the blocks.
 
         ``ids`` has shape ``(batch, tokens)``, padded at the right with any id; ``lengths``, shape ``(batch,)``, counts
-        the tokens of each row that are not padding. Returns float32, shape ``(batch, tokens, d)``; rows at
-        padding are undefined.
+        the tokens of each row that are not padding. Each is float32, shape ``(batch, tokens, d)``; rows at padding are
+        undefined.
         """
+        ...
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table, float32, shape ``(vocabulary, d)``."""
         ...
 
 
@@ -65,22 +73,51 @@ class TorchBackbone:
         self.dim = int(model.config.hidden_size)
         self.n_layers = int(model.config.num_hidden_layers)
 
-    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
-        """Return the mean over ``layers`` of the hidden states; see :meth:`Backbone.hidden`."""
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`Backbone.states`."""
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
-        only_last = layers == (self.n_layers,)
+        needs_all = any(layer not in (WORD_EMBEDDINGS, self.n_layers) for layer in layers)
         with torch.inference_mode():
-            output = self._model(
-                input_ids=torch.from_numpy(ids).to(self._device),
-                attention_mask=torch.from_numpy(mask).to(self._device),
-                output_hidden_states=not only_last,
-            )
-            if only_last:
-                mean = output.last_hidden_state.float()
-            else:
-                mean = torch.stack([output.hidden_states[layer].float() for layer in layers]).mean(dim=0)
-            result: Floats = mean.cpu().numpy()
-        return result
+            tokens = torch.from_numpy(ids).to(self._device)
+            output = None
+            if any(layer != WORD_EMBEDDINGS for layer in layers):
+                output = self._model(
+                    input_ids=tokens,
+                    attention_mask=torch.from_numpy(mask).to(self._device),
+                    output_hidden_states=needs_all,
+                )
+            return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`Backbone.word_embeddings`."""
+        table: Floats = self._model.get_input_embeddings().weight.detach().float().cpu().numpy()
+        return table
+
+    def _state(self, layer: int, tokens: torch.Tensor, output: Any) -> Any:
+        if layer == WORD_EMBEDDINGS:
+            return self._model.get_input_embeddings()(tokens)
+        return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+
+
+def torch_backbone(folder: Path, dtype: str, device: str | None = None) -> TorchBackbone:
+    """Return the model in ``folder``, loaded once for all who use it at the same time; as :class:`TorchBackbone`."""
+    key = (folder.resolve(), dtype, device or default_device())
+    with _SHARING:
+        backbone = _SHARED.get(key)
+        if backbone is None:
+            backbone = _SHARED[key] = TorchBackbone(folder, dtype, device)
+        return backbone
+
+
+def config_shape(folder: Path) -> tuple[int, int]:
+    """Return dimension and number of blocks of the model in ``folder``, by whatever names its configuration uses."""
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        return int(config.hidden_size), int(config.num_hidden_layers)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"the configuration of the model in {folder} cannot be read: {error}") from error
 
 
 def default_device() -> str:

@@ -1,16 +1,16 @@
 """The embedder: an extractor and a post-processor chain, fitted on a corpus.
 
-``fit`` is always explicit. What is fitted are token weights (idf), which decide the *raw* vectors, and the chain
-of post-processors, which turns raw vectors into vectors and can be refitted without the model.
+``fit`` is always explicit. What is fitted are the extractor's token weights and static vectors, which decide the *raw*
+vectors, and the chain of post-processors, which turns raw vectors into vectors and can be refitted without the model.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed import embedder_files
-from ragembed.config import DEFAULT_PRESET, EmbedderConfig, Sides, parse_layers, parse_weighting, preset
+from ragembed.config import EmbedderConfig, Sides
+from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.extractors.transformer import Progress, TransformerExtractor, Weigh
-from ragembed.models import ModelFiles, find_model
-from ragembed.numpy_bert import NumpyBert, is_numpy_bert
+from ragembed.extractors.build import Built, build_extractor
+from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
+from ragembed.extractors.sharing import encode_together, fit_together
 from ragembed.postprocess import TwoSidedChain
+from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import draw_pseudo_queries
-from ragembed.tokenizer import TextTokenizer
-from ragembed.weighting import TokenStatistics, blend, count_tokens
 
 Floats = NDArray[np.float32]
 
@@ -58,11 +58,11 @@ class Embedder:
     """
 
     def __init__(self, config: EmbedderConfig | None = None, *, device: str | None = None) -> None:
-        self.config = _with_absolute_folder(config or preset(DEFAULT_PRESET))
+        self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self._device = device
         self._download = True
-        self._statistics: TokenStatistics | None = None
+        self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
 
     @classmethod
@@ -78,52 +78,46 @@ class Embedder:
         return self._chain is not None
 
     def fit(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and post-processors on the texts of a corpus, forgetting any former fit.
+        """Fit token weights, static vectors and post-processors on the texts of a corpus, forgetting any former fit.
 
         Post-processors are fitted on a seeded sample when there are more than ``FIT_LIMIT`` texts. Raises
         :class:`ConfigError` when there is no text.
         """
         texts = _strings(texts)
-        self.fit_weights(texts)
-        sample = texts
-        if len(texts) > FIT_LIMIT:
-            rng = np.random.default_rng(self.config.seed)
-            sample = [texts[i] for i in np.sort(rng.choice(len(texts), FIT_LIMIT, replace=False))]
-        return self.fit_chain(self.raw_documents(sample), texts)
+        self.fit_extractor(texts)
+        if self.config.postprocess_corpus is not None:
+            return self.fit_chain(np.empty((0, self.extractor.dim), dtype=np.float32), texts)
+        return self.fit_chain(self.raw_documents(self._sample(texts)), texts)
 
-    def fit_weights(self, texts: Iterable[str]) -> Embedder:
-        """Fit the token weights alone, reading ``texts`` once as a stream; the chain has to be fitted after it."""
-        tokenizer = self.tokenizer
-        ids = (row for block in _blocks(texts, 1024) for row in tokenizer.ids(block))
-        statistics = count_tokens(ids, tokenizer.vocabulary_size, [*tokenizer.prefix, *tokenizer.suffix])
-        if statistics.texts == 0:
-            raise ConfigError("cannot fit on no texts: give at least one text of the corpus")
-        self._forget()
-        self.config = self.config.replace(dtype=self._resolved_dtype(), max_tokens=self.max_tokens)
-        self._statistics = statistics
+    def fit_extractor(self, texts: Iterable[str]) -> Embedder:
+        """Fit token weights and static vectors alone, reading ``texts`` once as a stream; the chain has to follow."""
+        fit_extractors([self], texts)
         return self
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str]) -> Embedder:
         """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
-        ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them.
+        ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
+        names a ``postprocess_corpus``, its texts take the place of both.
         """
+        if self.config.postprocess_corpus is not None:
+            texts = list(Corpus(Path(self.config.postprocess_corpus)))
+            raw_documents = self.raw_documents(self._sample(texts))
         raw_queries = None
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
-            raw_queries = self._document_extractor.encode(drawn) if drawn else raw_documents
+            raw_queries = self.extractor.encode(drawn, "pseudo-queries") if drawn else raw_documents
         self.__dict__.pop("fingerprint", None)
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
     def with_postprocess(self, postprocess: Sequence[str], sides: Sides) -> Embedder:
-        """Return an embedder with the same model and token weights and another, unfitted chain."""
+        """Return an embedder with the same fitted extractor and another, unfitted chain."""
         other = Embedder(self.config.replace(postprocess=tuple(postprocess), sides=sides), device=self._device)
-        other._statistics = self._statistics
-        for name in ("model_files", "tokenizer", "_document_extractor", "_query_extractor"):
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
+        other._texts = self._texts
+        other._download = self._download
+        other.__dict__["_built"] = self._built
         return other
 
     # Encoding
@@ -136,14 +130,20 @@ class Embedder:
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of ``texts`` as queries, float32, shape ``(n, d)``; needs :meth:`fit`."""
         chain = self._require_fitted()
-        return chain.queries.transform(self._query_extractor.encode(_strings(texts)))
+        return chain.queries.transform(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_weights`.
+        """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_extractor`.
 
         ``progress`` is called now and then with the number of texts done since the last call.
         """
-        return self._document_extractor.encode(_strings(texts), progress)
+        self._require_extractor()
+        return self.extractor.encode(_strings(texts), "documents", progress)
+
+    def raw_queries(self, texts: Sequence[str]) -> Floats:
+        """Return pooled vectors of queries before post-processing, as :meth:`raw_documents` does of documents."""
+        self._require_extractor()
+        return self.extractor.encode(_strings(texts), "queries")
 
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""
@@ -154,28 +154,24 @@ class Embedder:
     @property
     def dim(self) -> int:
         """Dimension of the vectors."""
-        if self._chain is not None and (mean := self._chain.documents.state().get("0.mean")) is not None:
-            return len(mean)
-        return self._query_extractor.dim
+        fitted = self._chain.documents.dim if self._chain is not None else None
+        return self.extractor.dim if fitted is None else fitted
 
     @property
     def max_tokens(self) -> int:
         """Tokens in a window of the model, special tokens included."""
-        return min(self.config.max_tokens or self.tokenizer.max_tokens, self.tokenizer.max_tokens)
+        return self._built.max_tokens
+
+    @property
+    def text_tokens(self) -> int:
+        """Tokens of a text that fit one window, the rest of it being special tokens and the template."""
+        return self._built.text_tokens
 
     @cached_property
     def raw_fingerprint(self) -> str:
-        """Hash, in hex, of everything that decides a raw vector; needs :meth:`fit_weights`."""
-        statistics = self._require_weights()
-        share = parse_weighting(self.config.weighting)
-        identity = {
-            "model": self.model_files.sha256,
-            "layers": self.config.layers,
-            "idf_share": share,
-            "max_tokens": self.config.max_tokens,
-            "dtype": self.config.dtype,
-        }
-        return _digest(identity, {"idf": statistics.idf()} if share else {})
+        """Hash, in hex, of everything that decides a raw vector; needs :meth:`fit_extractor`."""
+        self._require_extractor()
+        return _digest(self.extractor.config, self.extractor.decisive())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -200,31 +196,36 @@ class Embedder:
     def _fitted_counts(self) -> dict[str, int]:
         fitted_on = self.fitted_on or FittedOn(0, 0)
         return {
-            "texts": self._require_weights().texts,
+            "texts": self._require_extractor(),
             "documents": fitted_on.documents,
             "pseudo_queries": fitted_on.pseudo_queries,
         }
 
-    @cached_property
-    def model_files(self) -> ModelFiles:
-        """The model's files; raises :class:`ModelError` where they cannot be found."""
-        return find_model(self.config.model, download=self._download)
+    @property
+    def extractor(self) -> Extractor:
+        """What makes raw vectors; raises :class:`ModelError` where its model cannot be found."""
+        return self._built.extractor
 
-    @cached_property
-    def tokenizer(self) -> TextTokenizer:
-        """The model's tokenizer."""
-        return TextTokenizer(self.model_files.folder)
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What splits texts into tokens."""
+        return self._built.tokenizer
+
+    @property
+    def source_sha256(self) -> str:
+        """Hash, in hex, of what ``config.model`` names, as far as the extractor uses it."""
+        return self._built.source_sha256
 
     # Saving and loading
 
     def save(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``state.safetensors`` into ``folder``, made if need be; needs :meth:`fit`."""
-        chain, statistics = self._require_fitted(), self._require_weights()
+        chain = self._require_fitted()
         arrays: dict[str, NDArray[Any]] = {f"chain.{name}": array for name, array in chain.state().items()}
-        arrays["weighting.document_frequency"] = statistics.document_frequency
+        arrays.update({f"extractor.{name}": array for name, array in self.extractor.state().items()})
         about = {
             "config": self.config.to_dict(),
-            "model_sha256": self.model_files.sha256,
+            "source_sha256": self.source_sha256,
             "dim": self.dim,
             "fingerprint": self.fingerprint,
             "fitted_on": self._fitted_counts(),
@@ -244,15 +245,15 @@ class Embedder:
         embedder._download = False
         fitted_on = about["fitted_on"]
         embedder.fitted_on = FittedOn(fitted_on["documents"], fitted_on["pseudo_queries"])
-        embedder._statistics = TokenStatistics(fitted_on["texts"], arrays.pop("weighting.document_frequency"))
-        state = {name.removeprefix("chain."): array for name, array in arrays.items()}
-        config = embedder.config
-        embedder._chain = TwoSidedChain.restore(config.postprocess, state, two=config.sides == "two")
-        if embedder.model_files.sha256 != about["model_sha256"]:
+        embedder._texts = fitted_on["texts"]
+        if embedder.source_sha256 != about["source_sha256"]:
             raise ModelError(
-                f"the model {config.model!r} found in {embedder.model_files.folder} is not the one this embedder was "
-                f"fitted with (sha256 {embedder.model_files.sha256[:12]}…, expected {about['model_sha256'][:12]}…)"
+                f"the model {embedder.config.model!r} found here is not the one this embedder was fitted with "
+                f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…)"
             )
+        embedder.extractor.restore(_below(arrays, "extractor."))
+        config = embedder.config
+        embedder._chain = TwoSidedChain.restore(config.postprocess, _below(arrays, "chain."), two=config.sides == "two")
         if embedder.fingerprint != about["fingerprint"]:
             raise ModelError(f"the embedder in {folder} does not match its own fingerprint: its files were changed")
         return embedder
@@ -260,46 +261,45 @@ class Embedder:
     # Parts
 
     @cached_property
-    def _document_extractor(self) -> TransformerExtractor:
-        from ragembed.backbone import TorchBackbone
+    def _built(self) -> Built:
+        return build_extractor(self.config, device=self._device, download=self._download)
 
-        return self._extractor(TorchBackbone(self.model_files.folder, self._resolved_dtype(), self._device))
-
-    @cached_property
-    def _query_extractor(self) -> TransformerExtractor:
-        folder = self.model_files.folder
-        if is_numpy_bert(folder):
-            return self._extractor(NumpyBert(folder))
-        from ragembed.backbone import TorchBackbone
-
-        return self._extractor(TorchBackbone(folder, "float32", self._device))
-
-    def _extractor(self, backbone: Any) -> TransformerExtractor:
-        layers = parse_layers(self.config.layers, backbone.n_layers)
-        return TransformerExtractor(self.tokenizer, backbone, layers, self.max_tokens, self._weigh())
-
-    def _weigh(self) -> Weigh:
-        return partial(blend, idf=self._require_weights().idf(), share=parse_weighting(self.config.weighting))
-
-    def _resolved_dtype(self) -> str:
-        if self.config.dtype != "auto":
-            return self.config.dtype
+    def _resolved_config(self) -> EmbedderConfig:
+        """Return the configuration with what depends on this machine and the model written out."""
+        config = self.config.replace(max_tokens=self.max_tokens)
+        if config.dtype != "auto" or not self._built.needs_model:
+            return config
         from ragembed.backbone import fast_dtype
 
-        return fast_dtype()
+        return config.replace(dtype=fast_dtype())
+
+    def _sample(self, texts: list[str]) -> list[str]:
+        """Return all of ``texts``, or a seeded sample of ``FIT_LIMIT``."""
+        if len(texts) <= FIT_LIMIT:
+            return texts
+        rng = np.random.default_rng(self.config.seed)
+        return [texts[i] for i in np.sort(rng.choice(len(texts), FIT_LIMIT, replace=False))]
+
+    def _start_fit(self) -> Extractor:
+        """Forget a former fit, and return the extractor that is to be fitted."""
+        self._forget()
+        self.config = self._resolved_config()
+        self.__dict__.pop("_built", None)  # another embedder may hold it, as with_postprocess() makes them
+        return self.extractor
 
     def _forget(self) -> None:
-        self._chain = self._statistics = self.fitted_on = None
-        for name in ("_document_extractor", "_query_extractor", "raw_fingerprint", "fingerprint"):
+        self._chain = self._texts = self.fitted_on = None
+        for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 
-    def _require_weights(self) -> TokenStatistics:
-        if self._statistics is None:
+    def _require_extractor(self) -> int:
+        """Return the number of texts that the extractor was fitted on."""
+        if self._texts is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
-        return self._statistics
+        return self._texts
 
     def _require_fitted(self) -> TwoSidedChain:
-        self._require_weights()
+        self._require_extractor()
         if self._chain is None:
             raise NotFittedError(
                 "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…)"
@@ -307,27 +307,61 @@ class Embedder:
         return self._chain
 
 
-def _with_absolute_folder(config: EmbedderConfig) -> EmbedderConfig:
-    """Return ``config`` with a model's folder named so that it is found from any working directory."""
-    folder = Path(config.model)
-    return config.replace(model=str(folder.absolute())) if folder.is_dir() else config
+class _Counted:
+    """Texts that are counted while they are read."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.count = 0
+        self._texts = texts
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            self.count += 1
+            yield text
+
+
+def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
+    """Do what :meth:`Embedder.fit_extractor` does for all of ``embedders``, which share the forward passes they need.
+
+    ``texts`` is read once as a stream.
+    """
+    extractors = [embedder._start_fit() for embedder in embedders]
+    counted = _Counted(_each_string(texts))
+    fit_together(extractors, counted)
+    for embedder in embedders:
+        embedder._texts = counted.count
+
+
+def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) -> list[Floats]:
+    """Return the raw vectors of ``texts`` from each of ``embedders``, which share the forward passes they need.
+
+    Each is float32, shape ``(n, d)``, as :meth:`Embedder.raw_documents` or :meth:`Embedder.raw_queries` give them.
+    """
+    for embedder in embedders:
+        embedder._require_extractor()
+    return encode_together([embedder.extractor for embedder in embedders], _strings(texts), side)
+
+
+def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
+    """Return ``config`` with files and folders named so that they are found from any working directory."""
+    named = {name: getattr(config, name) for name in ("weighting_corpus", "avg_corpus", "postprocess_corpus")}
+    if Path(config.model).exists():
+        named["model"] = config.model
+    return config.replace(**{name: str(Path(path).absolute()) for name, path in named.items() if path is not None})
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _each_string(texts: Iterable[str]) -> Iterable[str]:
+    if isinstance(texts, str):
+        raise ConfigError("expected a list of texts, got one str: put it in a list")
+    return texts
 
 
 def _strings(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise ConfigError("expected a list of texts, got one str: put it in a list")
-    return list(texts)
-
-
-def _blocks(texts: Iterable[str], size: int) -> Iterable[list[str]]:
-    block: list[str] = []
-    for text in texts:
-        block.append(text)
-        if len(block) == size:
-            yield block
-            block = []
-    if block:
-        yield block
+    return list(_each_string(texts))
 
 
 def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

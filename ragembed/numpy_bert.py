@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from ragembed.specs import WORD_EMBEDDINGS
 from ragembed.tensor_map import map_tensors
 
 Floats = NDArray[np.float32]
 
 _WEIGHTS = "model.safetensors"
+_WORDS = "embeddings.word_embeddings.weight"
 _SMALL_BATCH = 256
 
 
@@ -36,31 +38,37 @@ class NumpyBert:
         self._tensors = map_tensors(folder / _WEIGHTS)
         self._prefix = _prefix(self._tensors.keys())
 
-    def hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
-        """Return the mean over ``layers`` of the hidden states; see :meth:`ragembed.backbone.Backbone.hidden`."""
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`ragembed.backbone.Backbone.states`."""
         # Products of one question are so small that a second thread waits longer than it works.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
-            return self._hidden(ids, lengths, layers)
+            kept = self._states(ids, lengths, frozenset(layers))
+        return [kept[layer] for layer in layers]
 
-    def _hidden(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> Floats:
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`ragembed.backbone.Backbone.word_embeddings`."""
+        return self._tensor(_WORDS)
+
+    def _states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: frozenset[int]) -> dict[int, Floats]:
+        kept = {}
+        if WORD_EMBEDDINGS in layers:
+            kept[WORD_EMBEDDINGS] = self._tensors[self._prefix + _WORDS][ids].astype(np.float32)
         states = self._embed(ids)  # (batch, tokens, d)
         padding = np.arange(ids.shape[1]) >= lengths[:, None]
         bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
-        total = np.zeros_like(states)
-        for layer in range(self.n_layers + 1):
+        for layer in range(max(layers) + 1):
             if layer:
                 states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
-            total += states * np.float32(layers.count(layer))
-            if layer == max(layers):
-                break
-        return total / np.float32(len(layers))
+            if layer in layers:
+                kept[layer] = states
+        return kept
 
     def _tensor(self, name: str) -> Floats:
         return np.asarray(self._tensors[self._prefix + name], dtype=np.float32)
 
     def _embed(self, ids: NDArray[np.int64]) -> Floats:
-        words = self._tensors[self._prefix + "embeddings.word_embeddings.weight"]
+        words = self._tensors[self._prefix + _WORDS]
         positions = self._tensors[self._prefix + "embeddings.position_embeddings.weight"]
         types = self._tensor("embeddings.token_type_embeddings.weight")
         states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
@@ -120,8 +128,7 @@ def is_numpy_bert(folder: Path) -> bool:
     if not plain:
         return False
     tensors = map_tensors(folder / _WEIGHTS)
-    needed = "embeddings.word_embeddings.weight"
-    return any(name in (needed, "bert." + needed) and tensor.dtype == np.float32 for name, tensor in tensors.items())
+    return any(name in (_WORDS, "bert." + _WORDS) and tensor.dtype == np.float32 for name, tensor in tensors.items())
 
 
 def _prefix(names: Any) -> str:

@@ -20,6 +20,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
+    "U8": np.dtype("u1"),
 }
 _MAX_HEADER = 100_000_000
 

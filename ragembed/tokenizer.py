@@ -4,33 +4,80 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragembed.errors import ModelError
+from ragembed.errors import ConfigError, ModelError
+from ragembed.templates import MASK, Template
 
 if TYPE_CHECKING:
     import tokenizers
 
 _FALLBACK_LIMIT = 512
+_MASK_TOKENS = ("[MASK]", "<mask>")
+_POSITIONS = ("max_position_embeddings", "n_positions")
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
 """Model types whose positions begin after the padding token's id."""
+
+
+class TokenKind(IntEnum):
+    """Where a token of a window comes from."""
+
+    PADDING = 0
+    SPECIAL = 1
+    TEMPLATE = 2
+    MASK = 3
+    TEXT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The ids and kinds of the tokens before and after a text's own, in every window of it.
+
+    ``lead`` is the space that stands between the template and the text.
+    """
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    prefix_kinds: tuple[TokenKind, ...]
+    suffix_kinds: tuple[TokenKind, ...]
+    lead: str = ""
+
+    @property
+    def ids(self) -> set[int]:
+        """The ids of the frame's tokens."""
+        return {*self.prefix, *self.suffix}
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether one of them is a mask token."""
+        return TokenKind.MASK in (*self.prefix_kinds, *self.suffix_kinds)
 
 
 class TextTokenizer:
     """Fast tokenizer of the model in ``folder``; raises :class:`ModelError` where there is none.
 
     ``max_tokens`` is the longest window the model takes, special tokens included: sentence-transformers'
-    ``max_seq_length`` where the model states it, else the number of its positions.
+    ``max_seq_length`` where the model states it, else the number of its positions. A special token's name inside a
+    text, ``[MASK]`` say, is text like any other.
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._tokenizer = _load(folder)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.vocabulary_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.max_tokens = _model_limit(folder)
-        self.prefix, self.suffix = self._frame()
+        self.prefix, self.suffix = self._special_frame()
+        self._tokenizer.encode_special_tokens = True
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        """Number of token ids, those without a token among them."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     @property
     def special_tokens(self) -> int:
@@ -45,10 +92,57 @@ class TextTokenizer:
         """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
         return [encoding.offsets for encoding in self._encode(texts)]
 
+    def vocabulary(self) -> list[str]:
+        """Return the tokens by id; an id without a token is the empty string."""
+        tokens = [""] * self.vocabulary_size
+        for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
+            tokens[number] = token
+        return tokens
+
+    def frame(self, template: Template) -> Frame:
+        """Return what stands around a text's tokens in each window; raises :class:`ConfigError` without a mask token.
+
+        The parts of a template are tokenized on their own, as their authors' programs do, with the space before the
+        text left to the text.
+        """
+        lead = template.before[len(template.before.rstrip(" ")) :]
+        before, after = self._template_ids(template.before.rstrip(" ")), self._template_ids(template.after)
+        mask = self._tokenizer.token_to_id(self._mask_token()) if template.masks else None
+
+        def kinds(ids: list[int]) -> list[TokenKind]:
+            return [TokenKind.MASK if number == mask else TokenKind.TEMPLATE for number in ids]
+
+        return Frame(
+            prefix=(*self.prefix, *before),
+            suffix=(*after, *self.suffix),
+            prefix_kinds=(*[TokenKind.SPECIAL] * len(self.prefix), *kinds(before)),
+            suffix_kinds=(*kinds(after), *[TokenKind.SPECIAL] * len(self.suffix)),
+            lead=lead,
+        )
+
+    def _template_ids(self, part: str) -> list[int]:
+        filled = part.replace(MASK, self._mask_token()) if MASK in part else part
+        self._tokenizer.encode_special_tokens = False
+        try:
+            return list(self._tokenizer.encode(filled, add_special_tokens=False).ids)
+        finally:
+            self._tokenizer.encode_special_tokens = True
+
+    def _mask_token(self) -> str:
+        special = _read(self._folder / "tokenizer_config.json").get("mask_token")
+        stated = special.get("content") if isinstance(special, dict) else special
+        for token in (stated, *_MASK_TOKENS):
+            if isinstance(token, str) and self._tokenizer.token_to_id(token) is not None:
+                return token
+        raise ConfigError(
+            f"the model in {self._folder} has no mask token, which the template asks for: choose a template without "
+            f"{MASK}"
+        )
+
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
         return self._tokenizer.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)
 
-    def _frame(self) -> tuple[list[int], list[int]]:
+    def _special_frame(self) -> tuple[list[int], list[int]]:
         """Return the special token ids before and after a text."""
         encoding = self._tokenizer.encode("a", add_special_tokens=True)
         text_at = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
@@ -72,7 +166,8 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _model_limit(folder: Path) -> int:
-    positions = _field(folder / "config.json", "max_position_embeddings")
+    stated = [_field(folder / "config.json", name) for name in _POSITIONS]
+    positions = next((number for number in stated if number), None)
     if positions and _text_field(folder / "config.json", "model_type") in _OFFSET_POSITIONS:
         positions -= (_field(folder / "config.json", "pad_token_id") or 0) + 1
     limits = [_field(folder / "sentence_bert_config.json", "max_seq_length"), positions]

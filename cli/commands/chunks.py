@@ -32,7 +32,7 @@ def command(file: Path, model: str | None, store: Path | None, output: str, **gi
     where = choose_store(store)
     options = indexing_options(where, given)
     embedder = _embedder(where, model)
-    chunker = Chunker(options.chunking(embedder.tokenizer, embedder.max_tokens), embedder.tokenizer.offsets)
+    chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
     reason = next(discover([file], options.discovery())).skipped
     if reason is not None:
         raise DocumentError(f"{file}: {reason}")
@@ -58,7 +58,7 @@ def _embedder(store: Path, model: str | None) -> Embedder:
             embedder = opened.embedder
         if isinstance(embedder, Embedder):
             return embedder
-    return Embedder(embedder_config(None, model))
+    return Embedder(embedder_config({"model": model}))
 
 
 def _as_dict(number: int, chunk: Chunk) -> dict[str, Any]:

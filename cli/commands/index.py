@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
-from ragembed.cli.options import discovery_options, format_option, reading_options, store_option
+from ragembed.cli.options import (
+    EMBEDDING_OPTIONS,
+    discovery_options,
+    embedding_options,
+    format_option,
+    reading_options,
+    store_option,
+)
 from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import embedder_config, indexing_options
@@ -22,8 +29,7 @@ _LISTED = 20
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @store_option
-@click.option("--preset", metavar="NAME", help="How a new store embeds.  [default: minilm]")
-@click.option("--model", metavar="ID|FOLDER", help="Model of a new store.  [default: all-MiniLM-L6-v2]")
+@embedding_options
 @discovery_options
 @reading_options
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
@@ -34,14 +40,12 @@ _LISTED = 20
 def command(
     paths: tuple[Path, ...],
     store: Path | None,
-    preset: str | None,
-    model: str | None,
     reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
     quiet: bool,
     output: str,
-    **reading: Any,
+    **given: Any,
 ) -> None:
     """Index files and folders, or bring a store up to date with them.
 
@@ -51,8 +55,9 @@ def command(
     carried on by the next.
     """
     where = choose_store(store)
+    reading = {name: value for name, value in given.items() if name not in EMBEDDING_OPTIONS}
     request = IndexingRequest(
-        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(preset, model)
+        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(given)
     )
     progress = Silent() if quiet else StderrProgress()
     try:

@@ -1,122 +1,181 @@
 """Transformer extractor: the weighted mean of a text's contextual token vectors.
 
-Source: Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3. A text longer than the model's window is read in several
-windows and the mean runs over the tokens of all of them, so no part of it is dropped.
+Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020 for
+:class:`~ragembed.sbert_wk.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.pooling import weighted_sum
-from ragembed.tokenizer import TextTokenizer
+from ragembed.extractors.forward import Batch
+from ragembed.extractors.model import ContextualModel
+from ragembed.extractors.protocol import Floats, Progress, Side, State
+from ragembed.extractors.token_weights import TokenWeights
+from ragembed.pooling import WeightedMean, pooled_tokens
+from ragembed.sbert_wk import SbertWk
 
-if TYPE_CHECKING:
-    from ragembed.backbone import Backbone
 
-Floats = NDArray[np.float32]
-Weigh = Callable[[NDArray[np.int64]], Floats]
-Progress = Callable[[int], None]
+class LayerCombination(Protocol):
+    """Makes one vector of each token from its hidden states."""
 
-_TOKENS_PER_BATCH = 2048
-_WIDTH_STEP = 16
-_TEXTS_PER_BLOCK = 2048
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers it needs, ascending."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides its result, as JSON values."""
+        ...
+
+    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
+        """Return token vectors, shape ``(batch, tokens, d)``, and token importances, shape ``(batch, tokens)``.
+
+        Importances are the tokens' base weights; None is 1 for each.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """A run of one text's tokens, framed by special tokens, with the weights of its tokens in the text's mean.
+class LayerMean:
+    """The mean of some layers ([S] section 3.1)."""
 
-    ``last`` marks one window of each text.
-    """
+    layers: tuple[int, ...]
 
-    text: int
-    ids: NDArray[np.int64]
-    weights: Floats
-    last: bool
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The layers."""
+        return {"layers": list(self.layers)}
+
+    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:  # noqa: ARG002  the protocol's signature
+        """Return the mean of the layers."""
+        if len(self.layers) == 1:
+            return states[self.layers[0]], None
+        total = states[self.layers[0]].copy()
+        for layer in self.layers[1:]:
+            total += states[layer]
+        total *= np.float32(1.0 / len(self.layers))
+        return total, None
+
+
+class WordKnowledge:
+    """SBERT-WK's combination of layers for a model of ``n_layers`` blocks (Wang & Kuo 2020, section IV)."""
+
+    def __init__(self, settings: SbertWk, n_layers: int) -> None:
+        settings.check(n_layers)
+        self._settings = settings
+        self.layers = settings.layers(n_layers)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings."""
+        return {"sbert-wk": asdict(self._settings)}
+
+    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
+        """Return unified token vectors and their importances."""
+        return self._settings.token_vectors([states[layer] for layer in self.layers], batch.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Which tokens take part; see :func:`ragembed.pooling.pooled_tokens`."""
+
+    name: str
+    special_tokens: bool
+
+    def of(self, kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
+        """Return which tokens take part, shape of ``kinds``."""
+        return pooled_tokens(kinds, self.name, self.special_tokens)
+
+
+class Pooled:
+    """Consumer of hidden states that makes one vector of each of ``texts`` texts."""
+
+    def __init__(
+        self, texts: int, dim: int, combination: LayerCombination, pooling: Pooling, weights: TokenWeights
+    ) -> None:
+        self.layers = combination.layers
+        self._combination = combination
+        self._pooling = pooling
+        self._weights = weights
+        self._mean = WeightedMean(texts, dim, weights.share)
+
+    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
+        """Add a batch's windows to the means of their texts."""
+        hidden, importance = self._combination.combine(batch, states)
+        base = self._pooling.of(batch.kinds).astype(np.float32)
+        if importance is not None:
+            base *= importance
+        self._mean.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
+
+    def vectors(self) -> Floats:
+        """Return the vectors, float32, shape ``(texts, d)``."""
+        return self._mean.result()
 
 
 class TransformerExtractor:
-    """Encode texts with a backbone: windows, length-sorted batches, weighted means.
+    """Encode texts with a model.
 
     Parameters
     ----------
-    tokenizer, backbone
-        Of the same model.
-    layers
-        Numbers of the hidden layers whose mean is taken.
-    max_tokens
-        Tokens in a window, special tokens included.
-    weigh
-        Maps the token ids of a text, shape ``(tokens,)``, to weights that sum to 1, shape ``(tokens,)``.
+    model
+        Gives the hidden states.
+    combination, pooling, weights
+        What makes a vector of them.
     """
 
     def __init__(
-        self, tokenizer: TextTokenizer, backbone: Backbone, layers: tuple[int, ...], max_tokens: int, weigh: Weigh
+        self, model: ContextualModel, combination: LayerCombination, pooling: Pooling, weights: TokenWeights
     ) -> None:
-        self._tokenizer = tokenizer
-        self._backbone = backbone
-        self._layers = layers
-        self._max_tokens = max_tokens
-        self._weigh = weigh
+        self.model = model
+        self.weights = weights
+        self._combination = combination
+        self._pooling = pooling
 
     @property
     def dim(self) -> int:
         """Dimension of the vectors."""
-        return self._backbone.dim
+        return self.model.dim
 
-    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter.
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        return {
+            **self.model.config,
+            **self._combination.config,
+            **asdict(self._pooling),
+            "share": self.weights.share,
+        }
 
-        ``progress`` is called now and then with the number of texts done since the last call.
-        """
-        vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
-        for start in range(0, len(texts), _TEXTS_PER_BLOCK):
-            block = texts[start : start + _TEXTS_PER_BLOCK]
-            windows = [w for i, ids in enumerate(self._tokenizer.ids(block)) for w in self._windows(start + i, ids)]
-            for batch in _batches(windows):
-                self._add(batch, vectors)
-                if progress is not None:
-                    progress(sum(window.last for window in batch))
-        return vectors
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit the token weights."""
+        self.weights.fit(texts)
 
-    def _windows(self, text: int, ids: Sequence[int]) -> Iterator[_Window]:
-        prefix, suffix = self._tokenizer.prefix, self._tokenizer.suffix
-        room = self._max_tokens - len(prefix) - len(suffix)
-        framed = [
-            np.array([*prefix, *ids[start : start + room], *suffix], dtype=np.int64)
-            for start in range(0, max(len(ids), 1), room)
-        ]
-        weights = self._weigh(np.concatenate(framed))
-        ends = np.cumsum([len(window) for window in framed])
-        for window, end in zip(framed, ends, strict=True):
-            yield _Window(text, window, weights[end - len(window) : end], last=window is framed[-1])
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        pooled = self.consumer(len(texts))
+        self.model.forward(side).run(texts, [pooled], progress)
+        return pooled.vectors()
 
-    def _add(self, batch: Sequence[_Window], vectors: Floats) -> None:
-        lengths = np.array([len(window.ids) for window in batch])
-        # Few different widths, because the matrix library keeps a plan and its memory for each.
-        width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
-        ids = np.zeros((len(batch), width), dtype=np.int64)
-        weights = np.zeros(ids.shape, dtype=np.float32)
-        for row, window in enumerate(batch):
-            ids[row, : len(window.ids)] = window.ids
-            weights[row, : len(window.ids)] = window.weights
-        hidden = self._backbone.hidden(ids, lengths, self._layers)
-        np.add.at(vectors, [window.text for window in batch], weighted_sum(hidden, weights))
+    def consumer(self, texts: int) -> Pooled:
+        """Return what makes the vectors of ``texts`` texts from a forward pass that others share."""
+        self.weights.require_fitted()
+        return Pooled(texts, self.dim, self._combination, self._pooling, self.weights)
 
+    def decisive(self) -> State:
+        """Return the fitted token weights."""
+        return self.weights.decisive()
 
-def _batches(windows: Sequence[_Window]) -> Iterator[list[_Window]]:
-    """Yield windows of similar length together, at most ``_TOKENS_PER_BATCH`` tokens with padding, longest first."""
-    batch: list[_Window] = []
-    for window in sorted(windows, key=lambda w: len(w.ids), reverse=True):
-        if batch and len(batch[0].ids) * (len(batch) + 1) > _TOKENS_PER_BATCH:
-            yield batch
-            batch = []
-        batch.append(window)
-    if batch:
-        yield batch
+    def state(self) -> State:
+        """Return the token statistics."""
+        return self.weights.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self.weights.restore(state)

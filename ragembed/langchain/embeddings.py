@@ -10,9 +10,9 @@ from pathlib import Path
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
-from ragembed.config import DEFAULT_PRESET, preset
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
+from ragembed.presets import DEFAULT_PRESET, preset
 
 _LOADING = threading.RLock()  # one for all objects: a lock inside an object would keep it from being copied
 

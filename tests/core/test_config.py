@@ -1,15 +1,56 @@
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ragembed.config import EmbedderConfig, parse_layers, parse_weighting, preset
+from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
+from ragembed.presets import PRESETS, preset
+
+CONFIGS = st.builds(
+    EmbedderConfig,
+    extractor=st.sampled_from(["transformer", "bert+avg:w=-0.5", "avg:unseen=skip"]),
+    model=st.text(min_size=1),
+    layers=st.sampled_from(["last", "first+last", "-1+0+12"]),
+    weighting=st.sampled_from(["uniform", "idf:0.25", "sif:0.01", "usif"]),
+    postprocess=st.lists(st.sampled_from(["abtt:3", "whiten", "quantile-u", "normalize"]), max_size=3).map(tuple),
+    sides=st.sampled_from(["one", "two"]),
+    max_tokens=st.none() | st.integers(8, 512),
+    special_tokens=st.none() | st.booleans(),
+    seed=st.integers(0, 2**31),
+)
 
 
-def test_round_trip_through_json():
-    config = EmbedderConfig(layers="1+6", weighting="idf", postprocess=("zscore",), sides="one", max_tokens=128)
+@given(CONFIGS)
+def test_round_trip_through_json_and_toml(config):
     assert EmbedderConfig.from_json(config.to_json()) == config
-    assert isinstance(EmbedderConfig.from_json(config.to_json()).postprocess, tuple)
+    assert EmbedderConfig.from_toml(config.to_toml()) == config
+    assert EmbedderConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_data(name):
+    config = preset(name)
+    assert EmbedderConfig.from_toml(config.to_toml()) == config
+    hash(config)
+
+
+def test_a_part_of_the_fields_is_enough():
+    assert EmbedderConfig.from_toml('layers = "1+6"') == EmbedderConfig(layers="1+6")
+    assert EmbedderConfig.from_json("{}") == EmbedderConfig()
+
+
+@pytest.mark.parametrize("text", ["layers = ", "= 1", "[layers"])
+def test_toml_that_is_none(text):
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        EmbedderConfig.from_toml(text)
+
+
+@pytest.mark.parametrize(("text", "named"), [("{", "not valid JSON"), ("[1]", "list: expected a JSON object")])
+def test_json_that_is_none(text, named):
+    with pytest.raises(ConfigError, match=named):
+        EmbedderConfig.from_json(text)
 
 
 def test_frozen():
@@ -21,16 +62,29 @@ def test_frozen():
     ("changes", "named"),
     [
         ({"postprocess": ("zcore",)}, "'zcore'.*center"),
-        ({"weighting": "idf:2"}, "'idf:2'.*idf:SHARE"),
-        ({"weighting": "tfidf"}, "'tfidf'"),
+        ({"postprocess": "zscore"}, "postprocess is 'zscore': expected a list of strings"),
+        ({"postprocess": ("zscore", 2)}, "postprocess is .*: expected a list of strings"),
+        ({"weighting": "idf:2"}, "'idf:2'.*from 0 to 1"),
+        ({"weighting": "tfidf"}, "'tfidf'.*idf:SHARE"),
         ({"layers": "top"}, "'top'.*last"),
         ({"layers": "-2"}, "layer -2"),
+        ({"layers": 3}, "layers is 3: expected a string"),
         ({"sides": "three"}, "'three'.*two, one"),
+        ({"pooling": "max"}, "'max'.*masks"),
+        ({"template": "no place"}, r"'no place'.*\[X\] once"),
+        ({"template": "[X] [X]"}, r"\[X\] once"),
+        ({"query_template": "t9"}, "'t9'.*t4"),
+        ({"template_tokens": "none"}, "'none'.*common"),
         ({"dtype": "int8"}, "'int8'"),
         ({"max_tokens": 3}, "max_tokens is 3"),
+        ({"max_tokens": "many"}, "max_tokens is 'many': expected a whole number or None"),
+        ({"max_tokens": True}, "max_tokens is True"),
+        ({"special_tokens": 1}, "special_tokens is 1: expected true or false or None"),
         ({"pseudo_queries": 0}, "pseudo_queries is 0"),
+        ({"seed": -1}, "seed is -1"),
         ({"model": ""}, "model is empty"),
-        ({"poling": "mean"}, "'poling'.*expected one of model"),
+        ({"extractor": "bert"}, "'bert'.*bert\\+avg"),
+        ({"poling": "mean"}, "'poling'.*expected one of extractor, model"),
     ],
 )
 def test_what_is_not_accepted_is_named_with_what_is(changes, named):
@@ -38,23 +92,39 @@ def test_what_is_not_accepted_is_named_with_what_is(changes, named):
         EmbedderConfig().replace(**changes)
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"extractor": "re", "layers": "1"}, "layers is '1', but extractor 're' does not use it"),
+        ({"extractor": "re", "template": "t4"}, "template is 't4'"),
+        ({"extractor": "avg", "pooling": "masks"}, "pooling is 'masks'"),
+        ({"extractor": "sbert-wk", "layers": "1"}, "layers is '1', but extractor 'sbert-wk'"),
+        ({"avg_corpus": "wiki.txt"}, "avg_corpus is 'wiki.txt', but extractor 'transformer'"),
+        ({"extractor": "words", "special_tokens": True}, "special_tokens is True"),
+        ({"biases": ["the"]}, "biases is .*, but weighting 'idf:0.5' does not use it"),
+    ],
+)
+def test_a_setting_that_nothing_uses_is_refused(settings, named):
+    with pytest.raises(ConfigError, match=named):
+        EmbedderConfig(**settings)
+
+
 def test_unknown_preset_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"'mini'.*minilm"):
+    with pytest.raises(ConfigError, match=r"'mini'.*minilm.*sbert-wk"):
         preset("mini")
 
 
 @pytest.mark.parametrize(
-    ("spec", "expected"), [("last", (12,)), ("first+last", (1, 12)), ("0+3", (0, 3)), ("12", (12,))]
+    ("changes", "fits"),
+    [
+        ({}, True),
+        ({"weighting": "uniform"}, False),
+        ({"weighting": "idf:0"}, False),
+        ({"weighting": "-biases"}, False),
+        ({"weighting": "usif"}, True),
+        ({"weighting": "uniform", "extractor": "avg"}, True),
+        ({"weighting": "uniform", "extractor": "avg", "avg_corpus": "wiki.txt"}, False),
+    ],
 )
-def test_layers(spec, expected):
-    assert parse_layers(spec, 12) == expected
-
-
-def test_a_layer_the_model_does_not_have():
-    with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers 0 to 6"):
-        parse_layers("1+7", 6)
-
-
-@pytest.mark.parametrize(("spec", "share"), [("uniform", 0.0), ("idf", 1.0), ("idf:0.25", 0.25)])
-def test_weighting(spec, share):
-    assert parse_weighting(spec) == share
+def test_what_makes_raw_vectors_depend_on_the_corpus(changes, fits):
+    assert EmbedderConfig(**changes).fits_tokens is fits

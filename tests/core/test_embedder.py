@@ -6,9 +6,8 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.pooling import weighted_sum
+from ragembed.models import find_model
 from ragembed.pseudo_queries import draw_pseudo_queries
-from ragembed.weighting import blend
 
 TEXTS = [
     "the writer holds the lock of the store",
@@ -48,7 +47,7 @@ def test_equals_the_equations_step_by_step(embedder, tiny_model):
     frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
     raw = []
     for row in rows:
-        hidden = TorchBackbone(tiny_model, "float32", "cpu").hidden(np.array([row]), np.array([len(row)]), (2,))[0]
+        hidden = TorchBackbone(tiny_model, "float32", "cpu").states(np.array([row]), np.array([len(row)]), (2,))[0][0]
         idf = np.array([np.log(len(rows) / frequency[token]) for token in row])
         weights = 0.5 * idf / idf.sum() + 0.5 / len(row)
         raw.append(weights @ hidden)
@@ -92,20 +91,24 @@ def test_no_part_of_a_long_text_is_dropped(embedder):
     assert np.abs(plain - ended).max() > 1e-3
 
 
-def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder):
+def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
+    from ragembed.backbone import TorchBackbone
+
     tokenizer = embedder.tokenizer
     text = "cat dog bird fish wing flow air heat " * 20
     ids = tokenizer.ids([text])[0]
     room = embedder.max_tokens - 2
     windows = [[*tokenizer.prefix, *ids[i : i + room], *tokenizer.suffix] for i in range(0, len(ids), room)]
     assert len(windows) > 2
-    weights = blend(np.concatenate([np.array(w) for w in windows]), embedder._statistics.idf(), 0.5)
-    expected, start = 0, 0
-    for window in windows:
-        hidden = embedder._document_extractor._backbone.hidden(np.array([window]), np.array([len(window)]), (2,))
-        expected = expected + weighted_sum(hidden, weights[None, start : start + len(window)])
-        start += len(window)
-    np.testing.assert_allclose(embedder.raw_documents([text]), expected, atol=1e-4)
+    rows = tokenizer.ids(TEXTS)
+    frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
+    tokens = np.concatenate([np.array(window) for window in windows])
+    framing = {*tokenizer.prefix, *tokenizer.suffix}
+    idf = np.array([0.0 if token in framing else np.log(len(rows) / frequency.get(token, 1)) for token in tokens])
+    weights = 0.5 * idf / idf.sum() + 0.5 / len(tokens)
+    backbone = TorchBackbone(tiny_model, "float32", "cpu")
+    hidden = np.concatenate([backbone.states(np.array([w]), np.array([len(w)]), (2,))[0][0] for w in windows])
+    np.testing.assert_allclose(embedder.raw_documents([text])[0], weights @ hidden, atol=1e-4)
 
 
 def test_unfitted_use_names_the_call_to_make(tiny_config):
@@ -118,8 +121,8 @@ def test_unfitted_use_names_the_call_to_make(tiny_config):
     assert not embedder.is_fitted
 
 
-def test_weights_alone_are_not_a_fit(tiny_config):
-    embedder = Embedder(tiny_config).fit_weights(TEXTS)
+def test_an_extractor_alone_is_not_a_fit(tiny_config):
+    embedder = Embedder(tiny_config).fit_extractor(TEXTS)
     assert not embedder.is_fitted
     assert embedder.raw_documents(TEXTS).shape == (6, 32)
     with pytest.raises(NotFittedError, match="post-processors"):
@@ -223,7 +226,7 @@ def test_minilm_equals_sentence_transformers():
 
     config = EmbedderConfig(weighting="uniform", postprocess=("normalize",), dtype="float32")
     embedder = Embedder(config).fit(TEXTS)
-    reference = SentenceTransformer(str(embedder.model_files.folder), device="cpu").encode(TEXTS)
+    reference = SentenceTransformer(str(find_model(config.model).folder), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(embedder.encode_documents(TEXTS), reference, atol=1e-5)
     np.testing.assert_allclose(embedder.encode_queries(TEXTS), reference, atol=1e-5)
     fast = Embedder(config.replace(dtype="bfloat16")).fit(TEXTS)

@@ -5,28 +5,51 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ragembed.backbone import TorchBackbone
+from ragembed.backbone import TorchBackbone, torch_backbone
 from ragembed.errors import ModelError
 from ragembed.numpy_bert import NumpyBert, _erf, is_numpy_bert
 from ragembed.tensor_map import map_tensors
 
 
-@pytest.mark.parametrize("layers", [(2,), (0,), (1, 2), (0, 1, 2), (1, 1)])
+@pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (1, 2), (-1, 0, 1, 2)])
 def test_equals_pytorch_in_float32(tiny_model, layers):
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 100, size=(3, 9))
     lengths = np.array([9, 4, 1])
-    ours = NumpyBert(tiny_model).hidden(ids, lengths, layers)
-    theirs = TorchBackbone(tiny_model, "float32", "cpu").hidden(ids, lengths, layers)
-    assert ours.dtype == theirs.dtype == np.float32
-    for row, length in enumerate(lengths):
-        np.testing.assert_allclose(ours[row, :length], theirs[row, :length], atol=2e-5)
+    ours = NumpyBert(tiny_model).states(ids, lengths, layers)
+    theirs = TorchBackbone(tiny_model, "float32", "cpu").states(ids, lengths, layers)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.dtype == other.dtype == np.float32
+        for row, length in enumerate(lengths):
+            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=2e-5)
+
+
+def test_layers_are_those_of_transformers(tiny_model):
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(tiny_model).eval()
+    ids = np.array([[7, 8, 9]])
+    with torch.inference_mode():
+        hidden = model(torch.from_numpy(ids), output_hidden_states=True).hidden_states
+    table = model.get_input_embeddings().weight.detach().numpy()
+    ours = NumpyBert(tiny_model).states(ids, np.array([3]), (-1, 0, 1, 2))
+    for mine, expected in zip(ours, [table[ids], *(state.numpy() for state in hidden)], strict=True):
+        np.testing.assert_allclose(mine, expected, atol=2e-5)
+    for backbone in (NumpyBert(tiny_model), TorchBackbone(tiny_model, "float32", "cpu")):
+        np.testing.assert_array_equal(backbone.word_embeddings(), table)
+
+
+def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
+    first = torch_backbone(tiny_model, "float32", "cpu")
+    assert torch_backbone(tiny_model, "float32", "cpu") is first
+    assert torch_backbone(tiny_model, "bfloat16", "cpu") is not first
 
 
 def test_padding_does_not_change_a_text(tiny_model):
     model = NumpyBert(tiny_model)
-    alone = model.hidden(np.array([[7, 8, 9]]), np.array([3]), (2,))
-    padded = model.hidden(np.array([[7, 8, 9, 0, 0], [5, 6, 7, 8, 9]]), np.array([3, 5]), (2,))
+    (alone,) = model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))
+    (padded,) = model.states(np.array([[7, 8, 9, 0, 0], [5, 6, 7, 8, 9]]), np.array([3, 5]), (2,))
     np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 

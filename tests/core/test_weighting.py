@@ -2,47 +2,122 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
-from ragembed.pooling import weighted_sum
-from ragembed.weighting import TokenStatistics, blend, count_tokens
+from ragembed.weighting import (
+    FREQUENT_TOKENS,
+    Idf,
+    Sif,
+    TokenCounter,
+    TokenStatistics,
+    Uniform,
+    USif,
+    WithoutBiases,
+    make_weighting,
+)
+
+STATISTICS = TokenStatistics(4, np.array([4, 2, 1, 0]), np.array([10, 5, 5, 0]))
+VOCABULARY = ["a", "b", "c", "d"]
 
 
-def test_document_frequency_counts_texts_not_tokens():
-    statistics = count_tokens([[3, 3, 3], [3, 4], []], vocabulary=6, always=[0])
+def counted(texts, vocabulary, framing):
+    counter = TokenCounter(vocabulary, framing)
+    for ids in texts:
+        counter.add([ids])
+    return counter.statistics()
+
+
+def test_document_frequency_counts_texts_and_occurrences_count_tokens():
+    statistics = counted([[3, 3, 3], [3, 4], []], 6, [0])
     assert statistics.texts == 3
     assert statistics.document_frequency.tolist() == [3, 0, 0, 2, 1, 0]
+    assert statistics.occurrences.tolist() == [3, 0, 0, 4, 1, 0]
 
 
 def test_idf_is_the_papers():
-    statistics = TokenStatistics(4, np.array([4, 2, 1, 0]))
-    np.testing.assert_allclose(statistics.idf(), [0.0, np.log(2), np.log(4), np.log(4)], rtol=1e-6)
+    table = Idf().table(STATISTICS, VOCABULARY, ())
+    np.testing.assert_allclose(table, [0.0, np.log(2), np.log(4), np.log(4)], rtol=1e-6)
 
 
-def test_blend_by_hand():
-    idf = np.array([0.0, 1.0, 3.0], dtype=np.float32)
-    ids = np.array([0, 1, 2, 2])
-    np.testing.assert_allclose(blend(ids, idf, 1.0), [0, 1 / 7, 3 / 7, 3 / 7], rtol=1e-6)
-    np.testing.assert_allclose(blend(ids, idf, 0.5), [1 / 8, 1 / 14 + 1 / 8, 3 / 14 + 1 / 8, 3 / 14 + 1 / 8], rtol=1e-6)
-    np.testing.assert_allclose(blend(ids, idf, 0.0), [0.25] * 4)
+def test_tokens_of_every_text_have_no_idf():
+    table = Idf().table(STATISTICS, VOCABULARY, (1, 3))
+    np.testing.assert_allclose(table, [0.0, 0.0, np.log(4), 0.0], rtol=1e-6)
+    assert STATISTICS.document_frequency.tolist() == [4, 2, 1, 0]
 
 
-def test_all_weights_zero_is_uniform():
-    assert blend(np.array([0, 0]), np.zeros(1, dtype=np.float32), 1.0).tolist() == [0.5, 0.5]
+def test_sif_by_hand():
+    np.testing.assert_allclose(
+        Sif(0.1).table(STATISTICS, VOCABULARY, ()), [0.1 / 0.6, 0.1 / 0.35, 0.1 / 0.35, 1.0], rtol=1e-6
+    )
+
+
+def test_usif_by_hand():
+    # V = 3 distinct tokens, n = 20 / 4 = 5 tokens a text: the threshold is 1 - (2/3)^5 = 0.868, which none reaches,
+    # so alpha = 1/3 and a = (2/3) / (1/3 * 3/2) = 4/3.
+    a = 4 / 3
+    expected = [a / (a / 2 + p) for p in (0.5, 0.25, 0.25, 0.0)]
+    np.testing.assert_allclose(USif().table(STATISTICS, VOCABULARY, ()), expected, rtol=1e-6)
+
+
+def test_usif_with_tokens_more_probable_than_chance():
+    # V = 3, n = 0.9: the threshold is 1 - (2/3)^0.9 = 0.306, which one of the three is above; alpha = 1/3.
+    statistics = TokenStatistics(10, np.array([5, 2, 2]), np.array([5, 2, 2]))
+    a = (1 - 1 / 3) / (1 / 3 * 3 / 2)
+    expected = [a / (a / 2 + p) for p in (5 / 9, 2 / 9, 2 / 9)]
+    np.testing.assert_allclose(USif().table(statistics, ["a", "b", "c"], ()), expected, rtol=1e-6)
+
+
+def test_without_biases():
+    vocabulary = [
+        "the",
+        "man",
+        "wing",
+        "##s",
+        "##ing",
+        "##",
+        ".",
+        "“",
+        "€",
+        "[CLS]",
+        "[MASK]",
+        "a1",
+        "",
+        "\u0120,",
+        "\u0120the",
+        "\u2581wing",
+    ]
+    table = WithoutBiases().table(STATISTICS, vocabulary, ())
+    kept = {token for token, weight in zip(vocabulary, table, strict=True) if weight}
+    assert kept == {"man", "wing", "[CLS]", "[MASK]", "a1", "", "\u2581wing"}
+    assert set(table.tolist()) == {0.0, 1.0}
+
+
+def test_the_list_of_frequent_tokens_is_a_parameter():
+    assert len(FREQUENT_TOKENS) == len(set(FREQUENT_TOKENS)) == 33
+    assert make_weighting("-biases").table(STATISTICS, ["the", "man"], ()).tolist() == [0.0, 1.0]
+    assert make_weighting("-biases", ("man",)).table(STATISTICS, ["the", "man"], ()).tolist() == [1.0, 0.0]
+
+
+def test_specs_make_weightings():
+    assert make_weighting("uniform") == Uniform()
+    assert make_weighting("idf:0.25") == Idf(0.25)
+    assert make_weighting("sif:0.5") == Sif(0.5)
+    assert make_weighting("usif") == USif()
+    assert make_weighting("uniform").table(STATISTICS, VOCABULARY, ()) is None
 
 
 @given(
-    idf=npst.arrays(np.float32, 10, elements=st.floats(0, 12, width=32)),
-    ids=st.lists(st.integers(0, 9), min_size=1, max_size=30),
-    share=st.floats(0, 1),
+    texts=st.lists(st.lists(st.integers(0, 9), max_size=20), min_size=1, max_size=20),
+    spec=st.sampled_from(["idf", "sif", "usif", "-biases"]),
 )
-def test_weights_are_a_distribution(idf, ids, share):
-    weights = blend(np.array(ids), idf, share)
-    assert weights.sum() == pytest.approx(1.0, abs=1e-5)
-    assert (weights >= 0).all()
+def test_weights_are_finite_and_not_negative(texts, spec):
+    table = make_weighting(spec).table(counted(texts, 10, []), [f"t{i}" for i in range(10)], ())
+    assert table.dtype == np.float32
+    assert np.isfinite(table).all()
+    assert (table >= 0).all()
 
 
-def test_weighted_sum_ignores_padding():
-    hidden = np.array([[[1, 2], [3, 4], [99, 99]]], dtype=np.float32)
-    weights = np.array([[0.25, 0.75, 0.0]], dtype=np.float32)
-    assert weighted_sum(hidden, weights).tolist() == [[2.5, 3.5]]
+@pytest.mark.parametrize("spec", ["idf", "sif", "usif"])
+def test_the_rarer_weighs_more(spec):
+    table = make_weighting(spec).table(STATISTICS, VOCABULARY, ())
+    assert (np.diff(table) >= 0).all()
+    assert table[0] < table[2]

@@ -408,11 +408,11 @@ def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch
         (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
     original, calls = TransformerExtractor.encode, []
 
-    def interrupted(self, texts, progress=None):
+    def interrupted(self, texts, side, progress=None):
         calls.append(len(texts))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(self, texts)
+        return original(self, texts, side)
 
     monkeypatch.setattr(TransformerExtractor, "encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -469,7 +469,7 @@ def test_a_few_vectors_are_not_centred(docs, tiny_config, in_folder):
 def test_an_interrupted_run_is_told_until_it_is_finished(docs, run, in_folder, monkeypatch):
     original = TransformerExtractor.encode
 
-    def interrupted(self, texts, progress=None):
+    def interrupted(self, texts, side, progress=None):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(TransformerExtractor, "encode", interrupted)

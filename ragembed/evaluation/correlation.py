@@ -1,0 +1,41 @@
+"""Correlation of predictions with judgements."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from ragembed.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+
+def pearson_correlation(predictions: Floats, scores: Floats) -> float:
+    """Return the linear correlation of two finite arrays of shape ``(n,)``, from -1 to 1.
+
+    Raises
+    ------
+    ConfigError
+        With fewer than two values, or where one side is constant, which no correlation is defined for.
+    """
+    if len(scores) < 2:
+        raise ConfigError(f"there are {len(scores)} scores: a correlation needs at least 2")
+    first, second = _standard(predictions, "predictions"), _standard(scores, "scores")
+    return float(np.clip(first @ second, -1.0, 1.0))
+
+
+def spearman_correlation(predictions: Floats, scores: Floats) -> float:
+    """Return the linear correlation of the ranks, where equal values share the mean of theirs; otherwise as above."""
+    return pearson_correlation(rankdata(predictions), rankdata(scores))
+
+
+def _standard(values: Floats, name: str) -> Floats:
+    """Return ``values`` with mean 0 and Euclidean length 1."""
+    if (values == values[0]).all():
+        raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
+    centred = values - values.mean()
+    # Without this step the squares of very small or large values leave the range of float64.
+    centred /= np.abs(centred).max()
+    standard: Floats = centred / np.sqrt(centred @ centred)
+    return standard

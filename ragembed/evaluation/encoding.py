@@ -1,0 +1,100 @@
+"""Vectors of a task's texts from several configurations at once, with every forward pass that they share done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import EmbedderConfig
+from ragembed.corpus import Corpus
+from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
+from ragembed.errors import ConfigError
+from ragembed.extractors.protocol import Side
+from ragembed.postprocess import TwoSidedChain
+from ragembed.pseudo_queries import draw_pseudo_queries
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Vectors that one configuration makes of a task's documents and queries, float32, shape ``(n, d)``."""
+
+    documents: Floats
+    queries: Floats
+
+
+def encode_each(
+    configs: Sequence[EmbedderConfig], documents: Sequence[str], queries: Sequence[str], device: str | None = None
+) -> Iterator[Encoded]:
+    """Yield what each configuration, fitted on ``documents``, makes of ``documents`` and ``queries``.
+
+    Equal to ``Embedder(config, device=device).fit(documents)`` and its two ways of encoding, one after the other.
+    Post-processors are fitted on the document vectors, and for two sides on pseudo-queries; on a configuration's
+    ``postprocess_corpus`` where it names one.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no configuration, or one asks for what its model does not have.
+    """
+    if not configs:
+        raise ConfigError("no configuration to evaluate: expected at least one")
+    raw = _RawVectors(configs, documents, device)
+    stored, asked = raw.of(documents, "documents"), raw.of(queries, "queries")
+    for config in configs:
+        key = _raw_part(config)
+        chain = raw.chain(config, documents, stored[key])
+        yield Encoded(chain.documents.transform(stored[key]), chain.queries.transform(asked[key]))
+
+
+class _RawVectors:
+    """Raw vectors of several configurations; those that differ in post-processing alone have the same."""
+
+    def __init__(self, configs: Sequence[EmbedderConfig], documents: Sequence[str], device: str | None) -> None:
+        self._keys = list(dict.fromkeys(_raw_part(config) for config in configs))
+        self._embedders = [Embedder(key, device=device) for key in self._keys]
+        fit_extractors(self._embedders, documents)
+        self._fitted_on: dict[tuple[str | None, int], dict[EmbedderConfig, Floats]] = {}
+        self._pseudo_queries: dict[tuple[str | None, int, int], dict[EmbedderConfig, Floats]] = {}
+
+    def of(self, texts: Sequence[str], side: Side) -> dict[EmbedderConfig, Floats]:
+        """Return the raw vectors of ``texts`` by the part of a configuration that decides them."""
+        return dict(zip(self._keys, encode_raw(self._embedders, texts, side), strict=True))
+
+    def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
+        """Return the fitted post-processors of ``config``."""
+        key, corpus = _raw_part(config), config.postprocess_corpus
+        texts = documents if corpus is None else list(Corpus(Path(corpus)))
+        rows = _sample(len(texts), config.seed)
+        if corpus is None:
+            fit_on = stored[rows]
+        else:
+            named = (corpus, config.seed)
+            if named not in self._fitted_on:
+                self._fitted_on[named] = self.of([texts[row] for row in rows], "documents")
+            fit_on = self._fitted_on[named][key]
+        if config.sides == "one":
+            return TwoSidedChain.fit(config.postprocess, fit_on, None)
+        drawn = (corpus, config.pseudo_queries, config.seed)
+        if drawn not in self._pseudo_queries:
+            spans = draw_pseudo_queries(texts, config.pseudo_queries, config.seed)
+            self._pseudo_queries[drawn] = self.of(spans, "pseudo-queries")
+        spans_raw = self._pseudo_queries[drawn][key]
+        return TwoSidedChain.fit(config.postprocess, fit_on, spans_raw if len(spans_raw) else fit_on)
+
+
+def _raw_part(config: EmbedderConfig) -> EmbedderConfig:
+    """Return ``config`` without what comes after the raw vectors."""
+    return config.replace(postprocess=(), sides="one", postprocess_corpus=None, pseudo_queries=1)
+
+
+def _sample(count: int, seed: int) -> NDArray[np.int64]:
+    """Return the rows that post-processors are fitted on: all, or a seeded sample of ``FIT_LIMIT``."""
+    if count <= FIT_LIMIT:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, FIT_LIMIT, replace=False))

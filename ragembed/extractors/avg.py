@@ -1,0 +1,203 @@
+"""Avg.: a static vector for each token, the mean of its contextual vectors over a corpus.
+
+Source: Stankevičius & Lukoševičius 2024, section 3.2.3. Fitted in one pass over the corpus; encoding needs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.corpus import Corpus
+from ragembed.errors import NotFittedError
+from ragembed.extractors.forward import Batch
+from ragembed.extractors.model import ContextualModel
+from ragembed.extractors.protocol import Floats, Progress, Side, State
+from ragembed.extractors.static import Ids, StaticExtractor
+from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
+from ragembed.extractors.transformer import LayerMean
+from ragembed.tokenizer import TokenKind
+
+_RIDGE = 1e-3
+
+
+class TokenMeans:
+    """Consumer of hidden states that averages them for each token id of the text and the special tokens."""
+
+    def __init__(self, vocabulary: int, dim: int, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        self._combination = LayerMean(layers)
+        self._sums = np.zeros((vocabulary, dim), dtype=np.float64)
+        self.counts = np.zeros(vocabulary, dtype=np.int64)
+
+    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
+        """Add the token vectors of a batch."""
+        hidden, _ = self._combination.combine(batch, states)
+        text = (batch.kinds == TokenKind.TEXT) | (batch.kinds == TokenKind.SPECIAL)
+        ids = batch.ids[text]
+        order = np.argsort(ids, kind="stable")
+        distinct, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
+        self._sums[distinct] += np.add.reduceat(hidden[text][order], starts, axis=0, dtype=np.float64)
+        self.counts[distinct] += counts
+
+    def means(self) -> Floats:
+        """Return the mean vector of each id, float32, shape ``(vocabulary, d)``; 0 where it never occurred."""
+        return (self._sums / np.maximum(self.counts, 1)[:, None]).astype(np.float32)
+
+
+class AvgTable:
+    """The fitted static vectors.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the vectors.
+    unseen
+        ``"mapped"`` gives a token that the corpus does not hold its word embedding (layer -1), mapped into the space by
+        the linear map, with intercept, that fits the tokens of the corpus best (ridge regression); ``"skip"`` gives it
+        nothing.
+    """
+
+    def __init__(self, dim: int, unseen: str) -> None:
+        self.dim = dim
+        self._unseen = unseen
+        self._vectors: Floats | None = None
+        self._present: NDArray[np.bool_] | None = None
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Nothing: all that decides the vectors is fitted."""
+        return {}
+
+    def rows(self, ids: Ids) -> Floats:
+        """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
+        return self._fitted()[0][ids]
+
+    def present(self, ids: Ids) -> NDArray[np.bool_]:
+        """Return which of ``ids`` have a vector."""
+        return self._fitted()[1][ids]
+
+    def fit(self, means: TokenMeans, word_embeddings: Callable[[], Floats]) -> None:
+        """Take what was averaged; ``word_embeddings`` gives the model's, float32, shape ``(vocabulary, d)``."""
+        vectors, seen = means.means(), means.counts > 0
+        if self._unseen == "mapped" and seen.any():
+            embeddings = word_embeddings()
+            known = len(embeddings)  # a vocabulary may have tokens that the model has no row for
+            seen_known = np.flatnonzero(seen[:known])
+            mapped = _linear_map(embeddings[seen_known], vectors[seen_known])(embeddings)
+            vectors[:known] = np.where(seen[:known, None], vectors[:known], mapped)
+            seen[:known] = True
+        self._vectors, self._present = vectors, seen
+
+    def state(self) -> State:
+        """Return the vectors, and which of them there are."""
+        vectors, present = self._fitted()
+        return {"avg.vectors": vectors, "avg.present": present.astype(np.uint8)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self._vectors, self._present = state["avg.vectors"], state["avg.present"].astype(bool)
+
+    def _fitted(self) -> tuple[Floats, NDArray[np.bool_]]:
+        if self._vectors is None or self._present is None:
+            raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
+        return self._vectors, self._present
+
+
+class AvgExtractor:
+    """A static extractor whose table is fitted by a model's forward pass.
+
+    Parameters
+    ----------
+    model
+        Whose hidden states are averaged; the text alone goes into it, without a template.
+    layers
+        Whose mean is averaged.
+    table
+        The static vectors, to be fitted.
+    static
+        Encodes by that table.
+    corpus
+        The texts that make the static vectors in place of those that :meth:`fit` is given.
+    """
+
+    def __init__(
+        self,
+        model: ContextualModel,
+        layers: tuple[int, ...],
+        table: AvgTable,
+        static: StaticExtractor,
+        corpus: Corpus | None,
+    ) -> None:
+        self.model = model
+        self.layers = layers
+        self.corpus = corpus
+        self._table = table
+        self._static = static
+
+    @property
+    def weights(self) -> TokenWeights:
+        """The token weights."""
+        return self._static.weights
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return self._static.dim
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        return self._static.config
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit token weights and static vectors, in one pass over ``texts``."""
+        counter, means = self.weights.counter(), self.consumer()
+        forward = self.model.forward("documents")
+        fit_streams(
+            texts,
+            [
+                Taker(self.weights.corpus, counter.add),
+                Taker(self.corpus, lambda block: forward.run(block, [means])),
+            ],
+        )
+        self.weights.take(counter.statistics())
+        self.take(means)
+
+    def consumer(self) -> TokenMeans:
+        """Return what averages token vectors in a forward pass that others share; :meth:`take` takes it back."""
+        return TokenMeans(self.model.tokenizer.vocabulary_size, self.dim, self.layers)
+
+    def take(self, means: TokenMeans) -> None:
+        """Make the static vectors of what was averaged."""
+        self._table.fit(means, self.model.word_embeddings)
+
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        return self._static.encode(texts, side, progress)
+
+    def decisive(self) -> State:
+        """Return the fitted token weights and static vectors."""
+        return {**self._static.decisive(), **self._table.state()}
+
+    def state(self) -> State:
+        """Return token statistics and static vectors."""
+        return {**self._static.state(), **self._table.state()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self._static.restore(state)
+        self._table.restore(state)
+
+
+def _linear_map(inputs: Floats, outputs: Floats) -> Callable[[Floats], Floats]:
+    """Return the affine map of rows that fits ``outputs`` to ``inputs``, shape ``(n, d)``, best: ridge regression."""
+    mean_in, mean_out = inputs.mean(axis=0, dtype=np.float64), outputs.mean(axis=0, dtype=np.float64)
+    centred = inputs - mean_in
+    gram = centred.T @ centred
+    gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram) / len(gram), np.finfo(np.float64).tiny)
+    slope = np.linalg.solve(gram, centred.T @ (outputs - mean_out))
+    return lambda rows: ((rows - mean_in) @ slope + mean_out).astype(np.float32)

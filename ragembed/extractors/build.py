@@ -1,0 +1,172 @@
+"""From a configuration to an extractor: the one place where the parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragembed.config import DEFAULT_MODEL, EmbedderConfig
+from ragembed.corpus import Corpus
+from ragembed.errors import ConfigError
+from ragembed.extractors.avg import AvgExtractor, AvgTable
+from ragembed.extractors.forward import text_room
+from ragembed.extractors.mix import MixExtractor
+from ragembed.extractors.model import ContextualModel
+from ragembed.extractors.protocol import Extractor, Side, Tokenizer
+from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extractors.static import StaticExtractor
+from ragembed.extractors.token_weights import TokenWeights
+from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
+from ragembed.extractors.words import WordTable
+from ragembed.models import ModelFiles, find_model, find_tokenizer
+from ragembed.sbert_wk import SbertWk
+from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers
+from ragembed.templates import PLAIN, Template
+from ragembed.tokenizer import TextTokenizer, TokenKind
+from ragembed.weighting import make_weighting
+from ragembed.word_tokenizer import WordTokenizer
+
+if TYPE_CHECKING:
+    from ragembed.word_vectors import WordVectors
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An extractor, with the tokenizer it reads texts with.
+
+    ``source_sha256`` is the hash of what ``config.model`` names, as far as the extractor uses it. A window takes
+    ``max_tokens``, of which ``text_tokens`` are a text's own. ``needs_model`` tells whether texts go through a model.
+    """
+
+    extractor: Extractor
+    tokenizer: Tokenizer
+    source_sha256: str
+    max_tokens: int
+    text_tokens: int
+    needs_model: bool
+
+
+def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
+    """Return the extractor that ``config`` describes, not fitted.
+
+    Raises :class:`ragembed.errors.ModelError` where the model or file is not found, :class:`ConfigError` where the
+    model does not have what the configuration asks for. What is not on this machine is downloaded only with
+    ``download``.
+    """
+    extraction = config.extraction
+    if isinstance(extraction, Words):
+        return _words(config, extraction)
+    if isinstance(extraction, RandomEmbeddings):
+        return _random(config, extraction, download)
+    return _Contextual(config, find_model(config.model, download=download), device).build()
+
+
+def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool) -> Built:
+    files = find_tokenizer(config.model, download=download)
+    tokenizer = TextTokenizer(files.folder)
+    table = RandomTable(config.seed, extraction.dim, extraction.sigma)
+    weights = _weights(config, tokenizer, files.sha256)
+    static = StaticExtractor(tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": files.sha256})
+    return _without_model(static, tokenizer, files.sha256, config)
+
+
+def _words(config: EmbedderConfig, extraction: Words) -> Built:
+    from ragembed.word_vectors import open_word_vectors
+
+    if config.model == DEFAULT_MODEL:
+        raise ConfigError(
+            "the extractor 'words' needs a word-vector file (GloVe or word2vec): give it with --model FILE"
+        )
+    vectors: WordVectors = open_word_vectors(Path(config.model))
+    tokenizer = WordTokenizer(vectors.index)
+    weights = _weights(config, tokenizer, vectors.sha256)
+    static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {})
+    return _without_model(static, tokenizer, vectors.sha256, config)
+
+
+def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, config: EmbedderConfig) -> Built:
+    limit = _window(config, tokenizer)
+    return Built(static, tokenizer, sha256, limit, limit - tokenizer.special_tokens, needs_model=False)
+
+
+def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:
+    return min(config.max_tokens or tokenizer.max_tokens, tokenizer.max_tokens)
+
+
+class _Contextual:
+    """Builds the extractors that need a model's hidden states."""
+
+    def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
+        self._config = config
+        self._files = files
+        self._device = device
+        self._tokenizer = TextTokenizer(files.folder)
+        self._tokenizer_sha256 = find_tokenizer(config.model, download=False).sha256
+        self._max_tokens = _window(config, self._tokenizer)
+
+    def build(self) -> Built:
+        extraction = self._config.extraction
+        model = self._model(self._templates())
+        extractor: Extractor
+        if isinstance(extraction, Avg):
+            extractor = self._avg(extraction.unseen)
+        elif isinstance(extraction, BertAvg):
+            contextual = self._transformer(model, self._layer_mean(model))
+            extractor = MixExtractor(contextual, self._avg(extraction.unseen), extraction.w)
+        elif isinstance(extraction, SbertWk):
+            extractor = self._transformer(model, WordKnowledge(extraction, model.n_layers))
+        else:
+            extractor = self._transformer(model, self._layer_mean(model))
+        room = min(text_room(frame, self._max_tokens) for frame in model.frames.values())
+        return Built(extractor, self._tokenizer, self._files.sha256, self._max_tokens, room, needs_model=True)
+
+    def _templates(self) -> dict[Side, Template]:
+        documents = self._config.template
+        queries = self._config.query_template
+        return {
+            "documents": Template.parse(documents),
+            "queries": Template.parse(documents if queries is None else queries),
+        }
+
+    def _model(self, templates: dict[Side, Template]) -> ContextualModel:
+        dtype = self._config.dtype
+        return ContextualModel(self._files, self._tokenizer, templates, self._max_tokens, dtype, self._device)
+
+    def _layer_mean(self, model: ContextualModel) -> LayerMean:
+        return LayerMean(parse_layers(self._config.layers, model.n_layers))
+
+    def _transformer(self, model: ContextualModel, combination: LayerCombination) -> TransformerExtractor:
+        config = self._config
+        decides = config.pooling in ("mean", "no-mask", "last")
+        special = config.special_tokens is not False or not decides
+        frames = list(model.frames.values())
+        if config.pooling == "masks" and not all(frame.has_masks for frame in frames):
+            raise ConfigError(
+                "pooling 'masks' needs a template with mask tokens, as in 'This sentence: \"[X]\" means [M].'"
+            )
+        if config.pooling == "cls" and not all(TokenKind.SPECIAL in frame.prefix_kinds[:1] for frame in frames):
+            raise ConfigError(
+                f"pooling 'cls' needs a model whose texts begin with a special token; {config.model} has none"
+            )
+        common = {number for frame in frames for number in frame.ids} if config.template_tokens == "common" else set()
+        weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common)
+        return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights)
+
+    def _avg(self, unseen: str) -> AvgExtractor:
+        config = self._config
+        plain = Template.parse(PLAIN)
+        model = self._model({"documents": plain, "queries": plain})
+        table = AvgTable(model.dim, unseen)
+        weights = _weights(config, self._tokenizer, self._tokenizer_sha256)
+        static = StaticExtractor(
+            self._tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": self._tokenizer_sha256}
+        )
+        corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
+        return AvgExtractor(model, self._layer_mean(model).layers, table, static, corpus)
+
+
+def _weights(config: EmbedderConfig, tokenizer: Tokenizer, sha256: str, common: Iterable[int] = ()) -> TokenWeights:
+    corpus = None if config.weighting_corpus is None else Corpus(Path(config.weighting_corpus))
+    return TokenWeights(make_weighting(config.weighting, config.biases), tokenizer, sha256, common, corpus)

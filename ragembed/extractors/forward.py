@@ -1,0 +1,145 @@
+"""The forward pass: texts to windows, windows to length-sorted batches, batches to hidden states for all who need them.
+
+A text longer than the model's window is read in several windows, so no part of it is dropped; a template frames each of
+them. Several consumers (extractors that differ in layers, pooling or weights) share one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.extractors.protocol import Floats, Progress
+from ragembed.tokenizer import Frame, TextTokenizer, TokenKind
+
+if TYPE_CHECKING:
+    from ragembed.backbone import Backbone
+
+_TOKENS_PER_BATCH = 2048
+_WIDTH_STEP = 16
+_TEXTS_PER_BLOCK = 2048
+_LEAST_ROOM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Windows that go through the model together, padded at the right.
+
+    ``texts`` int64, shape ``(batch,)``: which text each window belongs to; ``ids`` int64 and ``kinds`` int8 (of
+    :class:`~ragembed.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``.
+    """
+
+    texts: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    kinds: NDArray[np.int8]
+    lengths: NDArray[np.int64]
+
+
+class Consumer(Protocol):
+    """Takes the hidden states of one batch after the other."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers it needs."""
+        ...
+
+    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
+        """Take a batch; ``states`` gives each layer's float32 token vectors, shape ``(batch, tokens, d)``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A run of one text's token ids, and whether it is the text's last."""
+
+    text: int
+    ids: Sequence[int]
+    last: bool
+
+
+class Forward:
+    """A model's forward pass over any number of texts.
+
+    Parameters
+    ----------
+    tokenizer, backbone
+        Of the same model.
+    frame
+        What stands around the text in each window.
+    max_tokens
+        Tokens in a window, the frame's included.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, backbone: Backbone, frame: Frame, max_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._backbone = backbone
+        self._frame = frame
+        self._max_tokens = max_tokens
+        self._room = text_room(frame, max_tokens)
+
+    def run(self, texts: Sequence[str], consumers: Sequence[Consumer], progress: Progress | None = None) -> None:
+        """Send ``texts`` through the model once, and every batch's hidden states to each of ``consumers``.
+
+        ``progress`` is called now and then with the number of texts done since the last call.
+        """
+        layers = tuple(sorted({layer for consumer in consumers for layer in consumer.layers}))
+        lead = self._frame.lead
+        for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+            block = [lead + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
+            windows = [w for i, ids in enumerate(self._tokenizer.ids(block)) for w in self._windows(start + i, ids)]
+            if progress is not None:
+                progress(len(block) - sum(window.last for window in windows))
+            for group in self._groups(windows):
+                batch = self._batch(group)
+                states = self._backbone.states(batch.ids, batch.lengths, layers)
+                by_layer = dict(zip(layers, states, strict=True))
+                for consumer in consumers:
+                    consumer.take(batch, by_layer)
+                if progress is not None:
+                    progress(sum(window.last for window in group))
+
+    def _windows(self, text: int, ids: Sequence[int]) -> Iterator[_Window]:
+        if not ids and self._room == self._max_tokens:
+            return  # nothing at all to send: no tokens, and no frame around them
+        for start in range(0, max(len(ids), 1), self._room):
+            yield _Window(text, ids[start : start + self._room], last=start + self._room >= len(ids))
+
+    def _groups(self, windows: Sequence[_Window]) -> Iterator[list[_Window]]:
+        """Yield windows of similar length together, at most ``_TOKENS_PER_BATCH`` with padding, longest first."""
+        framing = self._max_tokens - self._room
+        group: list[_Window] = []
+        for window in sorted(windows, key=lambda w: len(w.ids), reverse=True):
+            if group and (len(group[0].ids) + framing) * (len(group) + 1) > _TOKENS_PER_BATCH:
+                yield group
+                group = []
+            group.append(window)
+        if group:
+            yield group
+
+    def _batch(self, group: Sequence[_Window]) -> Batch:
+        frame = self._frame
+        lengths = np.array([len(frame.prefix) + len(window.ids) + len(frame.suffix) for window in group])
+        # Few different widths, because the matrix library keeps a plan and its memory for each.
+        width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
+        ids = np.zeros((len(group), width), dtype=np.int64)
+        kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
+        for row, (window, length) in enumerate(zip(group, lengths, strict=True)):
+            ids[row, :length] = [*frame.prefix, *window.ids, *frame.suffix]
+            kinds[row, :length] = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(window.ids), *frame.suffix_kinds]
+        return Batch(np.array([window.text for window in group]), ids, kinds, lengths)
+
+
+def text_room(frame: Frame, max_tokens: int) -> int:
+    """Return how many tokens of a text fit a window; raises :class:`ConfigError` where hardly any do."""
+    framing = len(frame.prefix) + len(frame.suffix)
+    if max_tokens - framing < _LEAST_ROOM:
+        raise ConfigError(
+            f"max_tokens is {max_tokens}: the template and special tokens take {framing}, and the text needs at least "
+            f"{_LEAST_ROOM}"
+        )
+    return max_tokens - framing

@@ -1,0 +1,62 @@
+"""BERT + Avg.: contextual and static vectors mixed.
+
+Source: Stankevičius & Lukoševičius 2024, equation 10: ``v = (1 - w) v_BERT + w v_Avg``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.extractors.avg import AvgExtractor
+from ragembed.extractors.protocol import Floats, Progress, Side, State
+from ragembed.extractors.transformer import TransformerExtractor
+
+
+class MixExtractor:
+    """``1 - w`` parts of ``contextual``'s vector and ``w`` parts of ``static``'s; any finite ``w`` is valid."""
+
+    def __init__(self, contextual: TransformerExtractor, static: AvgExtractor, w: float) -> None:
+        self.contextual = contextual
+        self.static = static
+        self._w = w
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return self.contextual.dim
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        return {"w": self._w, "contextual": self.contextual.config, "static": self.static.config}
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit token weights and static vectors."""
+        self.static.fit(texts)
+        self.contextual.weights.take(self.static.weights.require_fitted())
+
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        return self.mixed(self.contextual.encode(texts, side, progress), self.static.encode(texts, side))
+
+    def mixed(self, contextual: Floats, static: Floats) -> Floats:
+        """Return ``(1 - w)`` parts of ``contextual`` and ``w`` parts of ``static``, float32, shape ``(n, d)``."""
+        return np.float32(1.0 - self._w) * contextual + np.float32(self._w) * static
+
+    def decisive(self) -> State:
+        """Return the fitted arrays of both."""
+        contextual = {f"contextual.{name}": array for name, array in self.contextual.decisive().items()}
+        return {**contextual, **{f"static.{name}": array for name, array in self.static.decisive().items()}}
+
+    def state(self) -> State:
+        """Return token statistics and static vectors; both sides of the mix have the same statistics."""
+        return self.static.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self.static.restore(state)
+        self.contextual.weights.take(self.static.weights.require_fitted())

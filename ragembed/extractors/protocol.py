@@ -1,0 +1,94 @@
+"""What every extractor offers: texts to raw vectors, fitted on a corpus, for the document and the query side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Side = Literal["documents", "queries", "pseudo-queries"]
+"""Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are."""
+Progress = Callable[[int], None]
+"""Called now and then with the number of texts done since the last call."""
+State = dict[str, NDArray[Any]]
+
+
+class Tokenizer(Protocol):
+    """Texts to token ids, and to the character spans of their tokens."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the longest window that makes sense, special tokens included."""
+        ...
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens frame each window."""
+        ...
+
+    @property
+    def prefix(self) -> list[int]:
+        """Special token ids before a text."""
+        ...
+
+    @property
+    def suffix(self) -> list[int]:
+        """Special token ids after a text."""
+        ...
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, without special tokens and without any limit."""
+        ...
+
+    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
+        ...
+
+    def vocabulary(self) -> list[str]:
+        """Return the tokens by id."""
+        ...
+
+
+class Extractor(Protocol):
+    """Makes raw vectors: what comes before post-processing."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides a raw vector beside what is fitted, as JSON values: settings resolved, files as hashes."""
+        ...
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit on the texts of a corpus, read once as a stream; raises :class:`ConfigError` where there is none."""
+        ...
+
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter.
+
+        Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
+        """
+        ...
+
+    def decisive(self) -> State:
+        """Return the fitted arrays that decide a raw vector, for its fingerprint."""
+        ...
+
+    def state(self) -> State:
+        """Return what was fitted, as named arrays."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state` gave."""
+        ...

@@ -1,0 +1,157 @@
+"""Static extractors: a vector for each token id, whatever its context, and a text as their weighted mean.
+
+Nothing but a table is needed to encode: no model, no deep-learning framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.extractors.protocol import Floats, Progress, Side, State, Tokenizer
+from ragembed.extractors.token_weights import TokenWeights
+from ragembed.pooling import WeightedMean
+
+_TOKENS_PER_GROUP = 4096
+_TEXTS_PER_BLOCK = 1024
+
+Ids = NDArray[np.int64]
+
+
+class TokenTable(Protocol):
+    """Vectors of token ids."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides the vectors beside what is fitted, as JSON values."""
+        ...
+
+    def rows(self, ids: Ids) -> Floats:
+        """Return the vectors of ``ids``, shape ``(n,)``: float32, shape ``(n, d)``."""
+        ...
+
+    def present(self, ids: Ids) -> NDArray[np.bool_]:
+        """Return which of ``ids`` have a vector; the others are left out of a text's mean."""
+        ...
+
+
+class StaticExtractor:
+    """Encode texts as weighted means of their tokens' vectors.
+
+    Parameters
+    ----------
+    tokenizer
+        Gives the ids that ``table`` knows.
+    table, weights
+        Vectors and weights of the ids.
+    special_tokens
+        Whether the tokenizer's special tokens take part.
+    config
+        What else decides a raw vector: the tokenizer's hash.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        table: TokenTable,
+        weights: TokenWeights,
+        special_tokens: bool,
+        config: Mapping[str, Any],
+    ) -> None:
+        self.weights = weights
+        self._tokenizer = tokenizer
+        self._table = table
+        self._special_tokens = special_tokens
+        self._config = config
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return self._table.dim
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        return {
+            **self._config,
+            **self._table.config,
+            "special_tokens": self._special_tokens,
+            "share": self.weights.share,
+        }
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit the token weights."""
+        self.weights.fit(texts)
+
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        self.weights.require_fitted()
+        vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+            block = texts[start : start + _TEXTS_PER_BLOCK]
+            vectors[start : start + len(block)] = self._means([self._framed(ids) for ids in self._tokenizer.ids(block)])
+            if progress is not None:
+                progress(len(block))
+        return vectors
+
+    def decisive(self) -> State:
+        """Return the fitted token weights."""
+        return self.weights.decisive()
+
+    def state(self) -> State:
+        """Return the token statistics."""
+        return self.weights.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self.weights.restore(state)
+
+    def _framed(self, ids: Sequence[int]) -> Ids:
+        if self._special_tokens:
+            ids = [*self._tokenizer.prefix, *ids, *self._tokenizer.suffix]
+        return np.asarray(ids, dtype=np.int64)
+
+    def _means(self, texts: Sequence[Ids]) -> Floats:
+        mean = WeightedMean(len(texts), self.dim, self.weights.share)
+        for group in _groups(texts):
+            ids, present = _padded([piece for _, piece in group])
+            distinct, place = np.unique(ids, return_inverse=True)
+            place = place.reshape(ids.shape)  # NumPy 1 gives it flat
+            base = (present & self._table.present(distinct)[place]).astype(np.float32)
+            vectors = self._table.rows(distinct)[place]
+            mean.add(np.array([text for text, _ in group]), vectors, base, self.weights.of(ids, base))
+        return mean.result()
+
+
+def _groups(texts: Sequence[Ids]) -> Iterator[list[tuple[int, Ids]]]:
+    """Yield pieces of texts, with the texts' numbers, of similar length together, few enough tokens for the cache."""
+    pieces = [
+        (i, ids[at : at + _TOKENS_PER_GROUP])
+        for i, ids in enumerate(texts)
+        for at in range(0, len(ids), _TOKENS_PER_GROUP)
+    ]
+    group: list[tuple[int, Ids]] = []
+    for piece in sorted(pieces, key=lambda piece: len(piece[1]), reverse=True):
+        if group and len(group[0][1]) * (len(group) + 1) > _TOKENS_PER_GROUP:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+def _padded(pieces: Sequence[Ids]) -> tuple[Ids, NDArray[np.bool_]]:
+    """Return the ids in rows, filled up with the first of them, and which are not filling."""
+    lengths = np.array([len(piece) for piece in pieces])
+    present = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(present.shape, pieces[0][0], dtype=np.int64)
+    ids[present] = np.concatenate(pieces)
+    return ids, present

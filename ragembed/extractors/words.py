@@ -1,0 +1,35 @@
+"""Word vectors as a token table: B2S, GloVe, word2vec (Stankevičius & Lukoševičius 2024, section 3.2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.extractors.protocol import Floats
+from ragembed.extractors.static import Ids
+from ragembed.word_vectors import WordVectors
+
+
+class WordTable:
+    """The vectors of a file, the ``drop`` most frequent words left out: those that come first in it."""
+
+    def __init__(self, vectors: WordVectors, drop: int) -> None:
+        self.dim = vectors.vectors.shape[1]
+        self._vectors = vectors
+        self._drop = drop
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The file's hash, and how many words are left out."""
+        return {"words": self._vectors.sha256, "drop": self._drop}
+
+    def rows(self, ids: Ids) -> Floats:
+        """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
+        return np.asarray(self._vectors.vectors[ids], dtype=np.float32)
+
+    def present(self, ids: Ids) -> NDArray[np.bool_]:
+        """Return which of ``ids`` are not left out."""
+        return np.asarray(ids >= self._drop)

@@ -1,0 +1,50 @@
+"""``abtt``, all but the top: remove the directions that all texts share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ragembed.errors import ConfigError
+from ragembed.postprocess.moments import by_blocks, principal
+from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
+
+
+class AllButTheTop(PostProcessor):
+    """``Ã - Ã UᵀU`` with ``Ã = x - μ`` and U the top principal directions of the fitted vectors.
+
+    Source: Mu & Viswanath 2018; Stankevičius & Lukoševičius 2024, section 3.4. The mean is not added back. The space
+    stays the same, so that each side of retrieval can lose directions of its own.
+
+    Parameters
+    ----------
+    directions
+        How many directions are removed.
+    """
+
+    saved = (Saved("mean", np.float64, "d"), Saved("directions", np.float64, "rd"))
+    mean_: Doubles
+    directions_: Doubles
+
+    def __init__(self, directions: int = 2) -> None:
+        if directions < 1:
+            raise ConfigError(f"abtt removes {directions} directions: expected at least 1")
+        self.directions = directions
+
+    def _learn(self, vectors: Floats) -> None:
+        fitted = principal(vectors)
+        if self.directions > fitted.rank:
+            n, d = vectors.shape
+            remedy = f"write abtt:{fitted.rank}" if fitted.rank else "write center"
+            raise ConfigError(
+                f"abtt:{self.directions} removes more directions than the rank of the fitted vectors, {fitted.rank} "
+                f"(n_samples={n}, n_features={d}): {remedy}, or fit on more texts"
+            )
+        self.mean_, self.directions_ = fitted.mean, fitted.directions[: self.directions].copy()
+
+    def _map(self, vectors: Floats) -> Floats:
+        return by_blocks(vectors, self._without_top, vectors.shape[1])
+
+    def _without_top(self, block: Doubles) -> Doubles:
+        block -= self.mean_
+        block -= (block @ self.directions_.T) @ self.directions_
+        return block

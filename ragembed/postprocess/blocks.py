@@ -1,0 +1,27 @@
+"""Work on blocks of columns in threads: NumPy lets others run while it works on a large array."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+_MOST_THREADS = 8
+
+
+def over_columns(work: Callable[[slice], None], columns: int, width: int) -> None:
+    """Call ``work`` with slices of ``width`` columns that cover ``columns``, in threads where there are several."""
+    slices = [slice(start, min(start + width, columns)) for start in range(0, columns, width)]
+    threads = min(len(slices), _processors(), _MOST_THREADS)
+    if threads <= 1:
+        for each in slices:
+            work(each)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, each) for each in slices]:
+            done.result()
+
+
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -1,0 +1,46 @@
+"""Quantiles of each dimension, by sorting a few dimensions at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.postprocess.blocks import over_columns
+from ragembed.postprocess.protocol import Doubles
+
+_VALUES = 1 << 21
+
+
+def column_quantiles(vectors: NDArray[Any], shares: Doubles) -> Doubles:
+    """Return the quantiles of each dimension, equal to ``np.quantile(vectors, shares, axis=0).T``.
+
+    Parameters
+    ----------
+    vectors
+        float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
+    shares
+        Which quantiles, from 0 to 1, float64, shape ``(q,)``.
+
+    Returns
+    -------
+    float64, shape ``(d, q)``. The arithmetic is NumPy's to the last bit (differences in the vectors' own type, then
+    interpolation from the nearer neighbour), because equal values must stay equal after it; a sort of whole
+    dimensions is faster than NumPy's selection when hundreds of quantiles are asked for.
+    """
+    n, d = vectors.shape
+    places = (n - 1) * shares
+    below = np.minimum(np.floor(places).astype(np.intp), n - 1)
+    above = np.minimum(below + 1, n - 1)
+    way = places - below
+    out = np.empty((d, len(shares)))
+
+    def work(columns: slice) -> None:
+        ordered = np.sort(vectors[:, columns].T, axis=1)
+        low, high = ordered[:, below], ordered[:, above]
+        difference = high - low
+        out[columns] = np.where(way < 0.5, low + difference * way, high - difference * (1 - way))
+
+    over_columns(work, d, max(1, _VALUES // n))
+    return out

@@ -1,0 +1,129 @@
+"""``quantile-u`` and ``quantile-n``: give every dimension the same, uniform or normal, distribution."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.postprocess.blocks import over_columns
+from ragembed.postprocess.column_quantiles import column_quantiles
+from ragembed.postprocess.normal import normal_quantile
+from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
+
+Output = Literal["uniform", "normal"]
+
+_MOST_QUANTILES = 1000
+_BOUND = 1e-7
+_CLIP = _BOUND - np.spacing(1.0)
+_ROWS, _VALUES = 2048, 1 << 15
+
+
+class Quantile(PostProcessor):
+    """The share of the fitted values below each value, per dimension, as it is or mapped to a normal variable.
+
+    Equal to scikit-learn's ``QuantileTransformer(n_quantiles=min(1000, n), subsample=None)``. Between quantiles the
+    share is interpolated; where several quantiles are equal, it is halfway between the first's and the last's; beyond
+    the fitted values it is 0 or 1. The normal variable is limited to ±5.2, where the share is 1e-7 from 0 or 1.
+
+    Parameters
+    ----------
+    output
+        ``"uniform"`` (from 0 to 1, not centred) or ``"normal"``.
+    """
+
+    saved = (Saved("quantiles", np.float64, "dq"),)
+    quantiles_: Doubles
+
+    def __init__(self, output: Output = "uniform") -> None:
+        if output not in ("uniform", "normal"):
+            raise ConfigError(f"output is {output!r}: expected 'uniform' or 'normal'")
+        self.output = output
+
+    def _learn(self, vectors: Floats) -> None:
+        # The detour by per cent is scikit-learn's; its rounding decides which quantiles are equal.
+        shares = np.linspace(0.0, 1.0, min(_MOST_QUANTILES, len(vectors))) * 100 / 100
+        self.quantiles_ = column_quantiles(vectors, shares)
+
+    def _map(self, vectors: Floats) -> Floats:
+        out = np.empty(vectors.shape, dtype=np.float32)
+        function = uniform if self.output == "uniform" else normal
+
+        def work(columns: slice) -> None:
+            quantiles = self.quantiles_[columns]
+            for start in range(0, len(vectors), _ROWS):
+                rows = slice(start, start + _ROWS)
+                out[rows, columns] = function(vectors[rows, columns].T.copy(), quantiles).T
+
+        over_columns(work, vectors.shape[1], _VALUES // max(1, min(len(vectors), _ROWS)))
+        return out
+
+
+def uniform(values: NDArray[Any], quantiles: Doubles) -> Doubles:
+    """Return the share of a distribution below each value.
+
+    Parameters
+    ----------
+    values
+        float32 or float64, shape ``(d, n)``: a dimension in each row.
+    quantiles
+        Quantiles of each dimension at equal steps from 0 to 1, in rising order, shape ``(d, q)``.
+
+    Returns
+    -------
+    float64 from 0 to 1, shape ``(d, n)``.
+    """
+    shares = _interpolated(values, quantiles)
+    shares[values == quantiles[:, -1:]] = 1.0
+    shares[values == quantiles[:, :1]] = 0.0
+    return shares
+
+
+def normal(values: NDArray[Any], quantiles: Doubles) -> Doubles:
+    """Return the normal variable that has the same share of its distribution below it; as :func:`uniform`."""
+    # Rounded as scikit-learn does: in the tails the inverse magnifies the rounding beyond what comparison allows.
+    shares = _interpolated(values, quantiles).astype(values.dtype)
+    shares[values + _BOUND > quantiles[:, -1:]] = 1.0
+    shares[values - _BOUND < quantiles[:, :1]] = 0.0
+    return normal_quantile(np.clip(shares.astype(np.float64), _CLIP, 1.0 - _CLIP))
+
+
+def _interpolated(values: NDArray[Any], quantiles: Doubles) -> Doubles:
+    q = quantiles.shape[1]
+    steps = np.linspace(0.0, 1.0, q)
+    wide = values.astype(np.float64)
+    after = _count_below(wide, quantiles, np.less)
+    low, high = np.maximum(after - 1, 0), np.minimum(after, q - 1)
+    start, rise = steps.take(low), steps.take(high)
+    rise -= start
+    first = np.arange(len(quantiles))[:, None] * q
+    low += first
+    high += first
+    left, width = quantiles.take(low), quantiles.take(high)
+    width -= left
+    width[width == 0.0] = 1.0  # beyond the outermost quantiles, where there is no rise either
+    shares: Doubles = wide - left
+    shares /= width
+    shares *= rise
+    shares += start
+    if (quantiles[:, 1:] == quantiles[:, :-1]).any():
+        last = _count_below(wide, quantiles, np.less_equal) - 1
+        hit = last >= after
+        shares[hit] = 0.5 * (steps[after[hit]] + steps[last[hit]])
+    return shares
+
+
+def _count_below(values: Doubles, quantiles: Doubles, below: np.ufunc) -> NDArray[np.intp]:
+    """Count, for each value, the quantiles of its dimension that are ``below`` it, by bisection of all at once."""
+    count = quantiles.shape[1]
+    first = np.arange(len(quantiles))[:, None] * count
+    place = np.broadcast_to(first, values.shape).copy()
+    while count > 1:
+        half = count // 2
+        place += below(quantiles.take(place + (half - 1)), values) * half
+        count -= half
+    place += below(quantiles.take(place), values)
+    place -= first
+    return place

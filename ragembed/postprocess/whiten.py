@@ -1,0 +1,77 @@
+"""``whiten``: decorrelate the dimensions and give each the same variance."""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import Self
+
+from ragembed.errors import ConfigError
+from ragembed.postprocess.moments import by_blocks, column_means, column_variances, largest, principal
+from ragembed.postprocess.protocol import ROUNDING, Doubles, Floats, PostProcessor, Saved, check_fittable
+
+
+class Whiten(PostProcessor):
+    """PCA whitening, ``(x - μ) V / √variance``, variances with ``n - 1``.
+
+    Source: Stankevičius & Lukoševičius 2024, section 3.4; equal to scikit-learn's ``PCA(whiten=True)``, signs
+    included. Directions along which the fitted vectors do not vary beyond rounding are left out; vectors that are all
+    alike have none left, and are only centred.
+
+    Parameters
+    ----------
+    components
+        Directions kept, the widest first; None keeps all along which the fitted vectors vary.
+    """
+
+    saved = (
+        Saved("mean", np.float64, "d"),
+        Saved("directions", np.float64, "od"),
+        Saved("scale", np.float64, "o"),
+    )
+    mean_: Doubles
+    directions_: Doubles
+    scale_: Doubles
+
+    def __init__(self, components: int | None = None) -> None:
+        if components is not None and components < 1:
+            raise ConfigError(f"whiten keeps {components} directions: expected at least 1")
+        self.components = components
+
+    def fit_queries(self, vectors: Floats, documents: Self) -> Self:
+        """Fit mean and variances on query vectors, along the directions of ``documents``.
+
+        A rotation of its own would make cosines between queries and documents meaningless. Along a direction in
+        which the queries do not vary beyond rounding, the documents' variance stands in for theirs.
+        """
+        check_fittable(vectors)
+        directions = documents.state()["directions"]
+        if vectors.shape[1] != directions.shape[1]:
+            raise ConfigError(
+                f"the query vectors have {vectors.shape[1]} dimensions: the documents' have {directions.shape[1]}"
+            )
+        self.mean_, self.directions_ = column_means(vectors), directions
+        unbiased = len(vectors) / max(len(vectors) - 1, 1)
+        spreads = np.sqrt(column_variances(vectors, self.mean_, self.directions_) * unbiased)
+        still = spreads <= ROUNDING * np.maximum(documents.scale_, largest(vectors).max())
+        self.scale_ = np.where(still, documents.scale_, spreads)
+        return self
+
+    def _learn(self, vectors: Floats) -> None:
+        fitted = principal(vectors)
+        n, d = vectors.shape
+        if self.components is not None and self.components > fitted.rank:
+            remedy = f"write whiten:{fitted.rank}, whiten" if fitted.rank else "write whiten"
+            raise ConfigError(
+                f"whiten:{self.components} is above the rank of the fitted vectors, {fitted.rank} "
+                f"(n_samples={n}, n_features={d}): {remedy}, or fit on more texts"
+            )
+        self.mean_ = fitted.mean
+        if fitted.rank == 0:
+            self.directions_, self.scale_ = np.eye(d), np.ones(d)
+        else:
+            kept = self.components or fitted.rank
+            self.directions_, self.scale_ = fitted.directions[:kept].copy(), fitted.spreads[:kept].copy()
+
+    def _map(self, vectors: Floats) -> Floats:
+        turned = self.directions_.T / self.scale_
+        return by_blocks(vectors, lambda block: (block - self.mean_) @ turned, len(self.scale_))

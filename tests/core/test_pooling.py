@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from ragembed.pooling import WeightedMean, last_token, pooled_tokens, weighted_sum
+from ragembed.tokenizer import TokenKind as K
+
+KINDS = np.array(
+    [
+        [K.SPECIAL, K.TEMPLATE, K.TEXT, K.TEXT, K.MASK, K.TEMPLATE, K.SPECIAL],
+        [K.SPECIAL, K.TEMPLATE, K.TEXT, K.MASK, K.SPECIAL, K.PADDING, K.PADDING],
+    ],
+    dtype=np.int8,
+)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "special", "expected"),
+    [
+        ("mean", True, ["1111111", "1111100"]),
+        ("mean", False, ["0111110", "0111000"]),
+        ("masks", True, ["0000100", "0001000"]),
+        ("no-mask", True, ["1111011", "1110100"]),
+        ("no-mask", False, ["0111010", "0110000"]),
+        ("text", True, ["0011000", "0010000"]),
+        ("cls", True, ["1000000", "1000000"]),
+        ("last", True, ["0000001", "0000100"]),
+        ("last", False, ["0000010", "0001000"]),
+    ],
+)
+def test_which_tokens_take_part(pooling, special, expected):
+    assert ["".join(str(int(x)) for x in row) for row in pooled_tokens(KINDS, pooling, special)] == expected
+
+
+def test_a_row_without_tokens_has_no_last_one():
+    assert not pooled_tokens(np.array([[K.SPECIAL, K.PADDING]], dtype=np.int8), "last", special_tokens=False).any()
+
+
+def test_the_last_token_with_padding_at_either_side():
+    mask = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 0, 0]], dtype=bool)
+    assert last_token(mask).tolist() == [1, 3, 3, 1]
+
+
+def test_weighted_sum_ignores_padding():
+    hidden = np.array([[[1, 2], [3, 4], [99, 99]]], dtype=np.float32)
+    weights = np.array([[[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]], dtype=np.float32)
+    assert weighted_sum(hidden, weights).tolist() == [[[2.5, 3.5], [1.0, 2.0]]]
+
+
+def mean_of(hidden, base, weights, share, pieces=1):
+    mean = WeightedMean(1, hidden.shape[-1], share)
+    for part in np.array_split(np.arange(len(hidden)), pieces):
+        mean.add(np.array([0]), hidden[None, part], base[None, part], weights[None, part])
+    return mean.result()[0]
+
+
+def test_shares_by_hand():
+    hidden = np.eye(3, dtype=np.float32)
+    base, weights = np.ones(3, dtype=np.float32), np.array([0, 1, 3], dtype=np.float32)
+    np.testing.assert_allclose(mean_of(hidden, base, weights, 1.0), [0, 1 / 4, 3 / 4], rtol=1e-6)
+    np.testing.assert_allclose(mean_of(hidden, base, weights, 0.5), [1 / 6, 1 / 8 + 1 / 6, 3 / 8 + 1 / 6], rtol=1e-6)
+    np.testing.assert_allclose(mean_of(hidden, base, weights, 0.0), [1 / 3] * 3, rtol=1e-6)
+
+
+def test_all_weights_zero_is_the_plain_mean_and_no_tokens_is_zero():
+    hidden = np.array([[2.0], [4.0]], dtype=np.float32)
+    none = np.zeros(2, dtype=np.float32)
+    assert mean_of(hidden, none + 1, none, 1.0) == [3.0]
+    assert mean_of(hidden, none, none, 1.0) == [0.0]
+    assert mean_of(hidden, none, none, 0.0) == [0.0]
+
+
+@given(
+    weights=npst.arrays(np.float32, 12, elements=st.floats(0, 12, width=32)),
+    base=npst.arrays(np.float32, 12, elements=st.sampled_from([0.0, 1.0])),
+    share=st.floats(0, 1),
+    pieces=st.integers(1, 5),
+)
+def test_weights_sum_to_one_however_a_text_is_cut(weights, base, share, pieces):
+    """The mean of equal vectors is that vector, for any weights, unless no token takes part."""
+    mean = mean_of(np.ones((12, 1), dtype=np.float32), base, weights * base, share, pieces)
+    assert mean == pytest.approx([1.0 if base.any() else 0.0], abs=1e-5)

@@ -1,0 +1,161 @@
+"""The scikit-learn transformers: its own contract, and its own results."""
+
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, QuantileTransformer, RobustScaler, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import ragembed.postprocess
+from ragembed.postprocess import (
+    AllButTheTopEstimator,
+    CenterEstimator,
+    NormalizeEstimator,
+    QuantileEstimator,
+    RobustEstimator,
+    WhitenEstimator,
+    ZScoreEstimator,
+)
+from ragembed.postprocess.chain import Chain
+
+ESTIMATORS = {
+    "center": CenterEstimator(),
+    "zscore": ZScoreEstimator(),
+    "quantile-u": QuantileEstimator(),
+    "quantile-n": QuantileEstimator(output="normal"),
+    "robust": RobustEstimator(),
+    "whiten": WhitenEstimator(),
+    "whiten:1": WhitenEstimator(components=1),
+    "abtt:2": AllButTheTopEstimator(),
+    "abtt:1": AllButTheTopEstimator(directions=1),
+    "normalize": NormalizeEstimator(),
+}
+RNG = np.random.default_rng(0)
+X = (RNG.standard_normal((300, 8)) @ RNG.standard_normal((8, 8)) + RNG.uniform(-2, 2, 8)).astype(np.float32)
+NEW = X[:40] * 1.5 + 0.1
+
+
+# Array API input is no part of the contract: ragembed works on NumPy arrays.
+@parametrize_with_checks(list(ESTIMATORS.values()))
+def test_scikit_learns_own_checks(estimator, check):
+    if getattr(check, "func", check).__name__ != "check_array_api_input":
+        check(estimator)
+
+
+@pytest.mark.parametrize("spec", ESTIMATORS)
+def test_an_estimator_is_the_post_processor_of_its_name(spec):
+    estimator = clone(ESTIMATORS[spec]).fit(X)
+    out = estimator.transform(NEW)
+    np.testing.assert_array_equal(out, Chain([spec]).fit(X).transform(NEW))
+    assert out.dtype == np.float32
+    assert len(estimator.get_feature_names_out()) == out.shape[1]
+
+
+def test_names_of_features():
+    names = [f"x{i}" for i in range(8)]
+    assert ZScoreEstimator().fit(X).get_feature_names_out(names).tolist() == names
+    whiten = WhitenEstimator(components=2).fit(X)
+    assert whiten.get_feature_names_out().tolist() == ["whitenestimator0", "whitenestimator1"]
+
+
+def test_in_a_pipeline():
+    pipeline = make_pipeline(AllButTheTopEstimator(directions=1), NormalizeEstimator())
+    chain = Chain(["abtt:1", "normalize"]).fit(X)
+    np.testing.assert_array_equal(pipeline.fit(X).transform(NEW), chain.transform(NEW))
+
+
+def test_use_before_fit():
+    with pytest.raises(NotFittedError):
+        CenterEstimator().transform(X)
+
+
+# Equal to scikit-learn
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (CenterEstimator(), StandardScaler(with_std=False)),
+        (ZScoreEstimator(), StandardScaler()),
+        (RobustEstimator(), RobustScaler()),
+        (WhitenEstimator(), PCA(whiten=True, svd_solver="full")),
+        (WhitenEstimator(components=3), PCA(n_components=3, whiten=True, svd_solver="covariance_eigh")),
+        (NormalizeEstimator(), Normalizer()),
+    ],
+    ids=["center", "zscore", "robust", "whiten", "whiten:3", "normalize"],
+)
+def test_equal_to_scikit_learn(ours, theirs, dtype):
+    x, new = X.astype(dtype), NEW.astype(dtype)
+    # The reference in float64, whose own rounding in float32 is larger than what is compared.
+    expected = clone(theirs).fit(X.astype(np.float64)).transform(NEW.astype(np.float64))
+    np.testing.assert_allclose(clone(ours).fit(x).transform(new), expected, atol=1e-6 * np.abs(expected).max())
+
+
+def reference(x, output):
+    return QuantileTransformer(n_quantiles=min(1000, len(x)), subsample=None, output_distribution=output).fit(x)
+
+
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 999, 1000, 1001, 5000])
+def test_quantiles_equal_to_scikit_learn(n, dtype, output):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, 7))
+    x[:, 1] = np.round(x[:, 1])  # ties
+    x[:, 2] = 0.25  # constant
+    x[:, 3] = np.where(x[:, 3] > 0, 5.0, x[:, 3])  # ties at the upper bound
+    x[:, 4] = np.where(x[:, 4] < 0, -7.0, x[:, 4])  # and at the lower one
+    x[:, 5] = np.exp(4 * x[:, 5])  # a long tail
+    x[:, 6] = 1000 + 1e-3 * x[:, 6]  # neighbouring values of float32
+    x = x.astype(dtype)
+    new = np.vstack([x, x * 1.5, x + dtype(1e-7), rng.uniform(-10, 10, (50, 7)).astype(dtype)])
+    ours, theirs = QuantileEstimator(output=output).fit(x), reference(x, output)
+    np.testing.assert_array_equal(ours.kernel_.quantiles_.T, theirs.quantiles_)
+    np.testing.assert_allclose(ours.transform(new), theirs.transform(new), rtol=0, atol=1e-6)
+
+
+@given(
+    x=npst.arrays(np.float32, st.tuples(st.integers(1, 40), st.just(2)), elements=st.integers(-9, 9).map(float)),
+    new=npst.arrays(np.float32, (10, 2), elements=st.floats(-12, 12, width=32)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    output=st.sampled_from(["uniform", "normal"]),
+)
+def test_quantiles_of_tied_values_equal_to_scikit_learn(x, new, dtype, output):
+    x, new = x.astype(dtype), new.astype(dtype)
+    expected = reference(x, output).transform(new)
+    np.testing.assert_allclose(QuantileEstimator(output=output).fit(x).transform(new), expected, rtol=0, atol=1e-6)
+
+
+# Imports
+
+
+def test_scikit_learn_is_loaded_by_the_estimators_alone():
+    code = (
+        "import sys, numpy as np\n"
+        "from ragembed.postprocess import Chain\n"
+        "x = np.eye(3, dtype=np.float32)\n"
+        "Chain(['center', 'zscore', 'robust', 'quantile-u', 'quantile-n', 'abtt:1', 'whiten', 'normalize'])"
+        ".fit(x).transform(x)\n"
+        "assert not {'sklearn', 'scipy'} & set(sys.modules)\n"
+        "from ragembed.postprocess import ZScoreEstimator\n"
+        "assert 'sklearn' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tempfile.gettempdir())
+
+
+def test_public_names():
+    for name in ragembed.postprocess.__all__:
+        assert getattr(ragembed.postprocess, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ragembed.postprocess.no_such_name

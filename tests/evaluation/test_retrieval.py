@@ -1,0 +1,124 @@
+import doctest
+import math
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation import (
+    MEASURES,
+    average_precision,
+    ndcg,
+    recall,
+    reciprocal_rank,
+    retrieval,
+    score_rankings,
+)
+
+DOCUMENTS = [f"d{i}" for i in range(15)]
+RANKINGS = st.permutations(DOCUMENTS).flatmap(lambda order: st.integers(0, 15).map(lambda length: order[:length]))
+# trec_eval takes -1 for a document outside of the pool; lower ones have made it read memory that is not its own.
+JUDGED = st.dictionaries(st.sampled_from([*DOCUMENTS, "missing1", "missing2"]), st.integers(-1, 4), min_size=1)
+
+
+def by_trec_eval(ranking, relevance, cutoff):
+    """trec_eval's values; it knows no cut-off for recip_rank, so that is taken from the ranking cut off."""
+    judged = {"q": relevance}
+    names = {f"ndcg_cut.{cutoff}", f"recall.{cutoff}", "map"}
+    run = {name: float(len(ranking) - rank) for rank, name in enumerate(ranking)}
+    values = pytrec_eval.RelevanceEvaluator(judged, names).evaluate({"q": run})["q"]
+    cut = dict(list(run.items())[:cutoff])
+    return values | pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate({"q": cut})["q"]
+
+
+@given(ranking=RANKINGS, relevance=JUDGED, k=st.integers(1, 20))
+def test_measures_are_trec_evals(ranking, relevance, k):
+    expected = by_trec_eval(ranking, relevance, k)
+    assert ndcg(ranking, relevance, k) == pytest.approx(expected[f"ndcg_cut_{k}"])
+    assert recall(ranking, relevance, k) == pytest.approx(expected[f"recall_{k}"])
+    assert reciprocal_rank(ranking, relevance, k) == pytest.approx(expected["recip_rank"])
+    assert average_precision(ranking, relevance) == pytest.approx(expected["map"])
+
+
+def test_ndcg_by_hand():
+    assert doctest.testmod(retrieval).failed == 0
+    # One of two relevant documents found, at rank 1: 1 / (1 + 1 / log2(3)).
+    assert ndcg(["a", "x"], {"a": 1, "b": 1}) == pytest.approx(1 / (1 + 1 / math.log2(3)))
+    assert ndcg(["x", "a"], {"a": 1}, k=1) == 0.0
+
+
+def test_recall_by_hand():
+    relevance = {"a": 1, "b": 3, "c": 0, "d": 1}
+    assert recall(["a", "c", "b"], relevance) == pytest.approx(2 / 3)
+    assert recall(["a", "c", "b"], relevance, k=2) == pytest.approx(1 / 3)
+
+
+def test_reciprocal_rank_by_hand():
+    assert reciprocal_rank(["x", "y", "b", "a"], {"a": 1, "b": 2, "x": 0}) == pytest.approx(1 / 3)
+    assert reciprocal_rank(["x", "y", "b"], {"b": 1}, k=2) == 0.0
+
+
+def test_average_precision_by_hand():
+    """Found at ranks 1 and 3, a third not at all: (1/1 + 2/3) / 3."""
+    assert average_precision(["a", "x", "b"], {"a": 1, "b": 1, "c": 1}) == pytest.approx(5 / 9)
+
+
+@pytest.mark.parametrize("measure", [ndcg, recall, reciprocal_rank, average_precision])
+def test_nothing_relevant_or_nothing_found_is_0(measure):
+    assert measure(["a"], {}) == 0.0
+    assert measure(["a"], {"a": 0}) == 0.0
+    assert measure(["a"], {"a": -2}) == 0.0
+    assert measure([], {"a": 1}) == 0.0
+
+
+@pytest.mark.parametrize("measure", [ndcg, recall, reciprocal_rank, average_precision])
+def test_a_ranking_that_repeats_is_refused(measure):
+    with pytest.raises(ConfigError, match="a ranking of 2 documents repeats some"):
+        measure(["a", "a"], {"a": 1})
+
+
+@pytest.mark.parametrize("measure", [ndcg, recall, reciprocal_rank])
+def test_a_cut_off_below_1_is_refused(measure):
+    with pytest.raises(ConfigError, match="k is 0"):
+        measure(["a"], {"a": 1}, k=0)
+
+
+def test_questions_are_those_that_are_judged():
+    relevance = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}, "q4": {"d": 1}}
+    score = score_rankings({"q1": ["a"], "q2": ["x"], "q9": ["a"]}, relevance)
+    assert score.questions == ("q1", "q2", "q3", "q4")
+    assert list(score.values) == list(MEASURES) == ["ndcg@10", "recall@100", "mrr@10", "map"]
+    for values in score.values.values():
+        assert values.tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert score.means() == dict.fromkeys(MEASURES, 25.0)
+
+
+def test_other_measures_by_name():
+    score = score_rankings({"q": ["x", "a"]}, {"q": {"a": 1}}, {"found": lambda ranking, judged: len(ranking)})
+    assert score.means() == {"found": 200.0}
+
+
+def test_depths_of_what_is_reported():
+    """Relevant at rank 11 and at rank 101 only: just below the cut-offs."""
+    ranking = [f"x{i}" for i in range(200)]
+    values = {name: measure(ranking, {"x10": 1}) for name, measure in MEASURES.items()}
+    assert values == {"ndcg@10": 0.0, "recall@100": 1.0, "mrr@10": 0.0, "map": pytest.approx(1 / 11)}
+    assert MEASURES["recall@100"](ranking, {"x100": 1}) == 0.0
+
+
+def test_no_judgement_is_refused():
+    with pytest.raises(ConfigError, match="relevance has no question"):
+        score_rankings({"q": ["a"]}, {})
+
+
+@given(st.dictionaries(st.sampled_from("pqrs"), st.tuples(RANKINGS, JUDGED), min_size=1))
+def test_means_are_the_mean_of_trec_evals_questions(questions):
+    rankings = {name: ranking for name, (ranking, _) in questions.items()}
+    relevance = {name: judged for name, (_, judged) in questions.items()}
+    means = score_rankings(rankings, relevance).means()
+    per_question = [by_trec_eval(rankings[name], relevance[name], 10) for name in questions]
+    assert means["ndcg@10"] == pytest.approx(100 * np.mean([each["ndcg_cut_10"] for each in per_question]))
+    assert means["map"] == pytest.approx(100 * np.mean([each["map"] for each in per_question]))
