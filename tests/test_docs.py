@@ -1,6 +1,7 @@
 """The documentation is true: generated pages are fresh, examples run, links lead somewhere."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,29 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [block for _, block in fenced(page, language)]
+
+
+def fenced(page, languages):
+    """Return the fenced blocks of ``languages`` (``a|b``), each with its language."""
+    return re.findall(rf"^```({languages})\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def commands(block):
+    """Return what follows ``ragembed`` in each command of a block; a command that goes on in the next line is one."""
+    return re.findall(r"^(?:\$ )?ragembed (.*)$", re.sub(r"\\\n\s*", "", block), re.MULTILINE)
+
+
+def program(page):
+    """Return a page's ``python`` blocks, and the commands of its ``console`` blocks, as one Python program."""
+    parts = ["from ragembed.cli import main as ragembed_command"]
+    for language, block in fenced(page, "python|console"):
+        if language == "python":
+            parts.append(block)
+        else:
+            words = [shlex.split(command) for command in commands(block)]
+            parts += [f"assert not ragembed_command({each!r}, standalone_mode=False)" for each in words]
+    return "\n".join(parts)
 
 
 def test_the_cli_reference_is_fresh():
@@ -26,12 +49,11 @@ def test_the_cli_reference_is_fresh():
 
 
 @pytest.mark.usefixtures("needs_minilm")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_examples_run(page, in_folder):
-    """Blocks of a page run one after the other, in one namespace, in a folder with a copy of the documentation."""
+@pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=lambda page: page.name)
+def test_examples_run(page, in_folder):
+    """Examples of a page run one after the other, in one process, in a folder with a copy of the documentation."""
     shutil.copytree(ROOT / "docs", in_folder / "docs")
-    script = "\n".join(blocks(page, "python"))
-    done = subprocess.run([sys.executable, "-c", script], cwd=in_folder, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program(page)], cwd=in_folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -52,7 +74,7 @@ def test_commands_that_are_shown_exist_with_their_options(page):
     from ragembed.cli import COMMANDS, main
 
     shown = "\n".join(blocks(page, "text") + blocks(page, "console"))
-    for line in re.findall(r"^(?:\$ )?ragembed (.*)$", shown, re.MULTILINE):
+    for line in commands(shown):
         words = line.split()
         if words[0].startswith("-"):
             continue

@@ -57,7 +57,7 @@ def command(
     where = choose_store(store)
     reading = {name: value for name, value in given.items() if name not in EMBEDDING_OPTIONS}
     request = IndexingRequest(
-        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(given)
+        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(given, where)
     )
     progress = Silent() if quiet else StderrProgress()
     try:

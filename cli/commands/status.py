@@ -9,6 +9,7 @@ import click
 
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
+from ragembed.config import EmbedderConfig
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
@@ -50,10 +51,14 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if embedder["kind"] == "ragembed":
         config, fitted = embedder["config"], embedder["fitted_on"]
+        precision = (
+            "float32" if config["dtype"] == "auto" else f"{config['dtype']} for documents, float32 for questions"
+        )
         lines += [
+            ("extractor", _extractor(config)),
             ("weighting", f"{config['weighting']}, fitted on {fitted['texts']:,} chunks"),
             ("postprocess", f"{', '.join(config['postprocess'])}; {_fit(config, fitted)}"),
-            ("precision", f"{config['dtype']} for documents, float32 for questions; {config['max_tokens']} tokens"),
+            ("precision", f"{precision}; {config['max_tokens']} tokens"),
         ]
     lines.append(("fingerprint", embedder["fingerprint"]))
     if status["indexing"]:
@@ -68,6 +73,14 @@ def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
     kept = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
     defaults = {name: "" if value == () else value for name, value in IndexingOptions().to_dict().items()}
     return {name: value for name, value in kept.items() if value != defaults[name]}
+
+
+def _extractor(config: dict[str, Any]) -> str:
+    """Return the extractor, with those of its settings that are not the defaults."""
+    settings = EmbedderConfig().to_dict()
+    named = ("layers", "template", "query_template", "pooling", "special_tokens")
+    changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
+    return ", ".join([config["extractor"], *changed])
 
 
 def _index(status: dict[str, Any]) -> str:

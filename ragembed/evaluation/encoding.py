@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Side
 from ragembed.postprocess import TwoSidedChain
 from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.reservoir import ItemReservoir
 
 Floats = NDArray[np.float32]
+
+_CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +37,22 @@ def encode_each(
 ) -> Iterator[Encoded]:
     """Yield what each configuration, fitted on ``documents``, makes of ``documents`` and ``queries``.
 
-    Equal to ``Embedder(config, device=device).fit(documents)`` and its two ways of encoding, one after the other.
+    Equal to ``Embedder(config, device=device).fit(documents)`` and its two ways of encoding, one after the other, but
+    that queries, which come in bulk here, are computed in the arithmetic of documents.
     Post-processors are fitted on the document vectors, and for two sides on pseudo-queries; on a configuration's
     ``postprocess_corpus`` where it names one.
 
     Raises
     ------
     ConfigError
-        Where there is no configuration, or one asks for what its model does not have.
+        Where there is no configuration, one asks for what its model does not have, or a corpus that it names cannot be
+        read or has no text: before anything is encoded.
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
+    _check_corpora(configs)
     raw = _RawVectors(configs, documents, device)
-    stored, asked = raw.of(documents, "documents"), raw.of(queries, "queries")
+    stored, asked = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
     for config in configs:
         key = _raw_part(config)
         chain = raw.chain(config, documents, stored[key])
@@ -59,7 +66,8 @@ class _RawVectors:
         self._keys = list(dict.fromkeys(_raw_part(config) for config in configs))
         self._embedders = [Embedder(key, device=device) for key in self._keys]
         fit_extractors(self._embedders, documents)
-        self._fitted_on: dict[tuple[str | None, int], dict[EmbedderConfig, Floats]] = {}
+        self._samples: dict[tuple[str | None, int], tuple[list[int], list[str]]] = {}
+        self._fitted_on: dict[tuple[str, int], dict[EmbedderConfig, Floats]] = {}
         self._pseudo_queries: dict[tuple[str | None, int, int], dict[EmbedderConfig, Floats]] = {}
 
     def of(self, texts: Sequence[str], side: Side) -> dict[EmbedderConfig, Floats]:
@@ -68,24 +76,32 @@ class _RawVectors:
 
     def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
         """Return the fitted post-processors of ``config``."""
-        key, corpus = _raw_part(config), config.postprocess_corpus
-        texts = documents if corpus is None else list(Corpus(Path(corpus)))
-        rows = _sample(len(texts), config.seed)
+        key, corpus, seed = _raw_part(config), config.postprocess_corpus, config.seed
+        if (corpus, seed) not in self._samples:
+            self._samples[corpus, seed] = _sample(documents if corpus is None else Corpus(Path(corpus)), seed)
+        rows, texts = self._samples[corpus, seed]
         if corpus is None:
             fit_on = stored[rows]
         else:
-            named = (corpus, config.seed)
-            if named not in self._fitted_on:
-                self._fitted_on[named] = self.of([texts[row] for row in rows], "documents")
-            fit_on = self._fitted_on[named][key]
+            if (corpus, seed) not in self._fitted_on:
+                self._fitted_on[corpus, seed] = self.of(texts, "documents")
+            fit_on = self._fitted_on[corpus, seed][key]
         if config.sides == "one":
             return TwoSidedChain.fit(config.postprocess, fit_on, None)
-        drawn = (corpus, config.pseudo_queries, config.seed)
+        drawn = (corpus, config.pseudo_queries, seed)
         if drawn not in self._pseudo_queries:
-            spans = draw_pseudo_queries(texts, config.pseudo_queries, config.seed)
+            spans = draw_pseudo_queries(texts, config.pseudo_queries, seed)
             self._pseudo_queries[drawn] = self.of(spans, "pseudo-queries")
         spans_raw = self._pseudo_queries[drawn][key]
         return TwoSidedChain.fit(config.postprocess, fit_on, spans_raw if len(spans_raw) else fit_on)
+
+
+def _check_corpora(configs: Sequence[EmbedderConfig]) -> None:
+    """Read every corpus that is named once, as an error in the last of them would cost all of the encoding."""
+    corpora = dict.fromkeys(getattr(config, field) for config in configs for field in _CORPORA)
+    for corpus in corpora:
+        if corpus is not None and not sum(1 for _ in Corpus(Path(corpus))):
+            raise ConfigError(f"the corpus {corpus} has no text: expected at least one line that is not blank")
 
 
 def _raw_part(config: EmbedderConfig) -> EmbedderConfig:
@@ -93,8 +109,8 @@ def _raw_part(config: EmbedderConfig) -> EmbedderConfig:
     return config.replace(postprocess=(), sides="one", postprocess_corpus=None, pseudo_queries=1)
 
 
-def _sample(count: int, seed: int) -> NDArray[np.int64]:
-    """Return the rows that post-processors are fitted on: all, or a seeded sample of ``FIT_LIMIT``."""
-    if count <= FIT_LIMIT:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).choice(count, FIT_LIMIT, replace=False))
+def _sample(texts: Iterable[str], seed: int) -> tuple[list[int], list[str]]:
+    """Return the rows and texts that post-processors are fitted on: all, or the sample that an embedder draws."""
+    sample = ItemReservoir[tuple[int, str]](FIT_LIMIT, seed)
+    deque(sample.watch(enumerate(texts)), maxlen=0)
+    return [row for row, _ in sample.items], [text for _, text in sample.items]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ragembed.config import EmbedderConfig
 from ragembed.templates import PLAIN
@@ -17,7 +17,21 @@ from ragembed.templates import PLAIN
 AVERAGE = "average"
 FRACTIONS = ("iso_score",)
 """Main scores that are not in per cent."""
-_COLUMN_FIELDS = ("model", "layers", "template", "pooling", "special_tokens")
+_COLUMN_FIELDS = ("extractor", "model", "layers", "template", "pooling", "special_tokens")
+
+
+class Named(Protocol):
+    """A configuration that is called ``name``, measured or not."""
+
+    @property
+    def name(self) -> str:
+        """Of its preset or file."""
+        ...
+
+    @property
+    def config(self) -> EmbedderConfig:
+        """The configuration."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +56,27 @@ def row_label(config: EmbedderConfig) -> str:
     return " + ".join([weighting, *config.postprocess])
 
 
-def labels(results: Sequence[Result]) -> list[str]:
-    """Return the row label of each result, with the sides where they differ among the results."""
-    differ = len({result.config.sides for result in results}) > 1
+def labels(named: Sequence[Named]) -> list[str]:
+    """Return the row label of each configuration, with the sides where they differ among them."""
+    differ = len({one.config.sides for one in named}) > 1
     sides = {"one": " (one side)", "two": " (two sides)"}
-    return [row_label(result.config) + (sides[result.config.sides] if differ else "") for result in results]
+    return [row_label(one.config) + (sides[one.config.sides] if differ else "") for one in named]
+
+
+def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
+    """Return how each configuration embeds: its name, and those settings that differ among those of that name.
+
+    ``without`` names settings that are left out. Where all have one name, the extractor takes its place if it differs.
+    """
+    one_name = len({one.name for one in named}) == 1
+    found = []
+    for one in named:
+        same = [other.config for other in named if other.name == one.name]
+        varied = [field for field in _COLUMN_FIELDS if len({getattr(config, field) for config in same}) > 1]
+        parts = [] if one_name and "extractor" in varied and "extractor" not in without else [one.name]
+        parts += [_short(field, getattr(one.config, field)) for field in varied if field not in without]
+        found.append(" ".join(parts))
+    return found
 
 
 def text_table(results: Sequence[Result]) -> str:
@@ -54,11 +84,11 @@ def text_table(results: Sequence[Result]) -> str:
 
     With several collections, the values of several ways of embedding are means over the collections.
     """
-    columns, collections = _columns(results), list(dict.fromkeys(result.collection for result in results))
+    ways, collections = columns(results), list(dict.fromkeys(result.collection for result in results))
     cells: dict[tuple[str, str], list[float]] = {}
-    for result, column, label in zip(results, columns, labels(results), strict=True):
+    for result, column, label in zip(results, ways, labels(results), strict=True):
         by_collection = [result.collection, *([AVERAGE] if len(collections) > 1 else [])]
-        for head in [column] if len(set(columns)) > 1 else by_collection:
+        for head in [column] if len(set(ways)) > 1 else by_collection:
             cells.setdefault((label, head), []).append(result.value)
     heads = sorted(dict.fromkeys(head for _, head in cells), key=lambda head: head == AVERAGE)
     decimals = 3 if results[0].headline in FRACTIONS else 1
@@ -66,34 +96,35 @@ def text_table(results: Sequence[Result]) -> str:
     for row in dict.fromkeys(label for label, _ in cells):
         values = [cells.get((row, head)) for head in heads]
         lines.append([row, *("" if value is None else f"{_mean(value):.{decimals}f}" for value in values)])
-    return "\n".join([f"{results[0].headline}, {', '.join(collections)}", "", *_aligned(lines)])
+    mean = "mean of " if len(collections) > 1 and AVERAGE not in heads else ""
+    return "\n".join([f"{results[0].headline}, {mean}{', '.join(collections)}", "", *_aligned(lines)])
 
 
 def csv_table(results: Sequence[Result]) -> str:
-    """Return one line for each result: collection, name, settings, scores."""
+    """Return one line for each result: collection, name, settings, scores.
+
+    The items of a list setting are joined by spaces. Scores that are lists are left out; those that have parts are a
+    column a part, ``difference_to_first.low``, empty for a result that does not have it.
+    """
     settings = list(results[0].config.to_dict())
-    scores = [name for name, value in results[0].scores.items() if not isinstance(value, list)]
+    scores = [dict(_flat(result.scores)) for result in results]
+    heads = list(dict.fromkeys(head for found in scores for head in found))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["collection", "name", *settings, *scores])
-    for result in results:
+    writer.writerow(["collection", "name", *settings, *heads])
+    for result, found in zip(results, scores, strict=True):
         fields = result.config.to_dict()
-        values = ["+".join(fields[name]) if isinstance(fields[name], list) else fields[name] for name in settings]
-        writer.writerow([result.collection, result.name, *values, *(result.scores[name] for name in scores)])
+        values = [" ".join(fields[name]) if isinstance(fields[name], list) else fields[name] for name in settings]
+        writer.writerow([result.collection, result.name, *values, *(found.get(head) for head in heads)])
     return text.getvalue()
 
 
-def _columns(results: Sequence[Result]) -> list[str]:
-    """Return how each result embeds: its name, and those settings that differ among results of that name."""
-    labels = []
-    for result in results:
-        same = [other.config for other in results if other.name == result.name]
-        varied = [field for field in _COLUMN_FIELDS if len({getattr(config, field) for config in same}) > 1]
-        extractor = len({config.extractor for config in same}) > 1
-        parts = [result.config.extractor if extractor else result.name]
-        parts += [_short(field, getattr(result.config, field)) for field in varied]
-        labels.append(" ".join(parts))
-    return labels
+def _flat(scores: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{part}", number) for part, number in value.items())
+        elif not isinstance(value, list):
+            yield name, value
 
 
 def _short(field: str, value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config import EmbedderConfig
+from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import (
     LabelledTexts,
@@ -21,14 +24,16 @@ from ragembed.evaluation.datasets import (
     read_sentence_pairs,
 )
 from ragembed.evaluation.encoding import Encoded, encode_each
+from ragembed.evaluation.inputs import at_least
 from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
 from ragembed.evaluation.nearest import search
 from ragembed.evaluation.retrieval import score_rankings
+from ragembed.evaluation.table import row_label
 
 DEPTH = 1000
 """Documents that a ranking holds, as trec_eval takes them."""
 POSITIVE_SCORE = 4.0
-"""Sentence pairs judged at least this similar, of 5, are positive pairs (Gao et al. 2021, after Wang & Isola 2020)."""
+"""Sentence pairs judged more similar than this, of 5, are positive pairs (Gao et al. 2021, after Wang & Isola 2020)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class SimilarityTask:
 
     name: str
     pairs: SentencePairs
+    folds: int = 10
     symmetric: bool = True
 
     documents = StsTask.documents
@@ -115,9 +121,9 @@ class SimilarityTask:
         from ragembed.evaluation.classification import similarity_classification
 
         first, second = _both(self.pairs, encoded, sides)
-        score = similarity_classification(first, second, self.pairs.scores)
-        scores = {"spearman": score.spearman, "pearson": score.pearson, "pairs": len(self.pairs.scores)}
-        return Measured(scores, "spearman")
+        score = similarity_classification(first, second, self.pairs.scores, self.folds)
+        counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
+        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +195,7 @@ class IsotropyTask:
         scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
         if self.pairs is not None:
             half = len(self.pairs.scores)
-            positive = np.array(self.pairs.scores) >= POSITIVE_SCORE
-            if not positive.any():
-                raise ConfigError(f"{self.name} has no pair judged {POSITIVE_SCORE} or more: alignment needs one")
+            positive = np.array(self.pairs.scores) > POSITIVE_SCORE
             scores["alignment"] = alignment(vectors[:half][positive], vectors[half:][positive])
         return Measured({**scores, "vectors": len(vectors)}, "iso_score")
 
@@ -233,48 +237,88 @@ class RetrievalTask:
 def evaluate(
     task: Task, configs: Sequence[EmbedderConfig], device: str | None = None
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Yield each configuration with what ``task`` measures of it."""
+    """Yield each configuration with what ``task`` measures of it.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`ragembed.evaluation.encoding.encode_each` does, and where vectors are such that they cannot be
+        measured; the message names the collection and the configuration.
+    """
     queries = task.queries if not task.symmetric or any(config.sides == "two" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device)
     for config, vectors in zip(configs, encoded, strict=True):
-        yield config, task.measure(vectors, config.sides)
+        try:
+            measured = task.measure(vectors, config.sides)
+        except ConfigError as error:
+            raise ConfigError(f"{task.name}, {config.extractor}, {row_label(config)}: {error}") from error
+        yield config, measured
+
+
+# Readers refuse what a measure could only refuse when everything is encoded.
 
 
 def read_sts(path: Path) -> Task:
-    """Read a table of sentence pairs."""
-    return StsTask(path.stem, read_sentence_pairs(path))
+    """Read a table of sentence pairs; their scores must differ."""
+    pairs = read_sentence_pairs(path)
+    _different(path, pairs.scores, "scores")
+    return StsTask(path.stem, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
-    """Read a table of labelled texts."""
-    return ClusteringTask(path.stem, read_labelled_texts(path), runs)
+    """Read a table of labelled texts; their labels must differ."""
+    labelled = read_labelled_texts(path)
+    _different(path, labelled.labels, "labels")
+    return ClusteringTask(path.stem, labelled, runs)
 
 
 def read_classification(path: Path, folds: int = 10) -> Task:
-    """Read a table of labelled texts, or of sentence pairs, whose similarity is predicted then."""
+    """Read a table of labelled texts, or of sentence pairs, whose similarity is predicted then.
+
+    There are two ``folds`` or more, and that many texts of each label, or pairs.
+    """
+    at_least(folds, 2, "the number of folds")
     if _header(path) == "score":
-        return SimilarityTask(path.stem, read_sentence_pairs(path))
-    return ClassificationTask(path.stem, read_labelled_texts(path), folds)
+        pairs = read_sentence_pairs(path)
+        _different(path, pairs.scores, "scores")
+        if len(pairs.scores) < folds:
+            raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: take fewer folds")
+        return SimilarityTask(path.stem, pairs, folds)
+    labelled = read_labelled_texts(path)
+    _different(path, labelled.labels, "labels")
+    rare, count = min(Counter(labelled.labels).items(), key=lambda item: item[1])
+    if count < folds:
+        raise ConfigError(
+            f"{path} has the label {rare!r} on {count} texts, fewer than the {folds} folds: leave it out, or take "
+            "fewer folds"
+        )
+    return ClassificationTask(path.stem, labelled, folds)
 
 
 def read_retrieval(path: Path) -> Task:
     """Read a BEIR folder."""
-    return RetrievalTask(read_beir(path))
+    return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 
 def read_isotropy(path: Path) -> Task:
-    """Read a table of sentence pairs or of labelled texts, a BEIR folder, or a text file with a text a line."""
+    """Read a table of sentence pairs or of labelled texts, a BEIR folder, or a text file with a text a line.
+
+    The texts must differ, and one sentence pair be a positive one.
+    """
     if path.is_dir():
-        return IsotropyTask(path.name, tuple(read_beir(path).documents.values()))
+        return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
     header = _header(path)
     if header == "score":
         pairs = read_sentence_pairs(path)
+        if max(pairs.scores) <= POSITIVE_SCORE:
+            raise ConfigError(
+                f"{path} has no pair with a score above {POSITIVE_SCORE:g}: alignment needs one; where the scale is "
+                "not 0 to 5, give the sentences as a text file, one a line"
+            )
         return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs)
-    if header == "label":
-        return IsotropyTask(path.stem, read_labelled_texts(path).texts)
-    from ragembed.corpus import Corpus
-
-    return IsotropyTask(path.stem, tuple(Corpus(path)))
+    texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
+    _different(path, texts, "texts")
+    return IsotropyTask(path.stem, texts)
 
 
 READERS: Mapping[str, Callable[[Path], Task]] = {
@@ -290,6 +334,13 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 def _both(pairs: SentencePairs, encoded: Encoded, sides: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     half = len(pairs.scores)
     return encoded.documents[:half], encoded.queries if sides == "two" else encoded.documents[half:]
+
+
+def _different(path: Path, values: Sequence[Any], name: str) -> None:
+    """Raise where not two of ``values`` differ."""
+    if len(set(values)) < 2:
+        found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"there are no {name}"
+        raise ConfigError(f"{path}: {found}: expected at least 2 different ones")
 
 
 def _header(path: Path) -> str:

@@ -15,7 +15,7 @@ from ragembed.corpus import Corpus
 from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Floats, Progress, Side, State
+from ragembed.extractors.protocol import Floats, Progress, Side, State, saved_array
 from ragembed.extractors.static import Ids, StaticExtractor
 from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
@@ -53,16 +53,17 @@ class AvgTable:
 
     Parameters
     ----------
-    dim
-        Dimension of the vectors.
+    vocabulary, dim
+        Number of token ids and dimension of the vectors.
     unseen
         ``"mapped"`` gives a token that the corpus does not hold its word embedding (layer -1), mapped into the space by
         the linear map, with intercept, that fits the tokens of the corpus best (ridge regression); ``"skip"`` gives it
         nothing.
     """
 
-    def __init__(self, dim: int, unseen: str) -> None:
+    def __init__(self, vocabulary: int, dim: int, unseen: str) -> None:
         self.dim = dim
+        self._vocabulary = vocabulary
         self._unseen = unseen
         self._vectors: Floats | None = None
         self._present: NDArray[np.bool_] | None = None
@@ -99,7 +100,8 @@ class AvgTable:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back :meth:`state`."""
-        self._vectors, self._present = state["avg.vectors"], state["avg.present"].astype(bool)
+        self._vectors = saved_array(state, "avg.vectors", np.float32, (self._vocabulary, self.dim))
+        self._present = saved_array(state, "avg.present", np.uint8, (self._vocabulary,)).astype(bool)
 
     def _fitted(self) -> tuple[Floats, NDArray[np.bool_]]:
         if self._vectors is None or self._present is None:

@@ -80,6 +80,10 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
             "the extractor 'words' needs a word-vector file (GloVe or word2vec): give it with --model FILE"
         )
     vectors: WordVectors = open_word_vectors(Path(config.model))
+    if extraction.drop >= len(vectors.words):
+        raise ConfigError(
+            f"drop is {extraction.drop}: expected less than {len(vectors.words)}, the number of words in {config.model}"
+        )
     tokenizer = WordTokenizer(vectors.index)
     weights = _weights(config, tokenizer, vectors.sha256)
     static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {})
@@ -158,7 +162,7 @@ class _Contextual:
         config = self._config
         plain = Template.parse(PLAIN)
         model = self._model({"documents": plain, "queries": plain})
-        table = AvgTable(model.dim, unseen)
+        table = AvgTable(self._tokenizer.vocabulary_size, model.dim, unseen)
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256)
         static = StaticExtractor(
             self._tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": self._tokenizer_sha256}

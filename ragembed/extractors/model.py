@@ -77,7 +77,7 @@ class ContextualModel:
     def _document_backbone(self) -> Backbone:
         from ragembed.backbone import fast_dtype, torch_backbone
 
-        return torch_backbone(self._files.folder, fast_dtype() if self._dtype == "auto" else self._dtype, self._device)
+        return torch_backbone(self._files, fast_dtype() if self._dtype == "auto" else self._dtype, self._device)
 
     def _query_backbone(self) -> Backbone:
         folder: Path = self._files.folder
@@ -85,4 +85,4 @@ class ContextualModel:
             return NumpyBert(folder)
         from ragembed.backbone import torch_backbone
 
-        return torch_backbone(folder, "float32", self._device)
+        return torch_backbone(self._files, "float32", self._device)

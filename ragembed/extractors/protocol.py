@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.errors import ModelError
+
 Floats = NDArray[np.float32]
 Side = Literal["documents", "queries", "pseudo-queries"]
 """Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are."""
@@ -92,3 +94,21 @@ class Extractor(Protocol):
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what :meth:`state` gave."""
         ...
+
+
+def saved_array(
+    state: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """Return the array ``name`` of a saved state.
+
+    Raises :class:`ModelError` where it is missing or not of the type and shape expected.
+    """
+    array = state.get(name)
+    if array is None:
+        raise ModelError(f"the saved embedder has no array {name!r}: its files were changed, fit and save it again")
+    if array.dtype != dtype or array.shape != shape:
+        raise ModelError(
+            f"the array {name!r} of the saved embedder is {array.dtype}, shape {array.shape}: expected "
+            f"{np.dtype(dtype)}, shape {shape}"
+        )
+    return array

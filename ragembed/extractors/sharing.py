@@ -20,8 +20,8 @@ from ragembed.extractors.transformer import TransformerExtractor
 Made = TypeVar("Made")
 
 
-def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> None:
-    """Fit each of ``extractors`` on ``texts``, as its ``fit`` does, in one pass."""
+def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> int:
+    """Fit each of ``extractors`` on ``texts``, as its ``fit`` does, in one pass; return how many texts there are."""
     counters: dict[tuple[str, Corpus | None], TextCounter] = {}
     means: dict[tuple[str, tuple[int, ...], Corpus | None], TokenMeans] = {}
     models: dict[tuple[str, Corpus | None], ContextualModel] = {}
@@ -36,11 +36,12 @@ def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> None:
             consumers[key[0], key[2]].append(means[key])
     takers = [Taker(corpus, counter.add) for (_, corpus), counter in counters.items()]
     takers += [_forward_taker(models[key], key[1], consumers[key]) for key in models]
-    fit_streams(texts, takers)
+    number = fit_streams(texts, takers)
     for weights in _each(extractors, _weights):
         weights.take(counters[_counts_key(weights)].statistics())
     for avg in _each(extractors, _averaged):
         avg.take(means[_means_key(avg)])
+    return number
 
 
 def encode_together(extractors: Sequence[Extractor], texts: Sequence[str], side: Side) -> list[Floats]:

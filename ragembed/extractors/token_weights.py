@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import Floats, State, Tokenizer
+from ragembed.extractors.protocol import Floats, State, Tokenizer, saved_array
+from ragembed.streams import blocks
 from ragembed.weighting import TokenCounter, TokenStatistics, Weighting
 
 _BLOCK = 2048
@@ -78,7 +79,7 @@ class TokenWeights:
         statistics = self.require_fitted()
         if self.weighting.share == 0.0:
             return None
-        return self.weighting.table(statistics, self._tokenizer.vocabulary(), self._common)
+        return self.weighting.table(statistics, self._tokenizer.vocabulary, self._common)
 
     def of(self, ids: NDArray[np.int64], base: Floats) -> Floats:
         """Return the weights of tokens, not scaled: ``base`` times the table's; all of one shape."""
@@ -99,8 +100,11 @@ class TokenWeights:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back :meth:`state`."""
-        counts = [state[name] for name in ("tokens.document_frequency", "tokens.occurrences")]
-        self.take(TokenStatistics(int(state["tokens.texts"][0]), *counts))
+        shape = (self._tokenizer.vocabulary_size,)
+        texts = saved_array(state, "tokens.texts", np.int64, (1,))
+        frequency = saved_array(state, "tokens.document_frequency", np.int64, shape)
+        occurrences = saved_array(state, "tokens.occurrences", np.int64, shape)
+        self.take(TokenStatistics(int(texts[0]), frequency, occurrences))
 
     def require_fitted(self) -> TokenStatistics:
         """Return the statistics; raises :class:`NotFittedError` where there are none."""
@@ -133,29 +137,21 @@ class Taker:
     take: Callable[[Sequence[str]], None]
 
 
-def fit_streams(texts: Iterable[str], takers: Sequence[Taker]) -> None:
-    """Go once through ``texts``, and once through each other corpus, for all ``takers``; raises where one is empty."""
+def fit_streams(texts: Iterable[str], takers: Sequence[Taker]) -> int:
+    """Go once through ``texts``, and once through each other corpus, for all ``takers``; return the number of texts.
+
+    Raises :class:`ConfigError` where one of the streams is empty.
+    """
     streams: dict[Corpus | None, Iterable[str]] = {None: texts}
     streams.update({taker.corpus: taker.corpus for taker in takers if taker.corpus is not None})
+    numbers: dict[Corpus | None, int] = dict.fromkeys(streams, 0)
     for corpus, stream in streams.items():
-        number = 0
-        for block in _blocks(stream):
-            number += len(block)
+        for block in blocks(stream, _BLOCK):
+            numbers[corpus] += len(block)
             for taker in takers:
                 if taker.corpus == corpus:
                     taker.take(block)
-        if not number:
+        if not numbers[corpus]:
             where = "" if corpus is None else f": {corpus.path} holds none"
             raise ConfigError(f"cannot fit on no texts: give at least one text of the corpus{where}")
-
-
-def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the texts in lists of ``_BLOCK``."""
-    block: list[str] = []
-    for text in texts:
-        block.append(text)
-        if len(block) == _BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
+    return numbers[None]

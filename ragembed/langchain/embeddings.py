@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
+from ragembed.postprocess import unit_rows
 from ragembed.presets import DEFAULT_PRESET, preset
 
 _LOADING = threading.RLock()  # one for all objects: a lock inside an object would keep it from being copied
@@ -126,13 +127,19 @@ class RagEmbeddings(BaseModel, Embeddings):
     # Embedding
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector for each text as a document; raises :class:`ragembed.errors.NotFittedError`."""
-        vectors: list[list[float]] = self._fitted().encode_documents(texts).tolist()
+        """Return one vector for each text as a document, of unit length or 0.
+
+        Raises :class:`ragembed.errors.NotFittedError` before a fit.
+        """
+        vectors: list[list[float]] = unit_rows(self._fitted().encode_documents(texts)).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Return the vector of ``text`` as a query; raises :class:`ragembed.errors.NotFittedError`."""
-        vector: list[float] = self._fitted().encode_queries([text])[0].tolist()
+        """Return the vector of ``text`` as a query, of unit length or 0.
+
+        Raises :class:`ragembed.errors.NotFittedError` before a fit.
+        """
+        vector: list[float] = unit_rows(self._fitted().encode_queries([text]))[0].tolist()
         return vector
 
     # Identity

@@ -82,6 +82,9 @@ def test_frozen():
         ({"special_tokens": 1}, "special_tokens is 1: expected true or false or None"),
         ({"pseudo_queries": 0}, "pseudo_queries is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"extractor": "sbert-wk:variant=code"}, "variant is 'code': expected one of paper, released-code"),
+        ({"extractor": "sbert-wk:window=0"}, "window is 0"),
         ({"model": ""}, "model is empty"),
         ({"extractor": "bert"}, "'bert'.*bert\\+avg"),
         ({"poling": "mean"}, "'poling'.*expected one of extractor, model"),
@@ -101,6 +104,7 @@ def test_what_is_not_accepted_is_named_with_what_is(changes, named):
         ({"extractor": "sbert-wk", "layers": "1"}, "layers is '1', but extractor 'sbert-wk'"),
         ({"avg_corpus": "wiki.txt"}, "avg_corpus is 'wiki.txt', but extractor 'transformer'"),
         ({"extractor": "words", "special_tokens": True}, "special_tokens is True"),
+        ({"template_tokens": "counted", "weighting": "sif"}, "template_tokens is 'counted', but weighting 'sif'"),
         ({"biases": ["the"]}, "biases is .*, but weighting 'idf:0.5' does not use it"),
     ],
 )

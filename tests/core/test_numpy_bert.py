@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from safetensors.numpy import save_file
 
 from ragembed.backbone import TorchBackbone, torch_backbone
 from ragembed.errors import ModelError
+from ragembed.models import find_model
 from ragembed.numpy_bert import NumpyBert, _erf, is_numpy_bert
 from ragembed.tensor_map import map_tensors
 
@@ -41,9 +43,11 @@ def test_layers_are_those_of_transformers(tiny_model):
 
 
 def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
-    first = torch_backbone(tiny_model, "float32", "cpu")
-    assert torch_backbone(tiny_model, "float32", "cpu") is first
-    assert torch_backbone(tiny_model, "bfloat16", "cpu") is not first
+    files = find_model(str(tiny_model))
+    first = torch_backbone(files, "float32", "cpu")
+    assert torch_backbone(files, "float32", "cpu") is first
+    assert torch_backbone(files, "bfloat16", "cpu") is not first
+    assert torch_backbone(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
 def test_padding_does_not_change_a_text(tiny_model):

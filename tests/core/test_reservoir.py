@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.reservoir import Reservoir
+from ragembed.reservoir import ItemReservoir, Reservoir
 
 
 def numbered(n):
@@ -73,3 +73,12 @@ def test_wrong_use_is_refused():
     reservoir.add(numbered(2))
     with pytest.raises(ConfigError, match="3 dimensions: those before have 2"):
         reservoir.add(np.zeros((1, 3), dtype=np.float32))
+
+
+@given(count=st.integers(0, 60), limit=st.integers(1, 20), seed=st.integers(0, 99))
+def test_items_are_drawn_as_rows_are(count, limit, seed):
+    rows, items = Reservoir(limit, seed), ItemReservoir(limit, seed)
+    assert list(items.watch(range(count))) == list(range(count))
+    rows.add(np.arange(count, dtype=np.float32)[:, None])
+    assert items.items == rows.rows()[:, 0].astype(int).tolist()
+    assert items.seen == rows.seen == count

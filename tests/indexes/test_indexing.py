@@ -509,3 +509,27 @@ def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch)
     assert run(docs).chunks > 2
     with Store.open(in_folder / ".ragembed") as store:
         assert store.embedder.fitted_on.documents == 2
+
+
+def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in_folder, tiny_config, monkeypatch):
+    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+    config = tiny_config.replace(postprocess=("abtt:4", "normalize"))
+    request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
+    (note,) = index_files(request).scan.warnings
+    assert note == "abtt:4, normalize cannot be fitted on 3 chunks: vectors are only normalised until there are 5"
+    (docs / "more.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(2)))
+    assert index_files(request).scan.warnings == []
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.embedder.config.postprocess == ("abtt:4", "normalize")
+
+
+@pytest.mark.parametrize("extractor", ["re:dim=16", "avg", "bert+avg"])
+def test_other_extractors_take_in_new_files(docs, in_folder, tiny_config, extractor):
+    config = tiny_config.replace(extractor=extractor, weighting="idf")
+    request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
+    first = index_files(request)
+    (docs / "zebra.txt").write_text("zebra alpha beta")
+    second = index_files(request)
+    assert (first.encoded, second.encoded) == (first.chunks, 1)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert any(hit.source.endswith("zebra.txt") for hit in store.search("zebra alpha", 4, "dense"))

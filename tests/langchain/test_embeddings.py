@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from ragembed import Embedder
+from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.langchain import RagEmbeddings
 
@@ -32,6 +32,13 @@ def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
         assert len(vector) == fitted.dimension == 384
         assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
     assert json.loads(json.dumps([documents, query])) == [documents, query]
+
+
+def test_vectors_have_unit_length_whatever_the_chain_ends_in(tiny_model: Path) -> None:
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("zscore",))
+    embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
+    lengths = np.linalg.norm([*embeddings.embed_documents(CORPUS), embeddings.embed_query(CORPUS[0])], axis=1)
+    np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
 
 
 def test_no_texts(fitted: RagEmbeddings) -> None:

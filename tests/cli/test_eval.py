@@ -1,0 +1,470 @@
+"""``ragembed eval`` and the embedding options as a user meets them."""
+
+import csv
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ragembed import EmbedderConfig
+
+WORDS = [
+    "lock",
+    "writer",
+    "reader",
+    "store",
+    "wing",
+    "flow",
+    "air",
+    "shock",
+    "wave",
+    "cat",
+    "dog",
+    "bird",
+    "fish",
+    "red",
+]
+
+
+def sentences(count, seed=0):
+    generator = random.Random(seed)
+    return [" ".join(generator.sample(WORDS, 5)) for _ in range(count)]
+
+
+def write_pairs(file, count=24):
+    scores = [i % 6 for i in range(count)]
+    rows = zip(scores, sentences(count), sentences(count, 1), strict=True)
+    file.write_text("score\tsentence1\tsentence2\n" + "".join(f"{s}\t{a}\t{b}\n" for s, a, b in rows))
+    return file
+
+
+def write_labelled(file):
+    rows = [("wing", f"shock wave air {text}") for text in sentences(12)]
+    rows += [("pet", f"cat dog bird {text}") for text in sentences(12, 1)]
+    file.write_text("label\ttext\n" + "".join(f"{label}\t{text}\n" for label, text in rows))
+    return file
+
+
+def write_beir(folder, questions=6):
+    folder.mkdir()
+    texts = sentences(20)
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(texts))
+    )
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": f"q{i}", "text": texts[i][:20]}) + "\n" for i in range(questions))
+    )
+    (folder / "qrels").mkdir()
+    judged = "".join(f"q{i}\td{i}\t1\n" for i in range(questions))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return folder
+
+
+@pytest.fixture
+def pairs(in_folder):
+    return write_pairs(in_folder / "pairs.tsv")
+
+
+@pytest.fixture
+def evaluate(cli, tiny_model):
+    """Call ``ragembed eval`` with the tiny model."""
+
+    def call(*args, **named):
+        return cli("eval", *args, "--model", tiny_model, **named)
+
+    return call
+
+
+@pytest.fixture
+def nothing_is_encoded(monkeypatch):
+    def encode(*given):
+        pytest.fail("texts were encoded")
+
+    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
+
+
+# What is printed
+
+
+def test_sts_as_json(pairs, evaluate):
+    found = json.loads(evaluate("sts", pairs, "--json").stdout)
+    assert found["schema_version"] == 1
+    assert (found["task"], found["collection"], found["name"], found["pairs"]) == ("sts", "pairs", "minilm", 24)
+    assert -100 <= found["spearman"] <= 100
+    assert found["config"]["sides"] == "one"
+    assert EmbedderConfig.from_dict(found["config"]).sides == "one"
+
+
+def test_clustering_and_classification_as_json(in_folder, evaluate):
+    file = write_labelled(in_folder / "texts.tsv")
+    clusters = json.loads(evaluate("clustering", file, "--runs", 2, "--json").stdout)
+    assert (clusters["runs"], len(clusters["run_accuracies"])) == (2, 2)
+    assert 50 <= clusters["accuracy"] <= 100
+    classes = json.loads(evaluate("classification", file, "--runs", 3, "--json").stdout)
+    assert (classes["runs"], len(classes["run_accuracies"])) == (3, 3)
+    assert 50 <= classes["accuracy"] <= 100
+
+
+def test_classification_of_pairs_as_json(pairs, evaluate):
+    found = json.loads(evaluate("classification", pairs, "--runs", 2, "--json").stdout)
+    assert {"spearman", "pearson"} < found.keys()
+    assert (found["pairs"], found["runs"]) == (24, 2)
+
+
+def test_isotropy_as_json(pairs, in_folder, evaluate):
+    found = json.loads(evaluate("isotropy", pairs, "--json").stdout)
+    assert 0 < found["iso_score"] < 1
+    assert found["uniformity"] < 0 < found["alignment"]
+    lines = in_folder / "lines.txt"
+    lines.write_text("\n".join(sentences(9)))
+    found = json.loads(evaluate("isotropy", lines, "--json").stdout)
+    assert found["vectors"] == 9
+    assert "alignment" not in found
+
+
+def test_retrieval_as_json(in_folder, evaluate):
+    found = json.loads(evaluate("retrieval", write_beir(in_folder / "beir"), "--json").stdout)
+    assert found["queries"] == 6
+    assert found["recall@100"] == 100.0
+    assert all(0 < found[name] <= 100 for name in ("ndcg@10", "mrr@10", "map"))
+    assert found["config"]["sides"] == "two"
+
+
+def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
+    other = write_pairs(in_folder / "more.tsv", 12)
+    grid = ("sts", pairs, other, "--weighting", "idf", "--weighting", "uniform", "--preset", "bert")
+    told = json.loads(evaluate(*grid, "--json").stdout)
+    assert (told["schema_version"], told["task"], len(told["results"])) == (1, "sts", 4)
+    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in told["results"]] == [
+        ("pairs", "idf", 24),
+        ("pairs", "uniform", 24),
+        ("more", "idf", 12),
+        ("more", "uniform", 12),
+    ]
+    lines = [json.loads(line) for line in evaluate(*grid, "--format", "jsonl").stdout.splitlines()]
+    assert [{"schema_version": 1, **one} for one in told["results"]] == lines
+
+
+def test_systems_over_the_same_questions_are_compared(in_folder, evaluate):
+    folder = write_beir(in_folder / "beir")
+    grid = ("retrieval", folder, "--weighting", "idf", "--weighting", "uniform")
+    first, second = json.loads(evaluate(*grid, "--json").stdout)["results"]
+    assert "difference_to_first" not in first
+    assert second["difference_to_first"]["difference"] == pytest.approx(second["ndcg@10"] - first["ndcg@10"])
+    rows = list(csv.DictReader(io.StringIO(evaluate(*grid, "--format", "csv").stdout)))
+    assert [row["weighting"] for row in rows] == ["idf", "uniform"]
+    assert float(rows[1]["difference_to_first.p_value"]) == second["difference_to_first"]["p_value"]
+    text = evaluate(*grid).stdout.splitlines()
+    assert text[-1].startswith("beir, minilm: avg. + center + normalize: ")
+    assert " to the first, 95 % interval " in text[-1]
+
+
+def test_a_single_question_has_no_interval(in_folder, evaluate):
+    folder = write_beir(in_folder / "beir", questions=1)
+    found = json.loads(evaluate("retrieval", folder, "--weighting", "idf", "--weighting", "uniform", "--json").stdout)
+    assert not any("difference_to_first" in one for one in found["results"])
+
+
+def test_a_table_has_the_rows_and_columns_of_the_paper(pairs, evaluate):
+    options = ["--preset", "bert", "--preset", "re", "--weighting", "uniform", "--weighting", "idf"]
+    lines = evaluate("sts", pairs, *options, "--postprocess", "none", "--postprocess", "abtt:2,normalize").stdout
+    rows = [line.split("  ") for line in lines.splitlines()[2:]]
+    assert lines.splitlines()[0] == "spearman, pairs"
+    assert lines.splitlines()[2].split() == ["bert", "re"]
+    assert [row[0] for row in rows[1:]] == ["avg.", "avg. + abtt:2 + normalize", "idf", "idf + abtt:2 + normalize"]
+
+
+def test_each_layer(pairs, evaluate):
+    found = json.loads(evaluate("sts", pairs, "--layers", "each", "--layers", "1", "--json").stdout)
+    assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
+    assert evaluate("sts", pairs, "--layers", "each").stdout.splitlines()[2].split("  ")[-1] == "minilm 2"
+
+
+def test_each_layer_of_the_model_that_a_file_names(pairs, in_folder, cli, tiny_model):
+    (in_folder / "mine.toml").write_text(f'model = "{tiny_model}"\n')
+    found = json.loads(cli("eval", "sts", pairs, "--config", "mine.toml", "--layers", "each", "--json").stdout)
+    assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
+
+
+def test_collections_of_one_name_are_told_apart(in_folder, evaluate):
+    files = []
+    for folder in ("a", "b"):
+        (in_folder / folder).mkdir()
+        files.append(write_pairs(in_folder / folder / "test.tsv"))
+    found = json.loads(evaluate("sts", "a/test.tsv", "b/test.tsv", "--json").stdout)
+    assert [one["collection"] for one in found["results"]] == ["a/test.tsv", "b/test.tsv"]
+
+
+# Options
+
+
+def test_settings_of_a_file_and_changes_to_them(pairs, in_folder, cli, tiny_model):
+    (in_folder / "mine.toml").write_text(
+        f'model = "{tiny_model}"\nweighting = "uniform"\npostprocess = ["abtt:1", "normalize"]\n'
+    )
+    found = json.loads(cli("eval", "sts", pairs, "--config", "mine.toml", "--weighting", "idf", "--json").stdout)
+    assert found["name"] == "mine"
+    assert (found["config"]["weighting"], found["config"]["postprocess"]) == ("idf", ["abtt:1", "normalize"])
+    (in_folder / "mine.json").write_text(json.dumps({**found["config"], "layers": "1"}))
+    again = json.loads(cli("eval", "sts", pairs, "--config", "mine.json", "--layers", "last", "--json").stdout)
+    assert again["spearman"] == found["spearman"]
+
+
+def test_corpora_and_lists_of_steps(pairs, in_folder, evaluate):
+    corpus = in_folder / "corpus.txt"
+    corpus.write_text("\n".join(sentences(30, 7)))
+    options = ["--postprocess", "zscore, normalize", "--preset", "avg", "--json"]
+    plain = json.loads(evaluate("sts", pairs, *options).stdout)
+    for option in ("--avg-corpus", "--weighting-corpus", "--postprocess-corpus"):
+        other = json.loads(evaluate("sts", pairs, *options, option, corpus).stdout)
+        assert other["spearman"] != plain["spearman"]
+        assert other["config"]["postprocess"] == ["zscore", "normalize"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "nope"], "unknown preset 'nope': expected one of minilm, t4"),
+        (["--extractor", "nope"], "unknown extractor 'nope'"),
+        (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
+        (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
+        (["--postprocess", ""], "unknown post-processor ''"),
+        (["--sides", "three"], "sides is 'three': expected one of two, one"),
+        (["--layers", "first+7"], "layer 7 does not exist"),
+        (["--template", "no place"], "[X]"),
+        (["--pooling", "masks"], "needs a template with mask tokens"),
+        (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),
+        (["--preset", "sbert-wk", "--layers", "each"], "preset 'sbert-wk': layers is '-1'"),
+        (["--preset", "bert", "--config", "mine.toml"], "both the preset 'bert' and the file mine.toml"),
+        (["--config", "broken.toml"], "broken.toml: the configuration is not valid TOML"),
+        (["--config", "unknown.json"], "unknown.json: unknown setting 'lairs': expected one of extractor, model"),
+        (["--config", "mine.toml", "--avg-corpus", "mine.toml"], "mine.toml: avg_corpus is 'mine.toml', but extractor"),
+        (["--config", "latin.toml"], "latin.toml is not UTF-8"),
+        (["--config", "corpus.toml"], "the corpus missing.txt cannot be read"),
+        (["--config", "missing.toml"], "'missing.toml' does not exist"),
+        (["--runs", "3"], "--runs is of no use for sts: it is for clustering and classification"),
+        (["--runs", "0"], "0 is not in the range"),
+        (["--plot", "plot.png"], "nothing to plot"),
+        (["--layers", "1", "--layers", "2", "--plot", "no/plot.png"], "no/plot.png cannot be written: No such file"),
+    ],
+)
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_options_of_no_use_are_refused_before_anything_is_encoded(options, message, pairs, in_folder, evaluate):
+    if "--plot" in options:
+        pytest.importorskip("matplotlib")
+    (in_folder / "mine.toml").write_text('weighting = "idf"\n')
+    (in_folder / "broken.toml").write_text("weighting = idf\n")
+    (in_folder / "unknown.json").write_text('{"lairs": "1"}')
+    (in_folder / "latin.toml").write_bytes(b'weighting = "\xe9"\n')
+    (in_folder / "corpus.toml").write_text('weighting_corpus = "missing.txt"\n')
+    result = evaluate("sts", pairs, *options, exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("sts", "missing.tsv", None, "'missing.tsv' does not exist"),
+        ("sts", "data.tsv", "", "data.tsv, line 1: the header is ''"),
+        ("sts", "data.tsv", "a\tb\tc\n", "data.tsv, line 1: the header is 'a\\tb\\tc': expected score sentence1"),
+        ("sts", "data.tsv", "score\tsentence1\tsentence2\nnan\ta\tb\n", "data.tsv, line 2: the score is 'nan'"),
+        ("clustering", "data.tsv", "label\ttext\nx\ta\nx\tb\n", "data.tsv: all 2 labels are 'x'"),
+        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv has the label 'x' on 1 texts"),
+        ("isotropy", "data.txt", "one\n", "data.txt: all 1 texts are 'one'"),
+        ("retrieval", "data.tsv", "x", "corpus.jsonl cannot be read: Not a directory"),
+    ],
+)
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_collections_of_no_use_are_refused_before_anything_is_encoded(
+    task, name, content, message, pairs, in_folder, evaluate
+):
+    if content is not None:
+        (in_folder / name).write_text(content)
+    good = {"sts": [pairs], "isotropy": [pairs]}.get(task, [])
+    result = evaluate(task, *good, name, exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_a_beir_folder_that_lacks_judgements(in_folder, evaluate):
+    folder = write_beir(in_folder / "beir")
+    (folder / "qrels" / "test.tsv").unlink()
+    assert "beir/qrels/test.tsv cannot be read: No such file" in evaluate("retrieval", folder, exit_code=2).stderr
+
+
+# Plots
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--layers", "each"],
+        ["--extractor", "bert+avg:w=0", "--extractor", "bert+avg:w=0.5", "--layers", "each"],
+        ["--postprocess", "none", "--postprocess", "zscore", "--preset", "bert", "--preset", "re"],
+        ["--sides", "one", "--sides", "two"],
+    ],
+)
+def test_a_plot(options, pairs, in_folder, evaluate):
+    pytest.importorskip("matplotlib")
+    assert evaluate("sts", pairs, *options, "--plot", "plot.png").stdout.startswith("spearman, pairs")
+    assert (in_folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_a_plot_without_matplotlib(pairs, evaluate, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
+    assert "pip install 'ragembed[plot]'" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_results_are_printed_though_their_plot_fails(pairs, evaluate, monkeypatch):
+    pytest.importorskip("matplotlib")
+
+    def full(*given, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
+    assert result.stdout.startswith("spearman, pairs")
+    assert "plot.png cannot be written: No space left on device" in result.stderr
+
+
+# Interruption
+
+
+def test_interrupting_exits_with_130(pairs, evaluate, monkeypatch):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ragembed.evaluation.encoding.encode_raw", interrupt)
+    result = evaluate("sts", pairs, exit_code=130)
+    assert result.stdout == ""
+    assert result.stderr.endswith("interrupted\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send")
+def test_a_process_that_is_interrupted_says_so_without_a_traceback(in_folder, tiny_model):
+    write_pairs(in_folder / "pairs.tsv", 40_000)
+    start = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "import ragembed.evaluation.encoding as e;"
+        "fit = e.fit_extractors; e.fit_extractors = lambda *a: (print('started', flush=True), fit(*a));"
+        "from ragembed.cli import main; main()"
+    )
+    command = [sys.executable, "-c", start, "eval", "sts", "pairs.tsv", "--model", str(tiny_model), "--layers", "each"]
+    process = subprocess.Popen(command, cwd=in_folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert printed == ""
+    assert told.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in told
+
+
+# The same options for a store
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--preset", "re"],
+        ["--extractor", "avg", "--weighting", "idf"],
+        ["--extractor", "bert+avg:w=0.25", "--layers", "1+2", "--postprocess", "zscore,normalize", "--sides", "one"],
+        ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
+        ["--config", "mine.toml"],
+    ],
+)
+def test_a_store_made_with_embedding_options_answers(options, docs, cli, tiny_model, in_folder):
+    (in_folder / "mine.toml").write_text('extractor = "re:dim=64"\nweighting = "sif"\npostprocess = ["normalize"]\n')
+    cli("index", docs, "--model", tiny_model, *options)
+    found = json.loads(cli("query", "the lock of the store", "--json", "--mode", "dense").stdout)["results"]
+    assert {one["path"] for one in found} == {"docs/locks.md", "docs/wings.txt"}
+    assert cli("index", docs, "--model", tiny_model, *options).stderr.rstrip().split(", ")[-1].startswith("0 embedded")
+    assert "0 embedded" in cli("index", docs).stderr
+
+
+def test_a_store_made_with_a_template(docs, cli, tiny_model, in_folder):
+    from tokenizers import Tokenizer
+
+    model = in_folder / "model"
+    shutil.copytree(tiny_model, model)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(model / "tokenizer.json"))
+    cli("index", docs, "--model", model, "--template", "the [X] is [M]", "--pooling", "masks", "--weighting", "uniform")
+    assert json.loads(cli("query", "lock", "--json", "--mode", "dense").stdout)["results"]
+    assert json.loads(cli("status", "--json").stdout)["embedder"]["config"]["template"] == "the [X] is [M]"
+    assert "0 embedded" in cli("index", docs).stderr
+
+
+def test_options_that_contradict_a_store_are_refused(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--preset", "re")
+    result = cli("index", docs, "--model", tiny_model, "--preset", "bert", exit_code=2)
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "extractor" in result.stderr or "weighting" in result.stderr
+    assert "Traceback" not in result.output
+    assert "2 unchanged" in cli("index", docs).stderr
+
+
+def test_what_an_extractor_does_not_use_is_refused(docs, cli, tiny_model, in_folder):
+    result = cli("index", docs, "--model", tiny_model, "--preset", "re", "--template", "t0", exit_code=2)
+    assert "preset 're': template is 't0', but extractor 're' does not use it: leave it out" in result.stderr
+    assert not (in_folder / ".ragembed").exists()
+
+
+# The published figures that need no large model
+
+PUBLISHED = {
+    "sts13": {"avg.": (48.8, 55.9, 54.8, 75.1), "idf": (72.5, 73.0, 73.4, 74.6), "-biases": (61.3,)},
+    "sts14": {"avg.": (48.2, 53.5, 52.3, 68.3), "idf": (67.6, 67.8, 66.4, 67.9), "-biases": (64.7,)},
+}
+"""Spearman of random embeddings by weighting; none, zscore, quantile-u, whiten (tables A2 and A3 of Stankevičius &
+Lukoševičius 2024; the rows of an idf fitted on the task's own sentences, whatever they are called there)."""
+ACCURACY = {"agnews": 28.0, "searchsnippets": 23.3}
+"""Clustering accuracy of random embeddings, plain mean (tables A9 and A12)."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_minilm")
+@pytest.mark.parametrize("year", PUBLISHED)
+def test_random_embeddings_have_the_published_correlation(year, collections, cli):
+    """The default model's vocabulary is that of bert-base-uncased. The vectors are random: 2 points for plain means."""
+    steps = [part for name in ("none", "zscore", "quantile-u", "whiten") for part in ("--postprocess", name)]
+    grids = {"avg.": ["uniform", *steps], "idf": ["idf", *steps], "-biases": ["-biases", *steps[:2]]}
+    file = collections / "sts" / f"{year}.tsv"
+    for row, grid in grids.items():
+        told = cli("eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
+        found = [json.loads(line)["spearman"] for line in told.splitlines()]
+        assert found == pytest.approx(PUBLISHED[year][row], abs=2.0 if row == "avg." else 1.0), row
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_minilm")
+@pytest.mark.parametrize("name", ACCURACY)
+def test_random_embeddings_have_the_published_accuracy(name, collections, cli):
+    """One run each; stackoverflow takes minutes and is left to benchmarks/paper_tables.py."""
+    file = collections / "clustering" / f"{name}.tsv"
+    options = ["--preset", "re", "--weighting", "uniform", "--postprocess", "none", "--runs", 1]
+    found = json.loads(cli("eval", "clustering", file, *options, "--json").stdout)
+    assert found["accuracy"] == pytest.approx(ACCURACY[name], abs=4.0)
+
+
+def test_single_options_change_the_settings_of_a_store_not_those_of_the_default(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--preset", "re")
+    assert "2 unchanged" in cli("index", docs, "--postprocess", "normalize").stderr
+    result = cli("index", docs, "--postprocess", "zscore", exit_code=2)
+    assert "was made with the postprocess ['normalize'], not ['zscore']" in result.stderr

@@ -1,0 +1,130 @@
+"""Decoder-only models: no mask token, special tokens before the text or none at all, the last token as the text's."""
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError
+
+TEXTS = ["the cat sleeps", "the dog runs and the fish swims, the bird flies", "supersonic air flow", "the lock"]
+LONG = "shock wave and boundary layer on a wing, " * 12
+MODELS = ["gpt_model", "llama_model"]
+
+
+@pytest.fixture(params=MODELS)
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+def config(folder, **changes):
+    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
+
+
+def raw(folder, texts, **changes):
+    embedder = Embedder(config(folder, **changes)).fit_extractor(TEXTS)
+    documents, queries = embedder.raw_documents(texts), embedder.raw_queries(texts)
+    np.testing.assert_allclose(documents, queries, atol=1e-5)
+    return documents
+
+
+@pytest.mark.parametrize(
+    ("layers", "numbers"),
+    [("last", (2,)), ("-1", (-1,)), ("0", (0,)), ("first+last", (1, 2)), ("-1+0+2", (-1, 0, 2))],
+)
+def test_mean_of_layers(folder, reference, layers, numbers):
+    model = reference(folder)
+    expected = [model.mean(model.ids(text), numbers).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(folder, TEXTS, layers=layers), expected, atol=1e-4)
+
+
+def test_weighted_mean(folder, reference):
+    model = reference(folder)
+    rows = [model.ids(text) for text in TEXTS]
+    expected = []
+    for row in rows:
+        idf = np.array([np.log(len(rows) / sum(token in other for other in rows)) for token in row])
+        expected.append(idf / idf.sum() @ model.mean(row, (2,)))
+    np.testing.assert_allclose(raw(folder, TEXTS, weighting="idf"), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "idf", "idf:0.5"])
+def test_the_last_token(folder, reference, weighting):
+    model = reference(folder)
+    expected = [model.mean(model.ids(text), (2,))[-1] for text in TEXTS]
+    np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", weighting=weighting), expected, atol=1e-4)
+
+
+def test_the_last_token_is_the_templates_where_that_ends_with_one(folder, reference):
+    model = reference(folder)
+    template = 'This sentence: "[X]" means in one word:'
+    expected = [model.mean(model.ids(template.replace("[X]", text)), (2,))[-1] for text in TEXTS]
+    np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", template=template), expected, atol=1e-4)
+
+
+def test_a_prefix_whose_space_belongs_to_the_text(folder, reference):
+    model = reference(folder)
+    expected = [model.mean(model.ids("query: " + text), (2,)).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(folder, TEXTS, template="query: [X]"), expected, atol=1e-4)
+
+
+def test_special_tokens_are_left_out_on_request(llama_model, reference):
+    model = reference(llama_model)
+    expected = [model.mean(model.ids(text), (2,))[1:].mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(llama_model, TEXTS, special_tokens=False), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "text"])
+@pytest.mark.parametrize("weighting", ["uniform", "idf"])
+def test_a_blank_text_is_the_zero_vector_without_tokens(gpt_model, pooling, weighting):
+    vectors = raw(gpt_model, ["", TEXTS[0], ""], pooling=pooling, weighting=weighting)
+    assert not vectors[[0, 2]].any()
+    assert vectors[1].any()
+    assert not raw(gpt_model, [""], pooling=pooling).any()
+
+
+def test_a_blank_text_is_its_special_token(llama_model, reference):
+    np.testing.assert_allclose(raw(llama_model, [""]), reference(llama_model).states([0])[2], atol=1e-4)
+    assert not raw(llama_model, [""], special_tokens=False).any()
+    assert not raw(llama_model, [""], special_tokens=False, pooling="last").any()
+
+
+def test_a_corpus_of_blank_texts(gpt_model):
+    embedder = Embedder(config(gpt_model, weighting="idf", extractor="avg")).fit(["", ""])
+    assert np.isfinite(embedder.encode_documents(["", "the cat"])).all()
+
+
+def test_a_text_longer_than_the_positions_of_the_model(folder, reference):
+    model = reference(folder)
+    ids = model.ids(LONG, special=False)
+    before = model.ids("")
+    room = 64 - len(before)
+    assert len(ids) > 2 * room
+    windows = [[*before, *ids[at : at + room]] for at in range(0, len(ids), room)]
+    hidden = [model.mean(window, (2,)) for window in windows]
+    np.testing.assert_allclose(raw(folder, [LONG])[0], np.concatenate(hidden).mean(axis=0), atol=1e-4)
+    last = np.mean([states[-1] for states in hidden], axis=0)
+    np.testing.assert_allclose(raw(folder, [LONG], pooling="last")[0], last, atol=1e-4)
+
+
+def test_a_static_table(folder, reference):
+    model = reference(folder)
+    seen = {}
+    for text in TEXTS:
+        ids = model.ids(text)
+        for token, vector in zip(ids, model.mean(ids, (1, 2)), strict=True):
+            seen.setdefault(token, []).append(vector)
+    table = {token: np.mean(vectors, axis=0) for token, vectors in seen.items()}
+    expected = [np.mean([table[token] for token in model.ids(text, special=False)], axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(folder, TEXTS, extractor="avg", layers="first+last"), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("template", ["t0", "t4", "[X] [M]"])
+def test_no_mask_token(folder, template):
+    with pytest.raises(ConfigError, match=r"has no mask token.*choose a template without \[M\]"):
+        Embedder(config(folder, template=template)).fit(TEXTS)
+
+
+def test_no_first_special_token(gpt_model, llama_model):
+    with pytest.raises(ConfigError, match="pooling 'cls' needs a model whose texts begin with a special token"):
+        Embedder(config(gpt_model, pooling="cls")).fit(TEXTS)
+    Embedder(config(llama_model, pooling="cls")).fit(TEXTS)

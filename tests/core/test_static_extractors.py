@@ -1,0 +1,345 @@
+"""Avg., BERT + Avg., random embeddings and word vectors against their definitions."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError, ModelError
+from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.presets import preset
+
+TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
+UNSEEN = ["pressure zebra", "the bird flies", "synonym"]
+LONG = "the cat sleeps and the dog runs: shock wave, boundary layer. " * 12
+HEAVY = ("torch", "transformers", "sklearn", "scipy")
+
+
+def config(folder, **changes):
+    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
+
+
+def raw(folder, texts, corpus=TEXTS, **changes):
+    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
+    documents = embedder.raw_documents(texts)
+    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
+    return documents
+
+
+def loaded_modules(code, *args):
+    show = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    command = [sys.executable, "-c", f"{code}\n{show}", *map(str, args)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[-2])
+
+
+# Avg.
+
+
+def token_means(model, rows, layers):
+    """The mean contextual vector of each token id over windows of ids."""
+    seen = {}
+    for ids in rows:
+        for token, vector in zip(ids, model.mean(ids, layers), strict=True):
+            seen.setdefault(token, []).append(vector)
+    return {token: np.mean(vectors, axis=0) for token, vectors in seen.items()}
+
+
+def mapped(model, means):
+    """All tokens' vectors: unseen ones by an affine ridge regression from layer -1, solved as least squares."""
+    words = model.table
+    tokens = sorted(means)
+    inputs, outputs = words[tokens], np.array([means[token] for token in tokens])
+    centre, middle = inputs.mean(axis=0), outputs.mean(axis=0)
+    ridge = 1e-3 * ((inputs - centre) ** 2).sum() / inputs.shape[1]
+    rows = np.concatenate([inputs - centre, np.sqrt(ridge) * np.eye(inputs.shape[1])])
+    targets = np.concatenate([outputs - middle, np.zeros((inputs.shape[1], outputs.shape[1]))])
+    slope = np.linalg.lstsq(rows, targets, rcond=None)[0]
+    return {token: means.get(token, (words[token] - centre) @ slope + middle) for token in range(len(words))}
+
+
+def plain_mean(model, vectors, text, special=False):
+    found = [vectors[token] for token in model.ids(text, special=special) if token in vectors]
+    return np.mean(found, axis=0) if found else np.zeros(32)
+
+
+@pytest.mark.parametrize(("layers", "numbers"), [("last", (6,)), ("first+last", (1, 6)), ("-1+0", (-1, 0))])
+@pytest.mark.parametrize("special", [None, True])
+def test_avg_is_the_mean_of_contextual_vectors(bert_model, reference, layers, numbers, special):
+    model = reference(bert_model)
+    means = token_means(model, [model.ids(text) for text in TEXTS], numbers)
+    expected = [plain_mean(model, means, text, special=bool(special)) for text in [*TEXTS, "the the cat of"]]
+    found = raw(bert_model, [*TEXTS, "the the cat of"], extractor="avg", layers=layers, special_tokens=special)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_avg_with_idf(bert_model, reference):
+    model = reference(bert_model)
+    means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
+    expected = []
+    for text in TEXTS:
+        ids = model.ids(text, special=False)
+        idf = np.array([np.log(len(TEXTS) / sum(token in model.ids(other) for other in TEXTS)) for token in ids])
+        expected.append(idf / idf.sum() @ np.array([means[token] for token in ids]))
+    np.testing.assert_allclose(raw(bert_model, TEXTS, extractor="avg", weighting="idf"), expected, atol=1e-4)
+
+
+def test_unseen_tokens_are_mapped_word_embeddings(bert_model, reference):
+    model = reference(bert_model)
+    vectors = mapped(model, token_means(model, [model.ids(text) for text in TEXTS], (6,)))
+    expected = [plain_mean(model, vectors, text) for text in UNSEEN]
+    np.testing.assert_allclose(raw(bert_model, UNSEEN, extractor="avg"), expected, atol=1e-3)
+
+
+def test_unseen_tokens_are_skipped(bert_model, reference):
+    model = reference(bert_model)
+    means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
+    expected = [plain_mean(model, means, text) for text in UNSEEN]
+    found = raw(bert_model, UNSEEN, extractor="avg:unseen=skip")
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert not found[2].any()  # one word, never seen
+    assert raw(bert_model, UNSEEN, extractor="avg:unseen=skip", weighting="idf")[1].any()
+
+
+def test_a_corpus_that_has_every_token_leaves_nothing_to_map(bert_model, reference):
+    every = " ".join(reference(bert_model).tokenizer.get_vocab())
+    one = raw(bert_model, TEXTS, [*TEXTS, every], extractor="avg")
+    np.testing.assert_array_equal(one, raw(bert_model, TEXTS, [*TEXTS, every], extractor="avg:unseen=skip"))
+
+
+def test_avg_reads_all_windows_of_a_text(bert_model, reference):
+    model = reference(bert_model)
+    cls, sep = model.ids("")
+    ids = model.ids(LONG, special=False)
+    rows = [[cls, *ids[at : at + 18], sep] for at in range(0, len(ids), 18)]
+    means = token_means(model, [*rows, model.ids("fox")], (6,))
+    expected = [plain_mean(model, means, text, special=True) for text in (LONG, "fox")]
+    expected[0] = (len(ids) * plain_mean(model, means, LONG) + means[cls] + means[sep]) / (len(ids) + 2)
+    settings_ = {"extractor": "avg", "special_tokens": True, "max_tokens": 20}
+    np.testing.assert_allclose(raw(bert_model, [LONG, "fox"], [LONG, "fox"], **settings_), expected, atol=1e-4)
+
+
+def test_avg_over_many_texts_and_as_a_stream(bert_model, reference):
+    """More texts than a block: each counts as often as it occurs."""
+    model = reference(bert_model)
+    corpus = ["the cat"] * 2047 + ["the dog", "cat the"]
+    rows = [(model.ids(text), n) for text, n in (("the cat", 2047), ("the dog", 1), ("cat the", 1))]
+    sums, counts = {}, {}
+    for ids, n in rows:
+        for token, vector in zip(ids, model.states(ids)[6], strict=True):
+            sums[token] = sums.get(token, 0) + n * vector
+            counts[token] = counts.get(token, 0) + n
+    means = {token: total / counts[token] for token, total in sums.items()}
+    expected = [plain_mean(model, means, text) for text in ("the cat", "dog")]
+    np.testing.assert_allclose(raw(bert_model, ["the cat", "dog"], iter(corpus), extractor="avg"), expected, atol=1e-4)
+
+
+def test_a_corpus_for_each_part(bert_model, reference, tmp_path):
+    model = reference(bert_model)
+    vectors, weights, chain = (tmp_path / name for name in ("vectors.txt", "weights.txt", "chain.txt"))
+    vectors.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    weights.write_text("cat dog\ncat\nbird fox\n", encoding="utf-8")
+    chain.write_text("the bird flies\nair flow\nthe lock\n", encoding="utf-8")
+    changes = {"weighting": "idf", "avg_corpus": str(vectors), "weighting_corpus": str(weights)}
+    settings_ = config(bert_model, extractor="avg", postprocess=("center",), sides="one", **changes)
+    embedder = Embedder(settings_.replace(postprocess_corpus=str(chain))).fit(["zebra alpha", "beta"])
+    means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
+    all_vectors = mapped(model, means)
+    cat, dog, fox = (model.ids(word, special=False)[0] for word in ("cat", "dog", "fox"))
+    expected = np.log(3 / 2) * all_vectors[cat] + np.log(3) * (all_vectors[dog] + all_vectors[fox])
+    expected = expected / (np.log(3 / 2) + 2 * np.log(3))
+    np.testing.assert_allclose(embedder.raw_documents(["cat dog fox"])[0], expected, atol=1e-4)
+    centred = embedder.encode_documents(["the bird flies", "air flow", "the lock"])
+    np.testing.assert_allclose(centred.mean(axis=0), 0, atol=1e-5)
+    assert embedder.fitted_on.documents == 3
+
+
+# BERT + Avg.
+
+
+@pytest.mark.parametrize("w", [-1.0, 0.0, 0.25, 1.0, 2.0])
+@pytest.mark.parametrize("template", ["[X]", "t0"])
+def test_bert_avg(bert_model, w, template):
+    changes = {"layers": "first+last", "weighting": "idf"}
+    texts = [*TEXTS, *UNSEEN, ""]
+    bert = raw(bert_model, texts, template=template, **changes)
+    avg = raw(bert_model, texts, extractor="avg", **changes)
+    found = raw(bert_model, texts, extractor=f"bert+avg:w={w}", template=template, **changes)
+    np.testing.assert_allclose(found, (1 - w) * bert + w * avg, atol=1e-4)
+    if w in (0.0, 1.0):
+        np.testing.assert_array_equal(found, avg if w else bert)
+
+
+def test_bert_avg_skips_unseen_tokens_on_its_static_side(bert_model):
+    found = raw(bert_model, UNSEEN, extractor="bert+avg:w=1,unseen=skip")
+    np.testing.assert_array_equal(found, raw(bert_model, UNSEEN, extractor="avg:unseen=skip"))
+
+
+# Random embeddings
+
+
+@pytest.fixture(scope="module")
+def tokenizer_only(bert_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "tokenizer.json").write_bytes((bert_model / "tokenizer.json").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize(("dim", "sigma"), [(768, 0.1), (7, 0.1), (64, 2.0)])
+def test_random_vectors_are_normal(dim, sigma):
+    from scipy.stats import kstest
+
+    rows = RandomTable(3, dim, sigma).rows(np.arange(200_000 // dim))
+    assert rows.dtype == np.float32
+    assert abs(rows.mean()) < 4 * sigma / np.sqrt(rows.size)
+    assert rows.std() == pytest.approx(sigma, rel=0.01)
+    assert kstest(rows.ravel() / sigma, "norm").pvalue > 1e-3
+    halves = [rows[:, : dim // 2].ravel(), rows[:, dim - dim // 2 :].ravel()]
+    assert abs(np.corrcoef(*halves)[0, 1]) < 0.02
+    assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.02
+
+
+def test_a_random_vector_depends_on_seed_and_token_alone():
+    table = RandomTable(0, 16, 0.1)
+    rows = table.rows(np.array([5, 1, 5, 30_000]))
+    np.testing.assert_array_equal(rows[0], rows[2])
+    np.testing.assert_array_equal(RandomTable(0, 16, 0.1).rows(np.array([30_000]))[0], rows[3])
+    assert np.abs(RandomTable(1, 16, 0.1).rows(np.array([5]))[0] - rows[0]).max() > 0.01
+    np.testing.assert_allclose(RandomTable(0, 16, 0.2).rows(np.array([5]))[0], 2 * rows[0], rtol=1e-6)
+
+
+@given(dim=st.integers(1, 9), number=st.integers(0, 2**31), seed=st.integers(0, 2**63))
+@settings(max_examples=40)
+def test_any_dimension_token_and_seed(dim, number, seed):
+    row = RandomTable(seed, dim, 0.1).rows(np.array([number]))
+    assert row.shape == (1, dim)
+    assert np.isfinite(row).all()
+
+
+@pytest.mark.parametrize("special", [None, True])
+def test_re_is_the_weighted_mean(tokenizer_only, bert_model, reference, special):
+    model = reference(bert_model)
+    table = RandomTable(5, 9, 0.1)
+    expected = []
+    for text in TEXTS:
+        ids = model.ids(text, special=bool(special))
+        idf = np.array([np.log(len(TEXTS) / sum(token in model.ids(other) for other in TEXTS)) for token in ids])
+        expected.append(idf / idf.sum() @ table.rows(np.array(ids)))
+    changes = {"extractor": "re:dim=9", "seed": 5, "weighting": "idf", "special_tokens": special}
+    np.testing.assert_allclose(raw(tokenizer_only, TEXTS, **changes), expected, atol=1e-6)
+
+
+def test_re_has_its_dimensions_and_a_text_of_one_token_is_its_vector(tokenizer_only):
+    assert raw(tokenizer_only, TEXTS, extractor="re").shape == (4, 768)
+    found = raw(tokenizer_only, ["cat", "cat cat"], ["cat"], extractor="re")
+    np.testing.assert_allclose(found[0], found[1], atol=1e-7)
+    assert found[0].std() == pytest.approx(0.1, rel=0.1)
+    assert not raw(tokenizer_only, [""], extractor="re").any()
+
+
+def test_re_does_not_depend_on_the_corpus(tokenizer_only):
+    np.testing.assert_array_equal(
+        raw(tokenizer_only, TEXTS, ["fox"], extractor="re"), raw(tokenizer_only, TEXTS, TEXTS, extractor="re")
+    )
+
+
+def test_re_in_another_process_and_without_a_framework(tokenizer_only, tmp_path):
+    code = (
+        "import sys, json, numpy as np; from ragembed import Embedder\n"
+        "texts = json.loads(sys.argv[2])\n"
+        "embedder = Embedder.from_preset('re', model=sys.argv[1]).fit(texts)\n"
+        "np.save(sys.argv[3], np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)]))"
+    )
+    modules = loaded_modules(code, tokenizer_only, json.dumps(TEXTS), tmp_path / "vectors.npy")
+    assert "ragembed" in modules
+    assert set(HEAVY).isdisjoint(modules)
+    embedder = Embedder.from_preset("re", model=str(tokenizer_only)).fit(TEXTS)
+    here = np.stack([embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)])
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-6)
+
+
+def test_a_loaded_avg_embedder_needs_no_framework(bert_model, tmp_path):
+    changes = {"model": str(bert_model), "dtype": "float32"}
+    embedder = Embedder.from_preset("avg", **changes).fit(TEXTS)
+    embedder.save(tmp_path / "saved")
+    code = (
+        "import sys, json, numpy as np; from ragembed import Embedder\n"
+        "texts = json.loads(sys.argv[2])\n"
+        "embedder = Embedder.load(sys.argv[1])\n"
+        "np.save(sys.argv[3], np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)]))"
+    )
+    modules = loaded_modules(code, tmp_path / "saved", json.dumps([*TEXTS, *UNSEEN]), tmp_path / "vectors.npy")
+    assert set(HEAVY).isdisjoint(modules)
+    texts = [*TEXTS, *UNSEEN]
+    here = np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)])
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-5)
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    with pytest.raises(ModelError, match=r"has no tokenizer: expected a tokenizer\.json"):
+        Embedder(config(tmp_path, extractor="re")).fit(TEXTS)
+
+
+# Word vectors
+
+WORDS = ["the", "of", "cat", "dog", "wing"]
+VECTORS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 2, 0], [0, -4, 8]], dtype=np.float32)
+
+
+@pytest.fixture(params=["glove", "word2vec"])
+def vectors(request, tmp_path):
+    file = tmp_path / "vectors"
+    if request.param == "glove":
+        rows = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS, VECTORS, strict=True))
+        file.write_text("".join(rows), encoding="utf-8")
+    else:
+        rows = (word.encode() + b" " + row.astype("<f4").tobytes() for word, row in zip(WORDS, VECTORS, strict=True))
+        file.write_bytes(b"5 3\n" + b"\n".join(rows) + b"\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("drop", "expected"),
+    [
+        (0, [[0, 1 / 3, 1 / 3], [1, 1, 0.5], [0, -4, 8], [0, 0, 0], [0, 0, 0]]),
+        (2, [[0, 0, 1], [2, 2, 0], [0, -4, 8], [0, 0, 0], [0, 0, 0]]),
+    ],
+)
+def test_means_of_words_by_hand(vectors, drop, expected):
+    texts = ["The cat, of zebras", "Dog dog DOG of the cats of the", "wing!", "zebra qx", ""]
+    expected = np.array(expected)
+    if not drop:  # 1 the, 1 of, 1 cat; 3 dog, 2 of, 2 the
+        expected[0], expected[1] = [1 / 3, 1 / 3, 1 / 3], [8 / 7, 8 / 7, 0]
+    np.testing.assert_allclose(raw(vectors, texts, extractor=f"words:drop={drop}"), expected, atol=1e-6)
+
+
+def test_words_with_idf(vectors):
+    texts = ["the cat of", "the dog", "the cat wing"]
+    idf = {"the": 0.0, "cat": np.log(3 / 2), "of": np.log(3), "dog": np.log(3), "wing": np.log(3)}
+    rows = dict(zip(WORDS, VECTORS, strict=True))
+    expected = [sum(idf[w] * rows[w] for w in t.split()) / sum(idf[w] for w in t.split()) for t in texts]
+    np.testing.assert_allclose(raw(vectors, texts, texts, extractor="words", weighting="idf"), expected, atol=1e-5)
+
+
+def test_the_preset_of_word_vectors(words_file):
+    embedder = Embedder.from_preset("b2s-100", model=str(words_file)).fit(["the cat", "w7 w99", "fish w3"])
+    vectors = embedder.encode_documents(["the cat", "w7 w99", "fish w3", "fish"])
+    assert not vectors[1].any()
+    np.testing.assert_allclose(vectors[2], vectors[3], atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(vectors[[0, 2]], axis=1), 1, atol=1e-6)
+
+
+def test_every_word_dropped(vectors):
+    with pytest.raises(ConfigError, match="drop is 5"):
+        Embedder(config(vectors, extractor="words:drop=5")).fit(TEXTS)
+
+
+def test_word_vectors_need_a_file(tmp_path):
+    with pytest.raises(ConfigError, match="needs a word-vector file"):
+        Embedder(preset("b2s-100")).fit(TEXTS)
+    with pytest.raises(ModelError, match=r"none\.txt does not exist: give a word-vector file"):
+        Embedder.from_preset("b2s-100", model=str(tmp_path / "none.txt")).fit(TEXTS)

@@ -1,0 +1,288 @@
+"""What a model sees of a text in a template, and which of its tokens the mean runs over."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError
+from ragembed.templates import TEMPLATES, Template
+from ragembed.tokenizer import TextTokenizer, TokenKind
+
+# As METHODS and table 1 of the paper print them.
+PAPER = {
+    "t0": 'This sentence: "[X]" means [M].',
+    "t1": 'This sentence: "[X]" means [M][M].',
+    "t2": 'This sentence: "[X]" means "[M][M]" and is about [M].',
+    "t3": 'This sentence from the paraphrase dictionary: "[X]" means "[M]", which is about [M].',
+    "t4": 'This sentence from the dictionary: "[X]" means "[M]" and is about [M], which is a synonym for [M].',
+}
+MASKS = {"t0": 1, "t1": 2, "t2": 3, "t3": 2, "t4": 3}
+TEXTS = ["the cat sleeps", "the dog runs and the fish swims, the bird flies", "supersonic air flow", "lock"]
+POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
+
+
+@pytest.fixture(params=["bert_model", "roberta_model"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def mask(folder):
+    return "[MASK]" if folder.name.startswith("bert") else "<mask>"
+
+
+def config(folder, **changes):
+    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
+
+
+def raw(folder, texts, corpus=TEXTS, **changes):
+    """Raw vectors of ``texts``, the same on both sides."""
+    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
+    documents = embedder.raw_documents(texts)
+    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
+    return documents
+
+
+def framed(folder, template, text=()):
+    """Ids and kinds of a window, as ragembed puts them together."""
+    tokenizer = TextTokenizer(folder)
+    frame = tokenizer.frame(Template.parse(template))
+    (ids,) = tokenizer.ids([frame.lead + text])
+    kinds = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(ids), *frame.suffix_kinds]
+    return [*frame.prefix, *ids, *frame.suffix], kinds
+
+
+def chosen(kinds, pooling, special_tokens):
+    """Positions that a pooling takes, by its definition."""
+    within = [i for i, kind in enumerate(kinds) if special_tokens or kind != TokenKind.SPECIAL]
+    return {
+        "mean": within,
+        "masks": [i for i, kind in enumerate(kinds) if kind == TokenKind.MASK],
+        "no-mask": [i for i in within if kinds[i] != TokenKind.MASK],
+        "text": [i for i, kind in enumerate(kinds) if kind == TokenKind.TEXT],
+        "cls": [0],
+        "last": within[-1:],
+    }[pooling]
+
+
+def test_templates_are_the_papers():
+    assert dict(TEMPLATES) == PAPER
+    assert {name: Template.parse(name).masks for name in TEMPLATES} == MASKS
+    assert Template.parse("T4") == Template.parse("t4") == Template.parse(PAPER["t4"])
+
+
+@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_the_filled_sentence(folder, mask, reference, name, text):
+    filled = PAPER[name].replace("[M]", mask).replace("[X]", text)
+    model = reference(folder)
+    ids, kinds = framed(folder, name, text)
+    assert ids == model.ids(filled)
+    number = model.tokenizer.token_to_id(mask)
+    assert [i for i, kind in enumerate(kinds) if kind == TokenKind.MASK] == [
+        i for i, x in enumerate(ids) if x == number
+    ]
+    assert kinds.count(TokenKind.MASK) == MASKS[name]
+    assert kinds.count(TokenKind.TEXT) == len(model.ids(text, special=False))
+    assert kinds.count(TokenKind.SPECIAL) == 2
+
+
+@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("pooling", ["mean", "masks", "no-mask"])
+def test_vectors_of_the_papers_templates(folder, mask, reference, name, pooling):
+    model = reference(folder)
+    number = model.tokenizer.token_to_id(mask)
+    expected = []
+    for text in TEXTS:
+        ids = model.ids(PAPER[name].replace("[M]", mask).replace("[X]", text))
+        keep = {
+            "mean": np.ones(len(ids), dtype=bool),
+            "masks": np.array(ids) == number,
+            "no-mask": np.array(ids) != number,
+        }[pooling]
+        expected.append(model.states(ids)[model.last][keep].mean(axis=0))
+    np.testing.assert_allclose(raw(folder, TEXTS, template=name, pooling=pooling), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("special", [None, True, False])
+@pytest.mark.parametrize("template", ['This sentence: "[X]" means [M].', "[M] of [X]"])
+def test_which_tokens_the_mean_runs_over(folder, reference, pooling, special, template):
+    model = reference(folder)
+    expected = []
+    for text in TEXTS:
+        ids, kinds = framed(folder, template, text)
+        states = model.states(ids)
+        expected.append(states[model.last][chosen(kinds, pooling, special is not False)].mean(axis=0))
+    found = raw(folder, TEXTS, template=template, pooling=pooling, special_tokens=special)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "text", "cls", "last", "no-mask"])
+@pytest.mark.parametrize("special", [True, False])
+def test_without_a_template(folder, reference, pooling, special):
+    model = reference(folder)
+    expected = []
+    for text in TEXTS:
+        ids = model.ids(text)
+        kinds = [TokenKind.SPECIAL, *[TokenKind.TEXT] * (len(ids) - 2), TokenKind.SPECIAL]
+        states = model.states(ids)
+        expected.append(states[model.last][chosen(kinds, pooling, special)].mean(axis=0))
+    np.testing.assert_allclose(raw(folder, TEXTS, pooling=pooling, special_tokens=special), expected, atol=1e-4)
+
+
+def test_each_side_has_its_template(folder, reference):
+    model = reference(folder)
+    settings_ = config(folder, template="passage: [X]", query_template="query: [X]")
+    embedder = Embedder(settings_).fit_extractor(TEXTS)
+    last = model.last
+    for encode, before in ((embedder.raw_documents, "passage: "), (embedder.raw_queries, "query: ")):
+        expected = [model.mean(model.ids(before + text), (last,)).mean(axis=0) for text in TEXTS]
+        np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-4)
+
+
+def test_pseudo_queries_have_the_template_of_queries(folder):
+    """A chain that only centres has the mean of the pseudo-queries, framed as queries, as its query side."""
+    texts = ["cat sleeps", "dog runs", "air flow"]  # shorter than a span: each is its own pseudo-query
+    embedder = Embedder(config(folder, template="passage: [X]", query_template="query: [X]", postprocess=("center",)))
+    embedder.fit(texts)
+    np.testing.assert_allclose(embedder.encode_queries(texts).mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(embedder.encode_documents(texts).mean(axis=0), 0, atol=1e-5)
+
+
+def test_a_query_template_alone_leaves_documents_plain(folder, reference):
+    embedder = Embedder(config(folder, query_template="t0", pooling="mean")).fit_extractor(TEXTS)
+    model = reference(folder)
+    expected = [model.mean(model.ids(text), (model.last,)).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(embedder.raw_documents(TEXTS), expected, atol=1e-4)
+    assert np.abs(embedder.raw_queries(TEXTS) - expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("literal", ["[MASK]", "<mask>", "[SEP]", "</s>", "[X]", "[M]", "[CLS] a [PAD]", "<s><pad>"])
+def test_special_names_inside_a_text_are_text(folder, reference, literal):
+    tokenizer = TextTokenizer(folder)
+    names = ("[MASK]", "[SEP]", "[CLS]", "[PAD]", "<mask>", "<s>", "</s>", "<pad>")
+    special = {reference(folder).tokenizer.token_to_id(name) for name in names}
+    text = f"the cat {literal} sleeps"
+    assert special.isdisjoint(tokenizer.ids([text])[0])
+    ids, kinds = framed(folder, "t0", text)
+    assert kinds.count(TokenKind.MASK) == 1
+    assert sum(number in special for number in ids) == 3
+    same = raw(folder, [text, text], template="t0", pooling="masks")
+    np.testing.assert_allclose(same[0], same[1], atol=1e-5)
+    assert np.isfinite(same).all()
+
+
+@given(text=st.text(alphabet=st.sampled_from("[]XMASKSEP<>mask/s \"'.acdt"), max_size=30))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_text_never_changes_its_frame(bert_model, text):
+    tokenizer = TextTokenizer(bert_model)
+    ids, kinds = framed(bert_model, "t4", text)
+    frame = tokenizer.frame(Template.parse("t4"))
+    assert ids[: len(frame.prefix)] == list(frame.prefix)
+    assert ids[len(ids) - len(frame.suffix) :] == list(frame.suffix)
+    assert kinds.count(TokenKind.MASK) == 3
+    assert kinds.count(TokenKind.SPECIAL) == 2
+
+
+@pytest.mark.parametrize("pooling", ["mean", "masks", "text"])
+def test_a_long_text_has_the_whole_template_in_each_window(folder, reference, pooling):
+    model = reference(folder)
+    tokenizer = TextTokenizer(folder)
+    frame = tokenizer.frame(Template.parse("t1"))
+    (ids,) = tokenizer.ids(["the cat sleeps and the dog runs " * 20])
+    room = tokenizer.max_tokens - len(frame.prefix) - len(frame.suffix)
+    assert tokenizer.max_tokens == 64
+    assert len(ids) > 2 * room
+    hidden = []
+    for at in range(0, len(ids), room):
+        part = ids[at : at + room]
+        kinds = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(part), *frame.suffix_kinds]
+        states = model.states([*frame.prefix, *part, *frame.suffix])
+        hidden.append(states[model.last][chosen(kinds, pooling, True)])
+    found = raw(folder, ["the cat sleeps and the dog runs " * 20], template="t1", pooling=pooling)[0]
+    np.testing.assert_allclose(found, np.concatenate(hidden).mean(axis=0), atol=1e-4)
+
+
+def test_max_tokens_counts_the_template(folder):
+    tokenizer = TextTokenizer(folder)
+    frame = tokenizer.frame(Template.parse("t0"))
+    framing = len(frame.prefix) + len(frame.suffix)
+    assert Embedder(config(folder, template="t0")).text_tokens == 64 - framing
+    assert Embedder(config(folder, template="t0", max_tokens=framing + 4)).text_tokens == 4
+    with pytest.raises(
+        ConfigError, match=f"max_tokens is {framing + 3}: the template and special tokens take {framing}"
+    ):
+        _ = Embedder(config(folder, template="t0", max_tokens=framing + 3)).text_tokens
+
+
+def test_masks_without_a_mask_in_the_template(folder):
+    for changes in ({}, {"template": "passage: [X]"}, {"template": "t0", "query_template": "query: [X]"}):
+        with pytest.raises(ConfigError, match="pooling 'masks' needs a template with mask tokens"):
+            Embedder(config(folder, pooling="masks", **changes)).fit(TEXTS)
+
+
+def test_the_same_ids_with_a_mask_that_is_none(bert_model):
+    """A mask token written out is the template's like any other, so that both have their own fingerprint."""
+    named = Embedder(config(bert_model, template="[X] means [M]", pooling="no-mask")).fit_extractor(TEXTS)
+    written = Embedder(config(bert_model, template="[X] means [MASK]", pooling="no-mask")).fit_extractor(TEXTS)
+    assert np.abs(named.raw_documents(TEXTS) - written.raw_documents(TEXTS)).max() > 1e-3
+    assert named.raw_fingerprint != written.raw_fingerprint
+
+
+# Weights
+
+
+def weighted(model, rows, weights_of, layer):
+    vectors = []
+    for ids in rows:
+        weights = np.array([weights_of(token) for token in ids], dtype=np.float64)
+        if not weights.any():
+            weights[:] = 1
+        vectors.append(weights / weights.sum() @ model.states(ids)[layer])
+    return vectors
+
+
+@pytest.mark.parametrize("template_tokens", ["common", "counted"])
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_idf_counts_bare_texts(folder, reference, template_tokens, share):
+    # "and", "the" and the comma stand in texts and in the template.
+    template = 'and the cat, this "[X]" means [M].'
+    model = reference(folder)
+    bare = [set(model.ids(text)) for text in TEXTS]
+    plain = [set(framed(folder, template, text)[0]) - set(model.ids(text, special=False)) for text in TEXTS]
+    ids, kinds = framed(folder, template, "")
+    frame = set(ids)
+    assert plain[0] <= frame
+    special = {number for number, kind in zip(ids, kinds, strict=True) if kind == TokenKind.SPECIAL}
+
+    def idf(token):
+        if token in special or (template_tokens == "common" and token in frame):
+            return 0.0
+        return np.log(len(TEXTS) / max(sum(token in text for text in bare), 1))
+
+    rows = [framed(folder, template, text)[0] for text in TEXTS]
+    layer = model.last
+    by_idf = np.array(weighted(model, rows, idf, layer))
+    uniform = np.array(weighted(model, rows, lambda token: 1.0, layer))
+    found = raw(folder, TEXTS, template=template, template_tokens=template_tokens, weighting=f"idf:{share}")
+    np.testing.assert_allclose(found, share * by_idf + (1 - share) * uniform, atol=2e-4)
+
+
+def test_masks_alone_have_no_idf_and_weigh_alike(folder):
+    by_idf = raw(folder, TEXTS, template="t4", pooling="masks", weighting="idf")
+    uniform = raw(folder, TEXTS, template="t4", pooling="masks", weighting="uniform")
+    np.testing.assert_allclose(by_idf, uniform, atol=1e-5)
+
+
+def test_both_templates_tokens_are_common(bert_model, reference):
+    model = reference(bert_model)
+    settings_ = config(bert_model, template="wing [X]", query_template="fox [X]", weighting="idf")
+    embedder = Embedder(settings_).fit_extractor(["wing fox cat", "dog bird", "cat dog air"])
+    rows = [model.ids("wing " + text) for text in ("wing fox", "wing fox cat bird")]
+    zero = {*model.ids("wing fox")}
+    frequency = {model.ids(word, special=False)[0]: n for word, n in {"cat": 2, "bird": 1}.items()}
+    expected = weighted(model, rows, lambda t: 0.0 if t in zero else np.log(3 / frequency[t]), 6)
+    np.testing.assert_allclose(embedder.raw_documents(["wing fox", "wing fox cat bird"]), expected, atol=1e-4)

@@ -1,0 +1,326 @@
+"""Contextual vectors against the equations, computed with transformers and NumPy alone."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError
+from ragembed.models import find_model
+
+TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
+LONG = "the cat sleeps and the dog runs: shock wave, boundary layer. " * 12
+
+
+def config(folder, **changes):
+    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
+
+
+def raw(folder, texts, corpus=TEXTS, **changes):
+    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
+    documents = embedder.raw_documents(texts)
+    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
+    return documents
+
+
+def windows(model, text, room):
+    """The windows of a long text, each between the special tokens."""
+    framed = model.ids("")
+    ids = model.ids(text, special=False)
+    return [[framed[0], *ids[at : at + room], framed[1]] for at in range(0, len(ids), room)]
+
+
+LAYERS = {
+    "last": (6,),
+    "-1": (-1,),
+    "0": (0,),
+    "1": (1,),
+    "first+last": (1, 6),
+    "1+2": (1, 2),
+    "2+1+6+0": (0, 1, 2, 6),
+    "-1+0+3": (-1, 0, 3),
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_layers(bert_model, reference, layers):
+    model = reference(bert_model)
+    expected = [model.mean(model.ids(text), LAYERS[layers]).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(bert_model, TEXTS, layers=layers), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("layers", "numbers"), [("last", (2,)), ("-1", (-1,)), ("first+last", (1, 2)), ("0", (0,))])
+def test_layers_of_a_model_that_numpy_does_not_compute(roberta_model, reference, layers, numbers):
+    model = reference(roberta_model)
+    expected = [model.mean(model.ids(text), numbers).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(raw(roberta_model, TEXTS, layers=layers), expected, atol=1e-4)
+
+
+def test_layer_0_is_the_input_of_the_blocks_and_layer_minus_1_the_bare_table(bert_model, reference):
+    from safetensors.numpy import load_file
+
+    weights = load_file(bert_model / "model.safetensors")
+    ids = reference(bert_model).ids("cat dog")
+    words = weights["embeddings.word_embeddings.weight"][ids]
+    summed = words + weights["embeddings.position_embeddings.weight"][: len(ids)]
+    summed = summed + weights["embeddings.token_type_embeddings.weight"][0]
+    centred = summed - summed.mean(axis=1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-12)
+    np.testing.assert_allclose(raw(bert_model, ["cat dog"], layers="-1")[0], words.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(raw(bert_model, ["cat dog"], layers="0")[0], normed.mean(axis=0), atol=1e-5)
+
+
+def test_a_layer_that_the_model_does_not_have(bert_model):
+    with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers -1 to 6"):
+        Embedder(config(bert_model, layers="7")).fit(TEXTS)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "idf", "-biases"])
+def test_a_text_longer_than_the_window(bert_model, reference, weighting):
+    model = reference(bert_model)
+    cut = windows(model, LONG, room=18)
+    assert len(cut) > 3
+    tokens = np.concatenate(cut)
+    weight_of = table(model, TEXTS, weighting)
+    weights = np.array([weight_of(token) for token in tokens])
+    hidden = np.concatenate([model.states(ids)[6] for ids in cut])
+    expected = weights / weights.sum() @ hidden
+    np.testing.assert_allclose(raw(bert_model, [LONG], max_tokens=20, weighting=weighting)[0], expected, atol=1e-4)
+
+
+# Weightings
+
+
+def table(model, corpus, weighting, a=1e-3):
+    """The weight of a token id, from the definitions."""
+    rows = [model.ids(text) for text in corpus]
+    occurrences = np.bincount(np.concatenate(rows), minlength=model.tokenizer.get_vocab_size())
+    share = occurrences / occurrences.sum()
+    distinct = np.count_nonzero(occurrences)
+    threshold = 1 - (1 - 1 / distinct) ** np.mean([len(row) for row in rows])
+    alpha = max(np.count_nonzero(share > threshold), 1) / distinct
+    usif = (1 - alpha) / (alpha * distinct / 2)
+    biases = {".", "a", "the", "in", ",", "is", "to", "of", "and", "'", "on", "-", "s", "with", "for", '"', "at", "##s"}
+    biases |= {"are", "it", "two", "that", "you", "said", "playing", "i", "an", "as", "was", "from", ":", "by", "white"}
+    biases |= {*"?!;[]", "\u201c", "\u201d"}
+
+    def dropped(token):
+        word = model.tokenizer.id_to_token(token)
+        return word in biases or word.startswith("##")
+
+    return {
+        "uniform": lambda token: 1.0,
+        "idf": lambda token: np.log(len(rows) / max(sum(token in row for row in rows), 1)),
+        "sif": lambda token: a / (a + share[token]),
+        "usif": lambda token: usif / (usif / 2 + share[token]),
+        "-biases": lambda token: float(not dropped(token)),
+    }[weighting]
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("weighting", ["idf", "sif", "sif:0.05", "usif", "-biases"])
+def test_weightings(bert_model, reference, weighting, special):
+    model = reference(bert_model)
+    corpus = [*TEXTS, "the dog", "a cat, \u201ca bird\u201d", "fish; fish!"]
+    name, _, number = weighting.partition(":")
+    weight_of = table(model, corpus, name, float(number or 1e-3))
+    expected = []
+    for text in corpus:
+        ids = model.ids(text)
+        weights = np.array([weight_of(token) for token in ids]) * (1 if special else np.array(ids) > 4)
+        expected.append(weights / weights.sum() @ model.states(ids)[6])
+    found = raw(bert_model, corpus, corpus, weighting=weighting, special_tokens=special)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_everything_dropped_is_the_plain_mean(bert_model, reference):
+    model = reference(bert_model)
+    text = "the . a , of"
+    expected = model.states(model.ids(text))[6][1:-1].mean(axis=0)
+    np.testing.assert_allclose(
+        raw(bert_model, [text], weighting="-biases", special_tokens=False)[0], expected, atol=1e-4
+    )
+    kept = model.states(model.ids(text))[6][[0, -1]].mean(axis=0)
+    np.testing.assert_allclose(raw(bert_model, [text], weighting="-biases")[0], kept, atol=1e-4)
+
+
+def test_subwords_are_dropped(bert_model, reference):
+    model = reference(bert_model)
+    ids = model.ids("catz", special=False)
+    assert [model.tokenizer.id_to_token(number) for number in ids] == ["cat", "##z"]
+    framed = model.states(model.ids("catz"))[6]
+    found = raw(bert_model, ["catz"], weighting="-biases", special_tokens=False)[0]
+    np.testing.assert_allclose(found, framed[1], atol=1e-4)
+
+
+def test_masks_stay_where_biases_go(bert_model, reference):
+    model = reference(bert_model)
+    ids = model.ids("the cat [MASK].")
+    keep = [0, 2, 3, 5]
+    found = raw(bert_model, ["cat"], template="the [X] [M].", weighting="-biases")[0]
+    np.testing.assert_allclose(found, model.states(ids)[6][keep].mean(axis=0), atol=1e-4)
+
+
+def test_biases_of_ones_own(bert_model, reference):
+    model = reference(bert_model)
+    found = raw(bert_model, ["the cat runs."], weighting="-biases", biases=("cat",), special_tokens=False)[0]
+    expected = model.states(model.ids("the cat runs."))[6][[1, 3]].mean(axis=0)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_typographic_quotes_of_a_byte_level_vocabulary_are_punctuation(roberta_model, reference):
+    model = reference(roberta_model)
+    text = "runs \u201cinto\u201d"
+    words = [model.tokenizer.decode([number]).strip() for number in model.ids(text)]
+    keep = [word not in ("\u201c", "\u201d") for word in words]
+    assert keep.count(False) == 2
+    found = raw(roberta_model, [text], weighting="-biases")[0]
+    np.testing.assert_allclose(found, model.states(model.ids(text))[2][keep].mean(axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("share", ["idf", "idf:0.5"])
+def test_all_idf_zero_is_uniform(bert_model, reference, share):
+    model = reference(bert_model)
+    expected = model.states(model.ids("the cat"))[6].mean(axis=0)
+    found = raw(bert_model, ["the cat"], ["the cat", "cat the dog"], weighting=share)[0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_unseen_tokens_weigh_as_if_in_one_text(bert_model, reference):
+    model = reference(bert_model)
+    corpus = ["cat", "cat dog", "dog", "bird"]
+    ids = model.ids("cat bird zebra")
+    idf = np.array([0.0, np.log(4 / 2), np.log(4), *[np.log(4)] * (len(ids) - 4), 0.0])
+    expected = idf / idf.sum() @ model.states(ids)[6]
+    np.testing.assert_allclose(raw(bert_model, ["cat bird zebra"], corpus, weighting="idf")[0], expected, atol=1e-4)
+
+
+def test_weights_from_a_file(bert_model, tmp_path):
+    file = tmp_path / "corpus.txt"
+    file.write_text("cat dog\n\n  cat  \n   \nbird flies\n", encoding="utf-8")
+    lines = ["cat dog", "cat", "bird flies"]
+    found = raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))
+    np.testing.assert_allclose(found, raw(bert_model, TEXTS, lines, weighting="idf"), atol=1e-6)
+    for texts, message in ((b"\n \n", "holds none"), (b"\xff\xfe", "is not UTF-8")):
+        file.write_bytes(texts)
+        with pytest.raises(ConfigError, match=message):
+            raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(tmp_path / "none"))
+
+
+# SBERT-WK: one token at a time, by the paper
+
+
+def cosine(a, b):
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def fused(vectors, start, window, alignment=True, novelty=True):
+    layers = vectors[start:]
+    inverse, novel = [], []
+    for i, vector in enumerate(layers):
+        context = [j for j in range(max(i - window, 0), min(i + window + 1, len(layers))) if j != i]
+        inverse.append(1 / np.mean([cosine(vector, layers[j]) for j in context]))
+        basis, _ = np.linalg.qr(np.array([layers[j] for j in context]).T)
+        novel.append(np.linalg.norm(vector - basis @ (basis.T @ vector)) / np.linalg.norm(vector))
+    chosen = [np.array(w) / sum(w) for w, wanted in ((inverse, alignment), (novel, novelty)) if wanted]
+    weights = np.mean(chosen, axis=0) if chosen else np.full(len(layers), 1 / len(layers))
+    return weights @ np.array(layers)
+
+
+def word_knowledge(model, rows, start=4, window=2, importance=True, **measures):
+    """The vector of a text from its windows' token ids; importances sum to 1 over all of them."""
+    vectors, variances = [], []
+    for ids in rows:
+        states = model.states(ids)
+        for token in range(len(ids)):
+            layers = [states[layer][token] for layer in range(7)]
+            vectors.append(fused(layers, start, window, **measures))
+            variances.append(np.var([cosine(a, b) for a, b in pairwise(layers)]) if importance else 1.0)
+    return np.array(variances) / sum(variances) @ np.array(vectors)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ("", {}),
+        (":window=1,start_layer=2", {"window": 1, "start": 2}),
+        (":alignment=false", {"alignment": False}),
+        (":novelty=false", {"novelty": False}),
+        (":importance=false", {"importance": False}),
+        (
+            ":alignment=false,novelty=false,importance=false",
+            dict.fromkeys(("alignment", "novelty", "importance"), False),
+        ),
+    ],
+)
+def test_sbert_wk(bert_model, reference, options, settings):
+    model = reference(bert_model)
+    expected = [word_knowledge(model, [model.ids(text)], **settings) for text in TEXTS]
+    np.testing.assert_allclose(raw(bert_model, TEXTS, extractor="sbert-wk" + options), expected, atol=2e-4)
+
+
+def test_sbert_wk_importances_are_scaled_over_the_windows_of_a_text(bert_model, reference):
+    model = reference(bert_model)
+    cut = windows(model, LONG, room=18)
+    found = raw(bert_model, [LONG, "fox"], extractor="sbert-wk", max_tokens=20)
+    np.testing.assert_allclose(found[0], word_knowledge(model, cut), atol=2e-4)
+
+
+def test_sbert_wk_with_idf_weighs_by_both(bert_model, reference):
+    model = reference(bert_model)
+    weight_of = table(model, TEXTS, "idf")
+    ids = model.ids(TEXTS[0])
+    layers = [[model.states(ids)[layer][token] for layer in range(7)] for token in range(len(ids))]
+    weights = np.array([weight_of(token) for token in ids])
+    weights = weights * [np.var([cosine(a, b) for a, b in pairwise(one)]) for one in layers]
+    expected = weights / weights.sum() @ np.array([fused(one, 4, 2) for one in layers])
+    found = raw(bert_model, TEXTS, extractor="sbert-wk", weighting="idf")[0]
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_sbert_wk_ablations_differ(bert_model):
+    options = ["", ":alignment=false", ":novelty=false", ":importance=false", ":variant=released-code", ":window=1"]
+    vectors = [raw(bert_model, TEXTS[:1], extractor="sbert-wk" + option)[0] for option in options]
+    for i, one in enumerate(vectors):
+        assert all(np.abs(one - other).max() > 1e-4 for other in vectors[:i])
+
+
+def test_sbert_wk_of_too_few_layers(tiny_model):
+    with pytest.raises(ConfigError, match="start_layer is 4: expected a layer of the model, 0 to 2"):
+        Embedder(config(tiny_model, extractor="sbert-wk")).fit(TEXTS)
+    with pytest.raises(ConfigError, match="too few layers for a window"):
+        Embedder(config(tiny_model, extractor="sbert-wk:start_layer=1")).fit(TEXTS)
+
+
+# The default model
+
+
+@pytest.mark.usefixtures("needs_minilm")
+@pytest.mark.parametrize(
+    ("layers", "numbers"), [("last", (6,)), ("-1", (-1,)), ("first+last", (1, 6)), ("0+2", (0, 2))]
+)
+def test_minilm(reference, layers, numbers):
+    settings = EmbedderConfig(layers=layers, weighting="idf", template="t0", dtype="float32")
+    model = reference(find_model(settings.model).folder)
+    embedder = Embedder(settings).fit_extractor(TEXTS)
+    frame = set(model.ids('This sentence: "" means [MASK].'))
+    bare = [set(model.ids(text, special=False)) for text in TEXTS]
+    expected = []
+    for text in TEXTS:
+        ids = model.ids(f'This sentence: "{text}" means [MASK].')
+        idf = [0.0 if token in frame else np.log(len(TEXTS) / sum(token in row for row in bare)) for token in ids]
+        expected.append(np.array(idf) / sum(idf) @ model.mean(ids, numbers))
+    np.testing.assert_allclose(embedder.raw_documents(TEXTS), expected, atol=2e-5)
+    np.testing.assert_allclose(embedder.raw_queries(TEXTS), expected, atol=2e-5)
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_minilm_sbert_wk(reference):
+    settings = EmbedderConfig(extractor="sbert-wk", weighting="uniform", dtype="float32")
+    model = reference(find_model(settings.model).folder)
+    expected = [word_knowledge(model, [model.ids(text)]) for text in TEXTS]
+    embedder = Embedder(settings).fit_extractor(TEXTS)
+    np.testing.assert_allclose(embedder.raw_documents(TEXTS), expected, atol=1e-4)

@@ -1,0 +1,199 @@
+"""Several configurations at once make what each of them makes alone, with the model's passes of one."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.backbone import TorchBackbone
+from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import encode_each
+from ragembed.numpy_bert import NumpyBert
+from ragembed.presets import PRESETS
+
+DOCUMENTS = [
+    "the writer holds the lock of the store",
+    "a reader is in the folder",
+    "shock wave and boundary layer on a wing",
+    "supersonic air flow",
+    "the cat sleeps and the dog runs",
+    "the fish swims, the bird flies",
+    "heat and pressure of the body",
+    "one two three four five six seven",
+]
+QUERIES = ["which wing has a shock", "who holds the lock?", "cat and dog"]
+CORPUS = ["the zebra runs", "", "red green blue", "the lock of a zebra", "alpha beta", "wing flow air heat speed"]
+
+
+@pytest.fixture(scope="module")
+def four_blocks(tiny_model, tmp_path_factory):
+    """A BERT of 4 blocks whose mask token is one, with room for the longest template."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("four-blocks")
+    tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=192,
+        initializer_range=0.3,
+    )
+    BertModel(config).save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def word_vectors(tmp_path_factory):
+    words = [f"w{i}" for i in range(100)] + sorted({word for text in DOCUMENTS + QUERIES for word in text.split()})
+    vectors = np.random.default_rng(0).normal(size=(len(words), 8))
+    file = tmp_path_factory.mktemp("words") / "vectors.txt"
+    rows = [" ".join([word, *(f"{x:.6f}" for x in row)]) for word, row in zip(words, vectors, strict=True)]
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    file = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    file.write_text("\n".join(CORPUS) + "\n", encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def presets(four_blocks, word_vectors):
+    """Every preset, on the models of these tests."""
+    changes = {
+        "sbert-wk": {"extractor": "sbert-wk:window=1,start_layer=0"},
+        "b2s-100": {"model": str(word_vectors)},
+        "re": {"extractor": "re:dim=24"},
+    }
+    base = {"model": str(four_blocks), "dtype": "float32"}
+    return {name: config.replace(**{**base, **changes.get(name, {})}) for name, config in PRESETS.items()}
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """The number of batches that went through a model."""
+    counted = []
+    for backbone in (TorchBackbone, NumpyBert):
+
+        def spy(self, *given, _states=backbone.states, **named):
+            counted.append(1)
+            return _states(self, *given, **named)
+
+        monkeypatch.setattr(backbone, "states", spy)
+    return counted
+
+
+def assert_each_equals_an_embedder(configs, documents=DOCUMENTS, queries=QUERIES):
+    found = list(encode_each(configs, documents, queries))
+    assert len(found) == len(configs)
+    for config, encoded in zip(configs, found, strict=True):
+        embedder = Embedder(config).fit(documents)
+        np.testing.assert_allclose(encoded.documents, embedder.encode_documents(documents), atol=2e-5)
+        np.testing.assert_allclose(encoded.queries, embedder.encode_queries(queries), atol=2e-5)
+        assert encoded.documents.dtype == encoded.queries.dtype == np.float32
+
+
+@pytest.mark.parametrize("sides", ["one", "two"])
+def test_every_preset_makes_what_its_embedder_makes(presets, sides):
+    assert_each_equals_an_embedder([config.replace(sides=sides) for config in presets.values()])
+
+
+@pytest.mark.parametrize("sides", ["one", "two"])
+@pytest.mark.parametrize("named", ["postprocess_corpus", "weighting_corpus", "avg_corpus"])
+def test_what_is_fitted_on_another_corpus(presets, corpus, named, sides):
+    names = ["bert+avg", "avg"] if named == "avg_corpus" else ["t4", "bert+avg", "avg", "re", "b2s-100"]
+    plain = [presets[name].replace(sides=sides, weighting="idf", postprocess=("center",)) for name in names]
+    other = [config.replace(**{named: corpus}) for config in plain]
+    assert_each_equals_an_embedder([*plain, *other])
+    for one, two in zip(*(list(encode_each(configs, DOCUMENTS, [])) for configs in (plain, other)), strict=True):
+        assert np.abs(one.documents - two.documents).max() > 1e-3
+
+
+def test_seeds_and_numbers_of_pseudo_queries_stay_apart(presets, corpus):
+    config = presets["re"].replace(postprocess=("center", "normalize"), sides="two")
+    changes = [{}, {"seed": 3}, {"pseudo_queries": 3}, {"pseudo_queries": 3, "postprocess_corpus": corpus}]
+    assert_each_equals_an_embedder([config.replace(**change) for change in changes])
+
+
+def test_more_texts_than_post_processors_are_fitted_on(presets, monkeypatch):
+    for module in ("ragembed.embedder", "ragembed.evaluation.encoding"):
+        monkeypatch.setattr(f"{module}.FIT_LIMIT", 5)
+    assert_each_equals_an_embedder([presets["re"].replace(postprocess=("zscore",), seed=seed) for seed in (0, 1)])
+
+
+def test_no_queries_and_one_document(presets):
+    config = presets["bert"].replace(postprocess=("normalize",))
+    assert_each_equals_an_embedder([config], DOCUMENTS[:1], [])
+
+
+@pytest.mark.parametrize("sides", ["one", "two"])
+def test_configurations_of_one_model_share_its_passes(presets, batches, sides):
+    config = presets["bert+avg"].replace(sides=sides)
+    list(encode_each([config], DOCUMENTS, QUERIES))
+    alone = len(batches)
+    assert alone > 0
+    batches.clear()
+    grid = [
+        config.replace(extractor=extractor, layers=layers, weighting=weighting, postprocess=steps)
+        for extractor in ("transformer", "avg", "bert+avg:w=0.25", "bert+avg:w=-1")
+        for layers in ("-1", "2", "first+last")
+        for weighting in ("uniform", "idf")
+        for steps in ((), ("quantile-u",), ("abtt:2", "normalize"))
+    ]
+    grid += [presets[name].replace(sides=sides) for name in ("bert", "sbert-wk")]
+    list(encode_each(grid, DOCUMENTS, QUERIES))
+    assert len(batches) == alone
+
+
+def test_post_processors_alone_cost_no_pass(presets, corpus, batches):
+    config = presets["bert"].replace(postprocess_corpus=corpus, sides="two")
+    list(encode_each([config], DOCUMENTS, QUERIES))
+    alone = len(batches)
+    batches.clear()
+    steps = [(), ("zscore",), ("whiten:3",), ("quantile-n", "normalize")]
+    list(encode_each([config.replace(postprocess=chain) for chain in steps], DOCUMENTS, QUERIES))
+    assert len(batches) == alone
+
+
+def test_no_configuration():
+    with pytest.raises(ConfigError, match="expected at least one"):
+        next(encode_each([], DOCUMENTS, []))
+
+
+@pytest.mark.parametrize("named", ["postprocess_corpus", "weighting_corpus", "avg_corpus"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\n \n", "has no text"), (b"a line\n\xff\n", "is not UTF-8"), (None, "cannot be read: No such file")],
+)
+def test_a_corpus_of_no_use_is_refused_before_anything_is_encoded(presets, batches, tmp_path, named, content, message):
+    file = tmp_path / "corpus.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"corpus.txt {message}"):
+        next(encode_each([presets["bert"], presets["bert+avg"].replace(**{named: str(file)})], DOCUMENTS, []))
+    assert not batches
+
+
+def test_layers_that_one_model_does_not_have_are_refused_before_anything_is_encoded(presets, batches):
+    with pytest.raises(ConfigError, match="layer 9 does not exist, the model has layers -1 to 4"):
+        next(encode_each([presets["bert"], presets["bert"].replace(layers="9")], DOCUMENTS, []))
+    assert not batches
+
+
+def test_models_named_from_elsewhere(presets, four_blocks, tmp_path, monkeypatch):
+    shutil.copytree(four_blocks, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    there = next(encode_each([EmbedderConfig(model="model", dtype="float32")], DOCUMENTS, QUERIES))
+    here = next(encode_each([EmbedderConfig(model=str(four_blocks), dtype="float32")], DOCUMENTS, QUERIES))
+    np.testing.assert_array_equal(there.documents, here.documents)

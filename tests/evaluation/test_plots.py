@@ -1,0 +1,202 @@
+"""What is drawn, read off the figure: lines by layer and by w, a map of both, bars by row of the table."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ragembed.config import EmbedderConfig
+from ragembed.errors import ConfigError, MissingExtraError
+from ragembed.evaluation import plots
+from ragembed.evaluation.plots import check_plot, plot
+from ragembed.evaluation.table import Result
+from ragembed.presets import PRESETS
+
+
+def result(value, name="minilm", collection="years", **changes):
+    config = PRESETS.get(name, EmbedderConfig()).replace(**{"sides": "one", **changes})
+    return Result(name, config, collection, {"spearman": value}, "spearman")
+
+
+@pytest.fixture
+def draw(monkeypatch, tmp_path):
+    """Draw results to a file, and return the figure."""
+    pytest.importorskip("matplotlib")
+    figures, make = [], plots._figure
+
+    def kept():
+        figures.append(make())
+        return figures[-1]
+
+    monkeypatch.setattr(plots, "_figure", kept)
+
+    def call(results):
+        file = tmp_path / "plot.png"
+        plot(results, file)
+        assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        return figures[-1]
+
+    return call
+
+
+def lines(figure):
+    (axes,) = figure.axes
+    return {line.get_label(): [list(data) for data in line.get_data()] for line in axes.get_lines()}
+
+
+def test_by_layer(draw):
+    results = [
+        result(value, weighting=weighting, layers=layers, postprocess=())
+        for weighting, values in (("uniform", (1, 2, 3)), ("idf", (4, 5, 6)))
+        for layers, value in zip(("-1", "10", "2"), values, strict=True)
+    ]
+    figure = draw(results)
+    assert lines(figure) == {"minilm: avg.": [[-1, 2, 10], [1, 3, 2]], "minilm: idf": [[-1, 2, 10], [4, 6, 5]]}
+    assert figure.axes[0].get_xlabel() == "layer"
+    assert figure.axes[0].get_ylabel() == "spearman"
+    assert figure.get_suptitle() == "years"
+
+
+def test_means_of_layers_have_a_place_after_the_single_ones(draw):
+    layers = ("first+last", "10", "last", "2")
+    figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
+    assert lines(figure) == {"minilm: idf:0.5": [[0, 1, 2, 3], [3, 1, 0, 2]]}
+
+
+def test_lines_do_not_mix_sides_templates_or_extractors(draw):
+    results = [
+        result(value, layers=layers, postprocess=(), **changes)
+        for value, changes in enumerate([{}, {"sides": "two"}, {"template": "t0"}, {"extractor": "avg"}])
+        for layers in ("1", "2")
+    ]
+    drawn = lines(draw(results))
+    assert len(drawn) == 4
+    assert sorted(values[1] for values in drawn.values()) == [[0, 0], [1, 1], [2, 2], [3, 3]]
+
+
+def test_scores_are_means_over_collections(draw):
+    results = [
+        result(value, collection=name, layers=layers, postprocess=())
+        for name, values in (("a", (1, 3)), ("b", (5, 9)))
+        for layers, value in zip(("1", "2"), values, strict=True)
+    ]
+    figure = draw(results)
+    assert lines(figure) == {"minilm: idf:0.5": [[1, 2], [3, 6]]}
+    assert figure.get_suptitle() == "a, b"
+
+
+def test_by_w_where_the_contextual_vector_is_0_and_avg_is_1(draw):
+    extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
+    figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
+    assert lines(figure) == {"minilm: idf:0.5": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
+
+
+def test_by_w_mixes_that_differ_otherwise_stay_apart(draw):
+    results = [
+        result(w, extractor=f"bert+avg:w={w},unseen={unseen}", postprocess=())
+        for unseen in ("mapped", "skip")
+        for w in (0, 1)
+    ]
+    assert lines(draw(results)) == {
+        "minilm, unseen mapped: idf:0.5": [[0, 1], [0, 1]],
+        "minilm, unseen skip: idf:0.5": [[0, 1], [0, 1]],
+    }
+
+
+def test_by_w_and_layer(draw):
+    """As in figure 5 of the paper: layers across, single ones first, w upwards, a cross at the best."""
+    grid = {("0", "1"): 1, ("0", "first+last"): 2, ("0", "2"): 9, ("1", "1"): 4, ("1", "first+last"): 5, ("1", "2"): 6}
+    figure = draw([result(v, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for (w, at), v in grid.items()])
+    axes, colours = figure.axes
+    np.testing.assert_array_equal(axes.get_images()[0].get_array(), [[1, 9, 2], [4, 6, 5]])
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "first+last"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0", "1"]
+    cross, border = axes.get_lines()
+    assert [list(data) for data in cross.get_data()] == [[1], [0]]
+    assert list(border.get_xdata()) == [1.5, 1.5]
+    assert colours.get_ylabel() == "spearman"
+
+
+def test_one_map_for_each_row(draw):
+    results = [
+        result(1, extractor=f"bert+avg:w={w}", layers=layers, weighting=weighting, postprocess=())
+        for w in (0, 1)
+        for layers in ("1", "2")
+        for weighting in ("uniform", "idf")
+    ]
+    assert [axes.get_title() for axes in draw(results).axes[:-1]] == ["minilm: avg.", "minilm: idf"]
+
+
+def test_bars_by_row_and_way_of_embedding(draw):
+    results = [
+        result(1, "bert", postprocess=()),
+        result(2, "bert", postprocess=("zscore",)),
+        result(3, "avg", postprocess=("zscore",), weighting="uniform"),
+    ]
+    (axes,) = draw(results).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["avg.", "avg. + zscore"]
+    found = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    assert found == {"bert": [1, 2], "avg": [3]}
+
+
+def test_bars_do_not_mix_sides(draw):
+    (axes,) = draw([result(10), result(20, sides="two")]).axes
+    assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [["(one", "side)"], ["(two", "sides)"]]
+    assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
+
+
+def test_presets_that_differ_in_layers_are_bars(draw):
+    figure = draw([result(1, "bert"), result(2, "t4"), result(3, "bert+avg"), result(4, "re")])
+    assert {bars.get_label() for bars in figure.axes[0].containers} == {"bert", "t4", "bert+avg", "re"}
+
+
+def test_names_are_no_formulas(draw):
+    results = [result(value, collection="a$b$^", template=f"[X] costs ${value}$_ [M]") for value in (1, 2)]
+    assert draw(results).get_suptitle() == r"a\$b\$^"
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([result(1)], "nothing to plot: give several"),
+        ([result(1), result(2, collection="b")], "nothing to plot"),
+        (
+            [result(1, extractor=e) for e in ("bert+avg:w=0", "bert+avg:w=1", "re")],
+            "the extractor 're' has no place in a plot by w",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_known_from_the_configurations(results, message, tmp_path):
+    pytest.importorskip("matplotlib")
+    candidates = [SimpleNamespace(name=one.name, config=one.config) for one in results]
+    with pytest.raises(ConfigError, match=message):
+        check_plot(candidates, tmp_path / "plot.png")
+    with pytest.raises(ConfigError, match=message):
+        plot(results, tmp_path / "plot.png")
+
+
+def test_a_file_that_cannot_be_written_is_known_before(tmp_path):
+    pytest.importorskip("matplotlib")
+    results = [result(1), result(2, weighting="idf")]
+    for file, reason in ((tmp_path / "no" / "plot.png", "No such file"), (tmp_path, "Is a directory")):
+        for call in (check_plot, plot):
+            with pytest.raises(ConfigError, match=f"the plot .* cannot be written: {reason}"):
+                call(results, file)
+
+
+def test_the_check_leaves_no_file_and_changes_none(tmp_path):
+    pytest.importorskip("matplotlib")
+    results, file = [result(1), result(2, weighting="idf")], tmp_path / "plot.png"
+    check_plot(results, file)
+    assert not file.exists()
+    file.write_bytes(b"kept")
+    check_plot(results, file)
+    assert file.read_bytes() == b"kept"
+
+
+def test_without_matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[plot\]'"):
+        check_plot([result(1), result(2, weighting="idf")], tmp_path / "plot.png")

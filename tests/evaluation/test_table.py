@@ -1,0 +1,135 @@
+import csv
+import io
+
+import pytest
+
+from ragembed.config import EmbedderConfig
+from ragembed.evaluation.table import Result, columns, csv_table, labels, row_label, text_table
+from ragembed.presets import PRESETS
+
+
+def result(value, name="minilm", collection="years", headline="spearman", scores=None, **changes):
+    config = PRESETS.get(name, EmbedderConfig()).replace(**{"sides": "one", **changes})
+    return Result(name, config, collection, {headline: value, **(scores or {})}, headline)
+
+
+def test_rows_are_called_as_the_paper_calls_them():
+    config = EmbedderConfig(weighting="uniform", postprocess=())
+    assert row_label(config) == "avg."
+    assert row_label(config.replace(weighting="-biases", postprocess=("abtt:2", "normalize"))) == (
+        "-biases + abtt:2 + normalize"
+    )
+
+
+def test_rows_aggregate_and_columns_embed():
+    results = [
+        result(value, name, weighting=weighting, postprocess=steps)
+        for name, values in (("bert", (61.31, 65.05, 68.7, 70)), ("re", (50.3, 55.6, 64.9, 5)))
+        for value, (weighting, steps) in zip(
+            values,
+            [("uniform", ()), ("uniform", ("zscore",)), ("idf", ()), ("idf", ("quantile-u", "normalize"))],
+            strict=True,
+        )
+    ]
+    assert text_table(results).split("\n") == [
+        "spearman, years",
+        "",
+        "                              bert    re",
+        "avg.                          61.3  50.3",
+        "avg. + zscore                 65.0  55.6",
+        "idf                           68.7  64.9",
+        "idf + quantile-u + normalize  70.0   5.0",
+    ]
+
+
+def test_a_cell_that_was_not_asked_for_is_empty():
+    table = text_table([result(1, "bert", postprocess=()), result(2, "re", postprocess=())])
+    assert table.split("\n")[2:] == ["      bert   re", "avg.   1.0", "idf         2.0"]
+
+
+def test_one_way_of_embedding_has_a_column_a_collection_and_their_mean():
+    results = [result(value, collection=name) for name, value in (("sts12", 50.0), ("sts13", 60.0))]
+    assert text_table(results).split("\n") == [
+        "spearman, sts12, sts13",
+        "",
+        "                              sts12  sts13  average",
+        "idf:0.5 + center + normalize   50.0   60.0     55.0",
+    ]
+
+
+def test_several_ways_over_several_collections_are_means():
+    results = [
+        result(value, name, collection)
+        for collection, name, value in (("a", "bert", 1), ("a", "re", 2), ("b", "bert", 3), ("b", "re", 8))
+    ]
+    lines = text_table(results).split("\n")
+    assert lines[0] == "spearman, mean of a, b"
+    assert lines[2].split() == ["bert", "re"]
+    assert [line.split()[-1] for line in lines[3:]] == ["2.0", "5.0"]
+
+
+def test_isotropy_is_no_percentage():
+    assert text_table([result(0.01234, headline="iso_score")]).endswith("0.012")
+
+
+def test_sides_are_told_only_where_they_differ():
+    one, two = result(1), result(2, sides="two")
+    assert labels([one, one]) == [row_label(one.config)] * 2
+    assert labels([one, two]) == [f"{row_label(one.config)} (one side)", f"{row_label(one.config)} (two sides)"]
+    assert [line.split()[-1] for line in text_table([one, two]).split("\n")[3:]] == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([result(1), result(2)], ["minilm", "minilm"]),
+        ([result(1, "bert"), result(2, "t4")], ["bert", "t4"]),
+        ([result(1, layers="1"), result(2, layers="first+last")], ["minilm 1", "minilm first+last"]),
+        ([result(1, extractor="avg"), result(2, extractor="bert+avg:w=1")], ["avg", "bert+avg:w=1"]),
+        (
+            [result(1, "bert", extractor=e) for e in ("avg", "transformer")]
+            + [result(1, "avg", extractor=e) for e in ("avg", "transformer")],
+            ["bert avg", "bert transformer", "avg avg", "avg transformer"],
+        ),
+        ([result(1, template="t4"), result(2)], ["minilm t4", "minilm plain"]),
+        ([result(1, pooling="cls"), result(2)], ["minilm cls", "minilm mean"]),
+        (
+            [result(1, special_tokens=True), result(1, special_tokens=False), result(2)],
+            ["minilm with specials", "minilm without specials", "minilm specials by default"],
+        ),
+    ],
+)
+def test_columns_name_what_differs(results, expected):
+    assert columns(results) == expected
+
+
+def test_columns_without_an_axis():
+    results = [result(1, layers=layers, template=t) for layers in ("1", "2") for t in ("t0", "t4")]
+    assert columns(results, ("layers",)) == ["minilm t0", "minilm t4"] * 2
+    mixes = [result(1, extractor=f"bert+avg:w={w}") for w in (0, 1)]
+    assert columns(mixes, ("extractor",)) == ["minilm"] * 2
+
+
+def test_csv_holds_settings_scores_and_the_parts_of_the_difference():
+    difference = {"difference": -1.5, "low": -2.0, "high": -1.0, "p_value": 0.25}
+    results = [
+        result(50, scores={"pairs": 3, "run_accuracies": [1.0, 2.0]}, postprocess=("abtt:2", "normalize")),
+        result(
+            48.5,
+            collection='a "b", c',
+            scores={"pairs": 3, "difference_to_first": difference},
+            weighting="-biases",
+            biases=(",", "the"),
+            postprocess=(),
+        ),
+    ]
+    rows = list(csv.DictReader(io.StringIO(csv_table(results))))
+    assert len(rows) == 2
+    assert rows[0]["postprocess"] == "abtt:2 normalize"
+    assert (rows[0]["spearman"], rows[0]["pairs"], rows[0]["model"]) == ("50", "3", EmbedderConfig().model)
+    assert rows[0]["difference_to_first.low"] == ""
+    assert rows[1]["collection"] == 'a "b", c'
+    assert rows[1]["biases"] == ", the"
+    assert rows[1]["postprocess"] == rows[1]["avg_corpus"] == ""
+    assert [float(rows[1][f"difference_to_first.{part}"]) for part in difference] == list(difference.values())
+    assert not {"difference_to_first", "run_accuracies", None} & rows[0].keys()

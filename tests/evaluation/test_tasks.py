@@ -1,0 +1,220 @@
+"""Tasks over vectors whose measures are known by hand, and what their readers refuse before anything is encoded."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed.config import EmbedderConfig
+from ragembed.errors import ConfigError
+from ragembed.evaluation import LabelledTexts, RetrievalCollection, SentencePairs
+from ragembed.evaluation.encoding import Encoded
+from ragembed.evaluation.tasks import (
+    READERS,
+    ClassificationTask,
+    ClusteringTask,
+    IsotropyTask,
+    RetrievalTask,
+    SimilarityTask,
+    StsTask,
+    evaluate,
+)
+
+PAIRS = SentencePairs(("a", "b", "c"), ("d", "e", "f"), (5.0, 3.0, 1.0))
+NOTHING = np.zeros((0, 2), dtype=np.float32)
+
+
+def at_angles(degrees):
+    radians = np.radians(degrees)
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+
+
+def test_sts_fits_on_both_sentences_and_pairs_the_halves():
+    task = StsTask("years", PAIRS)
+    assert task.documents == ["a", "b", "c", "d", "e", "f"]
+    assert task.queries == ("d", "e", "f")
+    vectors = at_angles([0, 0, 0, 10, 40, 80])
+    measured = task.measure(Encoded(vectors, NOTHING), "one")
+    assert measured.scores["spearman"] == pytest.approx(100.0)
+    assert measured.scores["pairs"] == 3
+    assert measured.headline == "spearman"
+    assert list(measured.scores) == ["spearman", "pearson", "pairs"]
+
+
+def test_with_two_sides_the_second_sentences_are_the_queries():
+    task = StsTask("years", PAIRS)
+    encoded = Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10]))
+    assert task.measure(encoded, "two").scores["spearman"] == pytest.approx(-100.0)
+    assert task.measure(encoded, "one").scores["spearman"] == pytest.approx(100.0)
+
+
+def test_similarity_as_classification_takes_as_many_folds_as_asked():
+    generator = np.random.default_rng(0)
+    scores = tuple(generator.integers(0, 3, size=40).astype(float))
+    first = generator.normal(size=(40, 2))
+    second = first + np.array([[0.0, score] for score in scores])
+    pairs = SentencePairs(("x",) * 40, ("y",) * 40, scores)
+    encoded = Encoded(np.concatenate([first, second]).astype(np.float32), NOTHING)
+    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded, "one").scores
+    assert found["spearman"] > 90
+    assert (found["pairs"], found["runs"]) == (40, 4)
+    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded, "one").scores["pearson"]
+
+
+def test_clustering_and_classification():
+    labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
+    vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
+    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING), "one")
+    assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
+    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING), "one")
+    assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
+
+
+def test_isotropy_by_hand():
+    """Four corners of a square: equal variances. Of the pairs 0-2, 1-3, only the first is judged above 4."""
+    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
+    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "one").scores
+    assert texts["iso_score"] == pytest.approx(1.0)
+    assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
+    assert list(texts) == ["iso_score", "uniformity", "vectors"]
+    pairs = SentencePairs(("a", "b"), ("c", "d"), (4.2, 4.0))
+    far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
+    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "one").scores
+    assert found["alignment"] == pytest.approx(9.0)
+
+
+def test_retrieval_by_hand():
+    """The first question finds its document first, the other its only one second: 1 and 1/log2(3), 1 and 1/2."""
+    collection = RetrievalCollection(
+        "c", {"d1": "one", "d2": "two"}, {"q1": "?", "q2": "??"}, {"q1": {"d1": 1}, "q2": {"d1": 1}}
+    )
+    task = RetrievalTask(collection)
+    assert (task.name, task.documents, task.queries, task.symmetric) == ("c", ["one", "two"], ["?", "??"], False)
+    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])), "two")
+    assert measured.scores == {
+        "ndcg@10": pytest.approx(50 * (1 + 1 / np.log2(3))),
+        "recall@100": 100.0,
+        "mrr@10": 75.0,
+        "map": 75.0,
+        "queries": 2,
+    }
+    np.testing.assert_allclose(measured.by_question, [100.0, 100 / np.log2(3)])
+
+
+def test_what_cannot_be_measured_names_the_collection_and_the_configuration(tiny_config):
+    task = StsTask("years", SentencePairs(("cat", "cat"), ("dog", "dog"), (1.0, 2.0)))
+    config = tiny_config.replace(weighting="idf", postprocess=("normalize",), sides="one")
+    with pytest.raises(ConfigError, match=r"^years, transformer, idf \+ normalize: all 2 predictions are equal"):
+        list(evaluate(task, [config]))
+
+
+def test_queries_are_encoded_only_where_they_are_measured(tiny_config, monkeypatch):
+    asked = []
+
+    def encode(configs, documents, queries, device):
+        asked.append(list(queries))
+        return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
+
+    monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
+    one, two = tiny_config.replace(sides="one"), tiny_config.replace(sides="two")
+    list(evaluate(StsTask("years", PAIRS), [one]))
+    list(evaluate(StsTask("years", PAIRS), [one, two]))
+    assert asked == [[], ["d", "e", "f"]]
+
+
+def beir(folder: Path, judged: str | None = "q1\td1\t1") -> Path:
+    folder.mkdir()
+    documents = [{"_id": "d1", "text": "a wing"}, {"_id": "d2", "title": "Locks", "text": "a lock"}]
+    (folder / "corpus.jsonl").write_text("\n".join(json.dumps(row) for row in documents) + "\n")
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "what flies?"}\n')
+    if judged is not None:
+        (folder / "qrels").mkdir()
+        (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}\n")
+    return folder
+
+
+PAIRS_HEADER = "score\tsentence1\tsentence2\n"
+TEXTS_HEADER = "label\ttext\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        ("sts", "", "line 1: the header is '': expected score sentence1 sentence2"),
+        ("sts", "1\ta\tb\n", "line 1: the header is"),
+        ("sts", PAIRS_HEADER, "has a header alone"),
+        ("sts", PAIRS_HEADER + "1\ta\tb\nnan\tc\td\n", "line 3: the score is 'nan'"),
+        ("sts", PAIRS_HEADER + "1\ta\n", "line 2: 2 fields"),
+        ("sts", PAIRS_HEADER + "1\ta\tb\n1.0\tc\td\n", "all 2 scores are '1.0': expected at least 2 different"),
+        ("sts", PAIRS_HEADER + "1\ta\tb\n", "all 1 scores"),
+        ("clustering", TEXTS_HEADER + "x\ta\nx\tb\n", "all 2 labels are 'x': expected at least 2 different ones"),
+        ("clustering", PAIRS_HEADER + "1\ta\tb\n", "line 1: the header is"),
+        ("classification", TEXTS_HEADER + "x\ta\nx\tb\n", "all 2 labels are 'x'"),
+        ("classification", TEXTS_HEADER + "x\ta\n" * 10 + "y\tb\n", "label 'y' on 1 texts, fewer than the 10 folds"),
+        ("classification", PAIRS_HEADER + "1\ta\tb\n2\ta\tb\n", "has 2 pairs, fewer than the 10 folds"),
+        ("classification", PAIRS_HEADER + "1\ta\tb\n1\ta\tb\n", "all 2 scores are '1.0'"),
+        ("classification", "", "line 1: the header is ''"),
+        ("isotropy", "", "there are no texts"),
+        ("isotropy", "same\nsame\n", "all 2 texts are 'same'"),
+        ("isotropy", PAIRS_HEADER + "4\ta\tb\n1\tc\td\n", "no pair with a score above 4: alignment needs one"),
+        ("isotropy", b"caf\xe9\n", "is not UTF-8"),
+    ],
+)
+def test_readers_refuse_what_no_measure_could_take(task, content, message, tmp_path):
+    file = tmp_path / "data.tsv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as error:
+        READERS[task](file)
+    assert message in str(error.value)
+    assert str(file) in str(error.value)
+
+
+def test_a_single_fold_is_refused(tmp_path):
+    file = tmp_path / "data.tsv"
+    file.write_text(TEXTS_HEADER + "x\ta\ny\tb\n")
+    with pytest.raises(ConfigError, match="number of folds is 1: expected at least 2"):
+        READERS["classification"](file, 1)
+
+
+@pytest.mark.parametrize("task", ["sts", "clustering", "classification", "isotropy"])
+def test_a_folder_and_a_missing_file_are_refused(task, tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        READERS[task](tmp_path / "missing.tsv")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        READERS[task](tmp_path)
+
+
+@pytest.mark.parametrize("task", ["retrieval", "isotropy"])
+def test_a_beir_folder_without_judgements_is_refused(task, tmp_path):
+    with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
+        READERS[task](beir(tmp_path / "lacking", judged=None))
+
+
+def test_collections_are_called_as_their_file_or_folder(tmp_path, monkeypatch):
+    folder = beir(tmp_path / "wings")
+    assert READERS["retrieval"](folder).name == "wings"
+    monkeypatch.chdir(folder)
+    assert READERS["retrieval"](Path()).name == READERS["isotropy"](Path()).name == "wings"
+    (tmp_path / "years.tsv").write_text(PAIRS_HEADER + "1\ta\tb\n5\tc\td\n")
+    for task in ("sts", "isotropy"):
+        assert READERS[task](tmp_path / "years.tsv").name == "years"
+
+
+def test_isotropy_reads_every_kind_of_collection(tmp_path):
+    folder = beir(tmp_path / "wings")
+    file = tmp_path / "data.tsv"
+    assert READERS["isotropy"](folder).documents == ("a wing", "Locks\n\na lock")
+    file.write_text("\ufeff" + PAIRS_HEADER + "5\ta\tb\n1\tc\td\n", encoding="utf-8")
+    assert READERS["isotropy"](file).documents == ("a", "c", "b", "d")
+    file.write_text(TEXTS_HEADER + "x\ta\nx\tb\n")
+    assert READERS["isotropy"](file).documents == ("a", "b")
+    file.write_text("first text\n\nsecond text\n")
+    assert READERS["isotropy"](file).documents == ("first text", "second text")
+
+
+def test_configurations_come_back_in_order(tiny_config):
+    task = StsTask("years", SentencePairs(("cat", "lock", "wing"), ("dog", "store", "air"), (1.0, 2.0, 3.0)))
+    configs = [tiny_config.replace(sides="one", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
+    assert [config for config, _ in evaluate(task, configs)] == configs
+    assert isinstance(configs[0], EmbedderConfig)
