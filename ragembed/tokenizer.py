@@ -131,8 +131,9 @@ class TextTokenizer:
     def _mask_token(self) -> str:
         special = _read(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
+        special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
         for token in (stated, *_MASK_TOKENS):
-            if isinstance(token, str) and self._tokenizer.token_to_id(token) is not None:
+            if isinstance(token, str) and token in special_tokens:
                 return token
         raise ConfigError(
             f"the model in {self._folder} has no mask token, which the template asks for: choose a template without "

@@ -11,6 +11,9 @@ PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes",
 ONLY_IMPORTERS = {
     "torch": ("ragembed.backbone",),
     "transformers": ("ragembed.backbone",),
+    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators"),
+    "scipy": ("ragembed.evaluation",),
+    "matplotlib": ("ragembed.evaluation.plots",),
     "faiss": ("ragembed.indexes.faiss_index",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
@@ -85,10 +88,12 @@ def test_no_folder_hides_a_mapped_package():
 
 def test_public_names_are_what_all_says():
     import ragembed
+    import ragembed.evaluation
     import ragembed.indexes
     import ragembed.langchain
+    import ragembed.postprocess
 
-    for module in (ragembed, ragembed.indexes, ragembed.langchain):
+    for module in (ragembed, ragembed.evaluation, ragembed.indexes, ragembed.langchain, ragembed.postprocess):
         for name in module.__all__:
             assert getattr(module, name) is not None
         with pytest.raises(AttributeError):
