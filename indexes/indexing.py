@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
 from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
@@ -29,7 +29,8 @@ from ragembed.indexes.spool import Spool
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
 from ragembed.reservoir import Reservoir
-from ragembed.specs import parse_postprocessor
+from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
+from ragembed.templates import Template
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 _REFIT_GROWTH = 2.0
@@ -196,12 +197,11 @@ class _Run:
         with Store.open(self._store_path) as store:
             with store.writer(locked=True) as writer:
                 encoded = self._write(writer, spool, scan)
-                self._fit(store, writer)
+                self._fit(store, writer, scan)
                 writer.merge()
                 if writer.meta("unfinished"):
                     writer.set_meta({"unfinished": False})
             self._note_growth(store, scan)
-            self._note_unfitted(store, scan)
             return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
 
     def _note_growth(self, store: Store, scan: Scan) -> None:
@@ -212,18 +212,8 @@ class _Run:
         fitted = embedder.describe()["fitted_on"]["texts"]
         if len(store) >= _REWEIGH_GROWTH * fitted:
             scan.warnings.append(
-                f"the token weights were fitted on {fitted:,} chunks and the store has grown to {len(store):,}: to fit "
-                f"them anew, delete {self._store_path} and index again"
-            )
-
-    def _note_unfitted(self, store: Store, scan: Scan) -> None:
-        """Say so when post-processors wait for more chunks than any fit takes, as those with many directions do."""
-        postprocess, _ = store.wanted_chain()
-        least = _least_fit(postprocess)
-        if least > MIN_FIT and len(store) < least:
-            scan.warnings.append(
-                f"{', '.join(postprocess)} cannot be fitted on {len(store):,} chunks: vectors are only normalised until"
-                f" there are {least:,}"
+                f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
+                f"{len(store):,}: to fit them anew, delete {self._store_path} and index again"
             )
 
     # Writing
@@ -264,20 +254,30 @@ class _Run:
 
     # Fitting
 
-    def _fit(self, store: Store, writer: StoreWriter) -> None:
+    def _fit(self, store: Store, writer: StoreWriter, scan: Scan) -> None:
         """Fit the post-processors where they never were, or the corpus has at least doubled since."""
         current = store.embedder
         vectors = writer.live_vectors()
         postprocess, sides = store.wanted_chain()
-        if not isinstance(current, Embedder) or vectors < _least_fit(postprocess):
+        if not isinstance(current, Embedder) or not _needs_fit(current, postprocess, sides, vectors):
             return
-        if not _needs_fit(current, postprocess, sides, vectors):
+        elsewhere = current.config.postprocess_corpus is not None
+        if not elsewhere and vectors < (least := _least_fit(postprocess)):
+            if least > MIN_FIT:
+                scan.warnings.append(
+                    f"{', '.join(postprocess)} cannot be fitted on {vectors:,} chunks: they are fitted when there are "
+                    f"{least:,}"
+                )
             return
         self._progress.start("fitting", "chunks", None)
-        raw = _sample(writer, current.config.seed)
+        raw = np.empty((0, 0), dtype=np.float32) if elsewhere else _sample(writer, current.config.seed)
         fitted = current.with_postprocess(postprocess, sides)
-        fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
-        writer.adopt(fitted)
+        try:
+            fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
+        except RankError as error:
+            scan.warnings.append(f"the post-processors stay as they were: {error}")
+        else:
+            writer.adopt(fitted)
         self._progress.finish()
 
 
@@ -287,13 +287,29 @@ def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], S
     wanted = made.config.replace(postprocess=tuple(postprocess), sides=sides)
     for name, value in asked.config.to_dict().items():
         had = wanted.to_dict()[name]
-        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name in ("pseudo_queries", "seed")
-        if value == had or left_open or (name == "model" and _same_files(made, asked)):
+        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
+        left_open |= name == "seed" and not isinstance(wanted.extraction, RandomEmbeddings)
+        if left_open or value == had or _meaning(wanted, name) == _meaning(asked.config, name):
+            continue
+        if name == "model" and _same_files(made, asked):
             continue
         raise IncompatibleStoreError(
             f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
             "store with --store"
         )
+
+
+def _meaning(config: EmbedderConfig, name: str) -> object:
+    """Return what a setting says, equal for all ways to write it."""
+    if name == "postprocess":
+        return [parse_postprocessor(step) for step in config.postprocess]
+    if name == "weighting":
+        return parse_weighting(config.weighting)
+    if name == "extractor":
+        return config.extraction
+    if name in ("template", "query_template"):
+        return Template.parse(config.template if config.query_template is None else getattr(config, name))
+    return getattr(config, name)
 
 
 def _same_files(made: Embedder, asked: Embedder) -> bool:
@@ -318,7 +334,7 @@ def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
     """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
     reservoir = Reservoir(FIT_LIMIT, seed)
     for _, raw in writer.live_raw():
-        reservoir.add(raw.astype(np.float32))
+        reservoir.add(raw)
     return reservoir.rows()
 
 

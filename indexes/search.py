@@ -70,7 +70,7 @@ def _hybrid(view: View, vector: Floats, expression: str, k: int) -> list[Hit]:
 
 def _dense(view: View, vector: Floats, k: int) -> dict[int, float]:
     """Return the cosines of the chunks of the ``k`` nearest rows by chunk key; ``vector`` has shape ``(1, d)``."""
-    dim = catalog.meta(view.connection, "dim")
+    dim = view.dim()
     if dim not in (None, vector.shape[1]):
         raise IncompatibleStoreError(
             f"the query vector has dimension {vector.shape[1]}, the store holds vectors of dimension {dim}: search it "

@@ -114,7 +114,7 @@ class Store:
         vector = np.asarray(vector, dtype=np.float32)
 
         def answer(view: View) -> list[Hit]:
-            dim = catalog.meta(view.connection, "dim")
+            dim = view.dim()
             if dim is None:
                 return []
             if vector.shape != (dim,):

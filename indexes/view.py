@@ -28,6 +28,10 @@ class View:
     segments: Callable[[], Mapping[str, Segment]]
     embedder: Callable[[], VectorEncoder]
 
+    def dim(self) -> int | None:
+        """Return the dimension of the vectors that are searched, None where there are none yet."""
+        return next((segment.record.dim for segment in self.segments().values()), None)
+
     def nearest_rows(self, queries: Floats, k: int) -> list[dict[int, float]]:
         """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest live rows, best first."""
         found: list[list[tuple[float, int]]] = [[] for _ in queries]
@@ -41,7 +45,7 @@ class View:
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         if not rows:
-            return np.zeros((0, catalog.meta(self.connection, "dim", 0)), dtype=np.float32)
+            return np.zeros((0, self.dim() or 0), dtype=np.float32)
         places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
         raw = np.stack([segments[segment].raw()[position] for segment, position in (places[row] for row in rows)])

@@ -19,10 +19,14 @@ class Corpus:
     path: Path
 
     def __iter__(self) -> Iterator[str]:
+        number = 0
         try:
-            with self.path.open(encoding="utf-8-sig") as lines:
-                yield from (line.strip() for line in lines if not line.isspace())
+            with self.path.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                    if text:
+                        yield text
         except UnicodeDecodeError as error:
-            raise ConfigError(f"the corpus {self.path} is not UTF-8: {error.reason} at byte {error.start}") from None
+            raise ConfigError(f"the corpus {self.path}, line {number}: not UTF-8: {error.reason}") from None
         except OSError as error:
             raise ConfigError(f"the corpus {self.path} cannot be read: {error.strerror}") from error

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,11 +26,11 @@ from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import encode_together, fit_together
-from ragembed.postprocess import TwoSidedChain
+from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
-from ragembed.specs import parse_postprocessor
+from ragembed.specs import Words, parse_postprocessor
 
 Floats = NDArray[np.float32]
 
@@ -87,9 +88,12 @@ class Embedder:
         seeded sample of that many. Raises :class:`ConfigError` when there is no text.
         """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
-        self.fit_extractor(sample.watch(_each_string(texts)))
-        own = sample.items if self.config.postprocess_corpus is None else []
-        return self.fit_chain(self.raw_documents(own), sample.items)
+        fresh = copy(self)  # so that a fit that fails leaves the former one as it was
+        fresh.fit_extractor(sample.watch(_each_string(texts)))
+        own = sample.items if fresh.config.postprocess_corpus is None else []
+        fresh.fit_chain(fresh.raw_documents(own), sample.items)
+        self.__dict__ = fresh.__dict__
+        return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors alone, reading ``texts`` once as a stream; the chain has to follow."""
@@ -102,15 +106,21 @@ class Embedder:
         ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
         names a ``postprocess_corpus``, its texts take the place of both.
         """
+        self.__dict__.pop("fingerprint", None)
+        unfitted = Chain(self.config.postprocess)
+        if not unfitted.learns:
+            self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
+            return self
         if self.config.postprocess_corpus is not None:
             sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
             deque(sample.watch(Corpus(Path(self.config.postprocess_corpus))), maxlen=0)
+            if not sample.items:
+                raise ConfigError(f"the corpus {self.config.postprocess_corpus} has no text: nothing to fit on")
             texts, raw_documents = sample.items, self.raw_documents(sample.items)
         raw_queries = None
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             raw_queries = self.extractor.encode(drawn, "pseudo-queries") if drawn else raw_documents
-        self.__dict__.pop("fingerprint", None)
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
@@ -183,7 +193,7 @@ class Embedder:
         identity = {
             "raw": self.raw_fingerprint,
             "postprocess": [parse_postprocessor(step) for step in self.config.postprocess],
-            "sides": self.config.sides,
+            "sides": self.config.sides if chain.documents.learns else "one",
         }
         return _digest(identity, chain.state())
 
@@ -229,7 +239,6 @@ class Embedder:
         about = {
             "config": self.config.to_dict(),
             "source_sha256": self.source_sha256,
-            "dim": self.dim,
             "fingerprint": self.fingerprint,
             "fitted_on": self._fitted_counts(),
         }
@@ -244,7 +253,10 @@ class Embedder:
         fitted with.
         """
         about, arrays = embedder_files.read(Path(folder))
-        embedder = cls(EmbedderConfig.from_dict(about["config"]), device=device)
+        try:
+            embedder = cls(EmbedderConfig.from_dict(about["config"]), device=device)
+        except ConfigError as error:
+            raise ModelError(f"the saved configuration in {folder} is not accepted: {error}") from error
         embedder._download = False
         fitted_on = about["fitted_on"]
         embedder.fitted_on = FittedOn(fitted_on["documents"], fitted_on["pseudo_queries"])
@@ -256,7 +268,11 @@ class Embedder:
             )
         embedder.extractor.restore(_below(arrays, "extractor."))
         config = embedder.config
-        embedder._chain = TwoSidedChain.restore(config.postprocess, _below(arrays, "chain."), two=config.sides == "two")
+        try:
+            chain = TwoSidedChain.restore(config.postprocess, _below(arrays, "chain."), two=config.sides == "two")
+        except NotFittedError as error:
+            raise ModelError(f"the embedder in {folder} is damaged: {error}") from error
+        embedder._chain = chain
         if embedder.fingerprint != about["fingerprint"]:
             raise ModelError(f"the embedder in {folder} does not match its own fingerprint: its files were changed")
         return embedder
@@ -276,15 +292,12 @@ class Embedder:
 
         return config.replace(dtype=fast_dtype())
 
-    def _start_fit(self) -> Extractor:
-        """Forget a former fit, and return the extractor that is to be fitted."""
-        self._forget()
-        self.config = self._resolved_config()
-        self.__dict__.pop("_built", None)  # another embedder may hold it, as with_postprocess() makes them
-        return self.extractor
-
-    def _forget(self) -> None:
-        self._chain = self._texts = self.fitted_on = None
+    def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
+        """Take a newly fitted extractor in the place of a former one; the chain has to be fitted after it."""
+        self.config = config
+        self.__dict__["_built"] = built
+        self._texts = texts
+        self._chain = self.fitted_on = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 
@@ -308,10 +321,14 @@ def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
 
     ``texts`` is read once as a stream.
     """
-    extractors = [embedder._start_fit() for embedder in embedders]
-    number = fit_together(extractors, _each_string(texts))
-    for embedder in embedders:
-        embedder._texts = number
+    configs = [embedder._resolved_config() for embedder in embedders]
+    fresh = [
+        build_extractor(config, device=embedder._device, download=embedder._download)
+        for embedder, config in zip(embedders, configs, strict=True)
+    ]
+    number = fit_together([built.extractor for built in fresh], _each_string(texts))
+    for embedder, config, built in zip(embedders, configs, fresh, strict=True):
+        embedder._take_fit(config, built, number)
 
 
 def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) -> list[Floats]:
@@ -327,7 +344,8 @@ def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) 
 def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
     """Return ``config`` with files and folders named so that they are found from any working directory."""
     named = {name: getattr(config, name) for name in ("weighting_corpus", "avg_corpus", "postprocess_corpus")}
-    if Path(config.model).exists():
+    model = Path(config.model)
+    if model.is_dir() or (isinstance(config.extraction, Words) and model.exists()):
         named["model"] = config.model
     return config.replace(**{name: str(Path(path).absolute()) for name, path in named.items() if path is not None})
 
@@ -350,5 +368,5 @@ def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name}:{arrays[name].dtype.str}:{arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
     return digest.hexdigest()[:32]

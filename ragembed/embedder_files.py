@@ -17,6 +17,7 @@ from ragembed.version import __version__
 
 FORMAT = 2
 CONFIG, STATE = "config.json", "state.safetensors"
+_COUNTS = ("texts", "documents", "pseudo_queries")
 
 
 def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -43,7 +44,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         state = (folder / STATE).read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"{folder} holds no saved embedder: {Path(error.filename).name} is missing") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{folder / CONFIG} is damaged: {error}") from error
     if not isinstance(about, dict):
         raise ModelError(f"{folder / CONFIG} is damaged: it holds no JSON object")
@@ -53,12 +54,27 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(
             f"the embedder in {folder} has format {found!r}, this version of ragembed reads {FORMAT}: {remedy}"
         )
-    if hashlib.sha256(state).hexdigest() != about.get("state_sha256"):
+    _check(about, folder)
+    if hashlib.sha256(state).hexdigest() != about["state_sha256"]:
         raise ModelError(f"{folder / STATE} is not the file that was saved: its sha256 differs from {CONFIG}")
     try:
         return about, load(state)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: a type that NumPy does not have
         raise ModelError(f"{folder / STATE} is damaged: {error}") from error
+
+
+def _check(about: Mapping[str, Any], folder: Path) -> None:
+    """Raise :class:`ModelError` unless ``about`` has every field that :func:`write` is given, each of its type."""
+    fitted_on = about.get("fitted_on")
+    counts = fitted_on if isinstance(fitted_on, dict) else {}
+    found = {
+        **{name: isinstance(about.get(name), str) for name in ("state_sha256", "source_sha256", "fingerprint")},
+        "config": isinstance(about.get("config"), dict),
+        **{f"fitted_on.{name}": isinstance(counts.get(name), int) for name in _COUNTS},
+    }
+    wrong = [name for name, right in found.items() if not right]
+    if wrong:
+        raise ModelError(f"{folder / CONFIG} is damaged: {wrong[0]} is missing or not of its type")
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@
 
     RagembedError
     ├── ConfigError            an option or configuration value that is not accepted
+    │   └── RankError          a post-processor has more directions than the vectors it is fitted on
     ├── MissingExtraError      an optional package is not installed; names the pip line
     ├── ModelError             a model cannot be found, read or trusted
     ├── NotFittedError         an embedder is used before ``fit``
@@ -27,6 +28,10 @@ class RagembedError(Exception):
 
 class ConfigError(RagembedError, ValueError):
     """An option or configuration value is not accepted."""
+
+
+class RankError(ConfigError):
+    """A post-processor is to have more directions than the vectors that it is fitted on."""
 
 
 class MissingExtraError(RagembedError, ImportError):

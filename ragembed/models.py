@@ -105,7 +105,9 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     """Return what the tokens depend on: ``tokenizer.json``, or the files of a tokenizer that has none."""
     if (folder / "tokenizer.json").is_file():
         return [folder / "tokenizer.json"]
-    return sorted([*folder.glob("*.model"), *folder.glob("vocab.*"), *folder.glob("merges.txt")])
+    named = ("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    vocabulary = sorted([*folder.glob("*.model"), *folder.glob("vocab.*")])
+    return [*vocabulary, *(folder / name for name in named if (folder / name).is_file())] if vocabulary else []
 
 
 def _folder(name: str, download: bool, *, weights: bool = True) -> Path:

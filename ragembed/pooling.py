@@ -109,12 +109,16 @@ class WeightedMean:
         self._weighted.add(texts, sums[:, 1], weights)
 
     def result(self) -> Floats:
-        """Return the means, float32, shape ``(texts, d)``."""
+        """Return the means, float32, shape ``(texts, d)``; nothing can be added after it."""
         base = self._base.mean()
         if self._weighted is None:
             return base
-        mixed = np.float32(self._share) * self._weighted.mean() + np.float32(1.0 - self._share) * base
-        return np.where(self._weighted.total[:, None] > 0.0, mixed, base)
+        weighed = self._weighted.total > 0.0
+        mixed = self._weighted.mean()
+        mixed *= np.float32(self._share)
+        base *= np.where(weighed, np.float32(1.0 - self._share), np.float32(1.0))[:, None]
+        mixed += base
+        return mixed
 
 
 class _Sums:
@@ -127,5 +131,7 @@ class _Sums:
         np.add.at(self.total, texts, weights.sum(axis=1, dtype=np.float64))
 
     def mean(self) -> Floats:
+        """Return the means in the place of the sums."""
         scale = np.divide(1.0, self.total, out=np.zeros_like(self.total), where=self.total > 0.0)
-        return self.vectors * scale[:, None].astype(np.float32)
+        self.vectors *= scale[:, None].astype(np.float32)
+        return self.vectors

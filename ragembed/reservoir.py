@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,8 @@ class Reservoir:
         """Rows of the stream so far."""
         return self._places.seen
 
-    def add(self, block: Floats) -> None:
-        """Take the next rows of the stream, float32, shape ``(n, d)``; they are copied.
+    def add(self, block: NDArray[np.floating[Any]]) -> None:
+        """Take the next rows of the stream, float32 or float16, shape ``(n, d)``; they are copied.
 
         Raises :class:`ConfigError` where ``d`` is not that of the rows before.
         """

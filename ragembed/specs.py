@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -22,8 +23,11 @@ POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
 WORD_EMBEDDINGS = -1
 """The layer that is the bare word-embedding table, before positions and types are added."""
 
+_LAYER = {str(number): number for number in range(-999, 1000)}
 _ABTT_DIRECTIONS = 2
 _DEFAULT_SHARE, _DEFAULT_SIF = 1.0, 1e-3
+_LEAST_SIF = 1e-12
+_MOST_DIMENSIONS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,8 @@ class RandomEmbeddings:
     sigma: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ConfigError(f"dim is {self.dim}: expected at least 1")
+        if not 1 <= self.dim <= _MOST_DIMENSIONS:
+            raise ConfigError(f"dim is {self.dim}: expected a number from 1 to {_MOST_DIMENSIONS}")
         if not (math.isfinite(self.sigma) and self.sigma > 0):
             raise ConfigError(f"sigma is {self.sigma}: expected a number above 0")
 
@@ -125,8 +129,8 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
     last = 1 if n_layers is None else n_layers
     names = {"first": 1, "last": last}
     try:
-        numbers = sorted(names[part] if part in names else int(part) for part in spec.split("+"))
-    except ValueError:
+        numbers = sorted(names[part] if part in names else _LAYER[part] for part in spec.split("+"))
+    except KeyError:
         raise ConfigError(
             f"layers {spec!r}: expected 'last', 'first+last' or numbers joined by +, as in '1+6'"
         ) from None
@@ -156,8 +160,8 @@ def parse_weighting(spec: str) -> tuple[str, float | None]:
         value = math.nan
     if name == "idf" and not 0.0 <= value <= 1.0:
         raise ConfigError(f"weighting {spec!r}: expected a share of idf from 0 to 1, as in 'idf:0.5'")
-    if name == "sif" and not 0.0 < value < math.inf:
-        raise ConfigError(f"weighting {spec!r}: expected a number above 0, as in 'sif:0.001'")
+    if name == "sif" and not _LEAST_SIF <= value < math.inf:
+        raise ConfigError(f"weighting {spec!r}: expected a number from {_LEAST_SIF}, as in 'sif:0.001'")
     return name, value
 
 
@@ -174,8 +178,10 @@ def parse_postprocessor(spec: str) -> tuple[str, int | None]:
         return name, _ABTT_DIRECTIONS if name == "abtt" else None
     if name not in ("whiten", "abtt"):
         raise ConfigError(f"post-processor {spec!r}: {name} takes no number; write {name!r}")
-    if not number.isascii() or not number.isdigit() or int(number) < 1:
-        raise ConfigError(f"post-processor {spec!r}: expected a number of directions from 1, as in '{name}:2'")
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", number):
+        raise ConfigError(
+            f"post-processor {spec[:99]!r}: expected a number of directions from 1 to 999999, as in '{name}:2'"
+        )
     return name, int(number)
 
 

@@ -56,7 +56,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         )
         lines += [
             ("extractor", _extractor(config)),
-            ("weighting", f"{config['weighting']}, fitted on {fitted['texts']:,} chunks"),
+            ("weighting", f"{config['weighting']}, fitted on {config['weighting_corpus'] or _chunks(fitted['texts'])}"),
             ("postprocess", f"{', '.join(config['postprocess'])}; {_fit(config, fitted)}"),
             ("precision", f"{precision}; {config['max_tokens']} tokens"),
         ]
@@ -90,6 +90,13 @@ def _index(status: dict[str, Any]) -> str:
 
 
 def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
+    if not set(config["postprocess"]) - {"normalize"}:
+        return "nothing to fit"
+    documents = config["postprocess_corpus"] or _chunks(fitted["documents"])
     if config["sides"] == "two":
-        return f"fitted on {fitted['documents']:,} chunks and {fitted['pseudo_queries']:,} pseudo-queries"
-    return "the same for documents and questions"
+        return f"fitted on {documents} and {fitted['pseudo_queries']:,} pseudo-queries"
+    return f"fitted on {documents}, the same for documents and questions"
+
+
+def _chunks(count: int) -> str:
+    return f"{count:,} chunks"

@@ -85,8 +85,9 @@ class AvgTable:
         """Take what was averaged; ``word_embeddings`` gives the model's, float32, shape ``(vocabulary, d)``."""
         vectors, seen = means.means(), means.counts > 0
         if self._unseen == "mapped" and seen.any():
-            embeddings = word_embeddings()
-            known = len(embeddings)  # a vocabulary may have tokens that the model has no row for
+            # Tables may be padded beyond the vocabulary, and vocabularies may have tokens without a row.
+            embeddings = word_embeddings()[: len(seen)]
+            known = len(embeddings)
             seen_known = np.flatnonzero(seen[:known])
             mapped = _linear_map(embeddings[seen_known], vectors[seen_known])(embeddings)
             vectors[:known] = np.where(seen[:known, None], vectors[:known], mapped)

@@ -22,7 +22,7 @@ from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling
 from ragembed.extractors.words import WordTable
 from ragembed.models import ModelFiles, find_model, find_tokenizer
 from ragembed.sbert_wk import SbertWk
-from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers
+from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers, parse_postprocessor
 from ragembed.templates import PLAIN, Template
 from ragembed.tokenizer import TextTokenizer, TokenKind
 from ragembed.weighting import make_weighting
@@ -57,10 +57,21 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
     """
     extraction = config.extraction
     if isinstance(extraction, Words):
-        return _words(config, extraction)
-    if isinstance(extraction, RandomEmbeddings):
-        return _random(config, extraction, download)
-    return _Contextual(config, find_model(config.model, download=download), device).build()
+        built = _words(config, extraction)
+    elif isinstance(extraction, RandomEmbeddings):
+        built = _random(config, extraction, download)
+    else:
+        built = _Contextual(config, find_model(config.model, download=download), device).build()
+    _check_directions(config, built.extractor.dim)
+    return built
+
+
+def _check_directions(config: EmbedderConfig, dim: int) -> None:
+    """Raise where a post-processor has more directions than the vectors have dimensions."""
+    for step in config.postprocess:
+        name, directions = parse_postprocessor(step)
+        if directions is not None and directions > dim:
+            raise ConfigError(f"post-processor {step!r}: the vectors have {dim} dimensions: give {name} at most that")
 
 
 def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool) -> Built:
@@ -123,7 +134,8 @@ class _Contextual:
             extractor = self._transformer(model, WordKnowledge(extraction, model.n_layers))
         else:
             extractor = self._transformer(model, self._layer_mean(model))
-        room = min(text_room(frame, self._max_tokens) for frame in model.frames.values())
+        rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
+        room = rooms["documents"]
         return Built(extractor, self._tokenizer, self._files.sha256, self._max_tokens, room, needs_model=True)
 
     def _templates(self) -> dict[Side, Template]:

@@ -142,8 +142,9 @@ def fit_streams(texts: Iterable[str], takers: Sequence[Taker]) -> int:
 
     Raises :class:`ConfigError` where one of the streams is empty.
     """
-    streams: dict[Corpus | None, Iterable[str]] = {None: texts}
-    streams.update({taker.corpus: taker.corpus for taker in takers if taker.corpus is not None})
+    # Named corpora first: what is wrong with one must not be found after a long pass through the texts.
+    streams: dict[Corpus | None, Iterable[str]] = {taker.corpus: taker.corpus for taker in takers if taker.corpus}
+    streams[None] = texts
     numbers: dict[Corpus | None, int] = dict.fromkeys(streams, 0)
     for corpus, stream in streams.items():
         for block in blocks(stream, _BLOCK):

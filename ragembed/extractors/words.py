@@ -17,7 +17,7 @@ class WordTable:
     """The vectors of a file, the ``drop`` most frequent words left out: those that come first in it."""
 
     def __init__(self, vectors: WordVectors, drop: int) -> None:
-        self.dim = vectors.vectors.shape[1]
+        self.dim = vectors.dim
         self._vectors = vectors
         self._drop = drop
 

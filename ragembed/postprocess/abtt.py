@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, RankError
 from ragembed.postprocess.moments import by_blocks, principal
 from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
 
@@ -35,7 +35,7 @@ class AllButTheTop(PostProcessor):
         if self.directions > fitted.rank:
             n, d = vectors.shape
             remedy = f"write abtt:{fitted.rank}" if fitted.rank else "write center"
-            raise ConfigError(
+            raise RankError(
                 f"abtt:{self.directions} removes more directions than the rank of the fitted vectors, {fitted.rank} "
                 f"(n_samples={n}, n_features={d}): {remedy}, or fit on more texts"
             )

@@ -58,6 +58,11 @@ class Chain:
         self._steps = [post_processor(spec) for spec in specs]
 
     @property
+    def learns(self) -> bool:
+        """Whether a step has anything to fit."""
+        return any(step.saved for step in self._steps)
+
+    @property
     def dim(self) -> int | None:
         """Dimension of the vectors that come out; None before a fit, and where nothing fitted depends on it."""
         dims = self._dims()

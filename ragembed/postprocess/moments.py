@@ -10,6 +10,7 @@ import numpy as np
 from ragembed.postprocess.protocol import ROUNDING, Doubles, Floats
 
 _ROWS = 4096
+_FLOAT16_ROUNDING = 2.0**-11
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def principal(vectors: Floats) -> Principal:
     """Return the principal directions of ``vectors``, shape ``(n, d)``, from the covariance of the dimensions.
 
     Fewer vectors than dimensions are no special case: the directions left over have spread 0 and are not counted in
-    the rank. A spread counts when it is above ``ROUNDING`` of the widest spread and of the largest absolute value.
+    the rank. A spread counts when it is above the rounding of the values: ``ROUNDING`` of the widest spread and of the
+    largest absolute value, or where all values are float16's, as those of a store are, its rounding of the latter.
     """
     mean = column_means(vectors)
     scatter = np.zeros((vectors.shape[1], vectors.shape[1]))
@@ -66,8 +68,19 @@ def principal(vectors: Floats) -> Principal:
     peaks = np.abs(directions).argmax(axis=1)
     directions *= np.sign(directions[np.arange(len(directions)), peaks])[:, None]
     spreads = np.sqrt(np.maximum(variances[::-1], 0.0))
-    rank = int((spreads > ROUNDING * max(spreads[0], float(largest(vectors).max()))).sum())
+    size = float(largest(vectors).max())
+    rounding = ROUNDING * max(spreads[0], size)
+    if _are_float16(vectors):
+        rounding = max(rounding, _FLOAT16_ROUNDING * size)
+    rank = int((spreads > rounding).sum())
     return Principal(mean, directions, spreads, min(rank, len(vectors) - 1))
+
+
+def _are_float16(vectors: Floats) -> bool:
+    """Tell whether every value is one of float16's."""
+    blocks = (vectors[start : start + _ROWS] for start in range(0, len(vectors), _ROWS))
+    with np.errstate(over="ignore"):
+        return all(np.array_equal(block.astype(np.float16), block) for block in blocks)
 
 
 def by_blocks(vectors: Floats, function: Callable[[Doubles], Doubles], width: int) -> Floats:

@@ -12,9 +12,11 @@ def unit_rows(vectors: Floats) -> Floats:
 
     Lengths are summed in float64, where no square of a float32 value is lost.
     """
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))[:, None]
     lengths[lengths == 0.0] = 1.0
-    unit: Floats = vectors / lengths[:, None].astype(vectors.dtype)
+    if lengths.max(initial=0.0) <= np.finfo(vectors.dtype).max:
+        lengths = lengths.astype(vectors.dtype)  # the division then needs no float64 copy of the vectors
+    unit: Floats = (vectors / lengths).astype(vectors.dtype, copy=False)
     return unit
 
 

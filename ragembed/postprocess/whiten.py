@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import Self
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, RankError
 from ragembed.postprocess.moments import by_blocks, column_means, column_variances, largest, principal
 from ragembed.postprocess.protocol import ROUNDING, Doubles, Floats, PostProcessor, Saved, check_fittable
 
@@ -61,7 +61,7 @@ class Whiten(PostProcessor):
         n, d = vectors.shape
         if self.components is not None and self.components > fitted.rank:
             remedy = f"write whiten:{fitted.rank}, whiten" if fitted.rank else "write whiten"
-            raise ConfigError(
+            raise RankError(
                 f"whiten:{self.components} is above the rank of the fitted vectors, {fitted.rank} "
                 f"(n_samples={n}, n_features={d}): {remedy}, or fit on more texts"
             )

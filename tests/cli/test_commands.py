@@ -156,7 +156,7 @@ def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
     for part in (
         str(tiny_model),
         "files          2",
-        "normalize; the same for documents and questions",
+        "normalize; nothing to fit",
         "idf:0.5",
         "flat in 1 segment",
     ):

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -237,3 +238,44 @@ def test_progress_counts_every_text_once(embedder):
     told = []
     embedder.raw_documents(["cat dog " * 200, *TEXTS, "", "wing " * 90], told.append)
     assert sum(told) == len(TEXTS) + 3
+
+
+def test_a_fit_that_fails_leaves_the_former_one(tiny_config):
+    embedder = Embedder(tiny_config).fit(TEXTS)
+    before = embedder.fingerprint, embedder.encode_documents(TEXTS)
+    with pytest.raises(ConfigError, match="no texts"):
+        embedder.fit([])
+    assert embedder.fingerprint == before[0]
+    np.testing.assert_array_equal(embedder.encode_documents(TEXTS), before[1])
+
+
+@pytest.mark.parametrize("steps", [("whiten:33",), ("normalize", "abtt:33")])
+def test_more_directions_than_dimensions_are_refused_before_anything_is_encoded(tiny_config, steps):
+    with pytest.raises(ConfigError, match="the vectors have 32 dimensions"):
+        _ = Embedder(tiny_config.replace(postprocess=steps)).extractor
+
+
+def test_directions_of_float16_rounding_are_no_rank(tiny_config):
+    from ragembed.postprocess import Chain
+
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(500, 8)) @ rng.normal(size=(8, 64))).astype(np.float16).astype(np.float32)
+    assert Chain(["whiten"]).fit(vectors).dim == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"config": None}, "config is missing"),
+        ({"fitted_on": None}, r"fitted_on\.texts is missing"),
+        ({"source_sha256": 3}, "source_sha256 is missing"),
+        ({"config": {"layers": "top"}}, "the saved configuration.*'top'"),
+        ({"config": {"no": 1}}, "unknown setting 'no'"),
+    ],
+)
+def test_a_changed_configuration_is_refused(embedder, tmp_path, change, named):
+    embedder.save(tmp_path)
+    about = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**about, **change}))
+    with pytest.raises(ModelError, match=named):
+        Embedder.load(tmp_path)

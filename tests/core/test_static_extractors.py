@@ -343,3 +343,17 @@ def test_word_vectors_need_a_file(tmp_path):
         Embedder(preset("b2s-100")).fit(TEXTS)
     with pytest.raises(ModelError, match=r"none\.txt does not exist: give a word-vector file"):
         Embedder.from_preset("b2s-100", model=str(tmp_path / "none.txt")).fit(TEXTS)
+
+
+def test_a_table_of_word_embeddings_padded_beyond_the_vocabulary(bert_model, tmp_path):
+    import torch
+    from transformers import BertModel
+
+    for file in bert_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    torch.manual_seed(0)
+    model = BertModel.from_pretrained(bert_model)
+    model.resize_token_embeddings(model.config.vocab_size + 64, mean_resizing=False)
+    model.save_pretrained(tmp_path)
+    embedder = Embedder(EmbedderConfig(extractor="avg", model=str(tmp_path), dtype="float32")).fit(["the cat", "a dog"])
+    assert np.isfinite(embedder.encode_queries(["zebra the"])).all()

@@ -1,3 +1,4 @@
+import itertools
 import os
 import time
 from dataclasses import replace
@@ -488,7 +489,7 @@ def test_token_weights_of_a_much_smaller_corpus_are_told(in_folder, docs, run):
     assert first.scan.warnings == []
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
     (note,) = run(docs / "many.csv").scan.warnings
-    assert note.startswith("the token weights were fitted on 1 chunks and the store has grown to 11")
+    assert note.startswith("token weights and static vectors were fitted on 1 chunks and the store has grown to 11")
 
 
 def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch):
@@ -516,7 +517,7 @@ def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in
     config = tiny_config.replace(postprocess=("abtt:4", "normalize"))
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert note == "abtt:4, normalize cannot be fitted on 3 chunks: vectors are only normalised until there are 5"
+    assert note == "abtt:4, normalize cannot be fitted on 3 chunks: they are fitted when there are 5"
     (docs / "more.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(2)))
     assert index_files(request).scan.warnings == []
     with Store.open(in_folder / ".ragembed") as store:
@@ -533,3 +534,44 @@ def test_other_extractors_take_in_new_files(docs, in_folder, tiny_config, extrac
     assert (first.encoded, second.encoded) == (first.chunks, 1)
     with Store.open(in_folder / ".ragembed") as store:
         assert any(hit.source.endswith("zebra.txt") for hit in store.search("zebra alpha", 4, "dense"))
+
+
+def test_vectors_of_too_low_a_rank_are_told_and_the_store_answers(in_folder, tiny_config, monkeypatch):
+    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+    folder = in_folder / "docs"
+    folder.mkdir()
+    for i, words in enumerate(itertools.permutations(["cat", "dog", "bird"])):
+        (folder / f"{i}.txt").write_text(" ".join(words))
+    config = tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:3",))
+    request = IndexingRequest(in_folder / ".ragembed", (folder,), None, config)
+    (note,) = index_files(request).scan.warnings
+    assert "the post-processors stay as they were: abtt:3 removes more directions" in note
+    with Store.open(in_folder / ".ragembed") as store:
+        assert not store.unfinished
+        assert store.search("cat", 1, "dense")
+
+
+def test_a_corpus_for_post_processors_is_encoded_once_and_needs_no_chunks(docs, in_folder, tiny_config, monkeypatch):
+    corpus = in_folder / "corpus.txt"
+    corpus.write_text("\n".join(f"zebra {word} alpha" for word in ("cat", "dog", "bird", "fish", "wing")))
+    calls = []
+    original = TransformerExtractor.encode
+
+    def spy(self, texts, side, progress=None):
+        calls.append((len(texts), side))
+        return original(self, texts, side, progress)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", spy)
+    config = tiny_config.replace(postprocess_corpus=str(corpus), sides="one")
+    index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, config))
+    assert calls.count((5, "documents")) == 1
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.embedder.fitted_on.documents == 5
+        assert store.embedder.config.postprocess == config.postprocess
+
+
+def test_a_setting_written_otherwise_is_the_same(docs, in_folder, tiny_config):
+    config = tiny_config.replace(weighting="idf", postprocess=("abtt",))
+    index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, config))
+    same = config.replace(weighting="idf:1", postprocess=("abtt:2",))
+    assert index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, same)).encoded == 0

@@ -1,3 +1,4 @@
+import itertools
 import shutil
 import sqlite3
 import threading
@@ -471,3 +472,19 @@ def test_nothing_in_a_store_is_pickle(plane):
     files = [file for file in plane.path.rglob("*") if file.is_file()]
     assert len(files) >= 4
     assert {file.suffix for file in files} <= {".db", ".f16", ".faiss", ".json", ".lock", "", ".db-wal", ".db-shm"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [("whiten:5",), ("whiten",), ("abtt:2", "normalize"), ("quantile-u",), ("quantile-n", "center"), ("robust",), ()],
+)
+def test_a_store_answers_with_every_post_processor(in_folder, tiny_config, make_record, steps):
+    words = ["cat", "dog", "bird", "fish", "wing", "flow", "air", "heat", "shock", "wave", "body", "speed"]
+    texts = [f"{a} {b} {c}" for a in words for b, c in itertools.pairwise(words)]
+    embedder = Embedder(tiny_config.replace(postprocess=steps)).fit(texts)
+    with Store.create(in_folder / "store", embedder) as store:
+        store.add([make_record(str(i), text) for i, text in enumerate(texts)])
+        for mode in ("dense", "hybrid"):
+            assert store.search("bird fish wing", 3, mode)
+        nearest = store.search_vector(embedder.encode_queries(["bird fish wing"])[0], 1)[0]
+        assert store.vectors([nearest.id]).shape == (1, embedder.dim)
