@@ -189,7 +189,8 @@ class Store:
                 "chunks": catalog.count(connection, "chunks"),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
-                "dim": catalog.meta(connection, "dim"),
+                "dim": view.dim(),
+                "raw_dim": catalog.meta(connection, "dim"),
                 "segments": [
                     {"id": record.id, "rows": record.rows, "kind": record.kind}
                     for record in catalog.segments(connection)

@@ -30,7 +30,7 @@ class View:
 
     def dim(self) -> int | None:
         """Return the dimension of the vectors that are searched, None where there are none yet."""
-        return next((segment.record.dim for segment in self.segments().values()), None)
+        return next((record.dim for record in catalog.segments(self.connection)), None)
 
     def nearest_rows(self, queries: Floats, k: int) -> list[dict[int, float]]:
         """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest live rows, best first."""

@@ -123,15 +123,16 @@ class SbertWk:
         flat = [state.reshape(-1, dim) for state in states]
         vectors = np.zeros((batch * tokens, dim), dtype=np.float32)
         importance = np.zeros(batch * tokens, dtype=np.float32)
-        stack = np.empty((len(flat), min(_BLOCK, len(rows)), dim))
+        shape = (len(flat), min(_BLOCK, len(rows)), dim)
+        single, double = np.empty(shape, dtype=np.float32), np.empty(shape)
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            layers = stack[:, : len(block)]
-            singles = [state[block] for state in flat]
-            for layer, single in zip(layers, singles, strict=True):
-                layer[:] = single
-            weights, importance[block] = self._weigh(layers)
-            vectors[block] = _weighted_sum(weights, singles[-len(weights) :])
+            layers, precise = single[:, : len(block)], double[:, : len(block)]
+            for layer, state in zip(layers, flat, strict=True):
+                np.take(state, block, axis=0, out=layer, mode="clip")  # "raise", the default, would copy once more
+            precise[:] = layers
+            weights, importance[block] = self._weigh(precise)
+            vectors[block] = _weighted_sum(weights, layers[-len(weights) :])
         return vectors.reshape(batch, tokens, dim), importance.reshape(batch, tokens)
 
     @property
@@ -177,8 +178,8 @@ class SbertWk:
         return [*left, *range(layer + 1, min(layer + self.window + 1, count))]
 
 
-def _weighted_sum(weights: Doubles, layers: Sequence[Floats]) -> Floats:
-    """Return the sum of ``layers``, each ``(n, d)``, times their ``weights``, ``(layers, n)``, in float32."""
+def _weighted_sum(weights: Doubles, layers: Floats) -> Floats:
+    """Return the sum of ``layers``, ``(layers, n, d)``, times their ``weights``, ``(layers, n)``, in float32."""
     total = np.zeros_like(layers[0])
     for weight, layer in zip(weights.astype(np.float32), layers, strict=True):
         total += weight[:, None] * layer

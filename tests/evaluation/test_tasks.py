@@ -158,7 +158,7 @@ TEXTS_HEADER = "label\ttext\n"
         ("isotropy", "", "there are no texts"),
         ("isotropy", "same\nsame\n", "all 2 texts are 'same'"),
         ("isotropy", PAIRS_HEADER + "4\ta\tb\n1\tc\td\n", "no pair with a score above 4: alignment needs one"),
-        ("isotropy", b"caf\xe9\n", "is not UTF-8"),
+        ("isotropy", b"caf\xe9\n", "not UTF-8"),
     ],
 )
 def test_readers_refuse_what_no_measure_could_take(task, content, message, tmp_path):
