@@ -28,6 +28,7 @@ from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
+from ragembed.postprocess import Chain
 from ragembed.reservoir import Reservoir
 from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
 from ragembed.templates import Template
@@ -261,8 +262,8 @@ class _Run:
         postprocess, sides = store.wanted_chain()
         if not isinstance(current, Embedder) or not _needs_fit(current, postprocess, sides, vectors):
             return
-        elsewhere = current.config.postprocess_corpus is not None
-        if not elsewhere and vectors < (least := _least_fit(postprocess)):
+        fits_here = current.config.postprocess_corpus is None and Chain(postprocess).learns
+        if fits_here and vectors < (least := _least_fit(postprocess)):
             if least > MIN_FIT:
                 scan.warnings.append(
                     f"{', '.join(postprocess)} cannot be fitted on {vectors:,} chunks: they are fitted when there are "
@@ -270,7 +271,7 @@ class _Run:
                 )
             return
         self._progress.start("fitting", "chunks", None)
-        raw = np.empty((0, 0), dtype=np.float32) if elsewhere else _sample(writer, current.config.seed)
+        raw = _sample(writer, current.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
         fitted = current.with_postprocess(postprocess, sides)
         try:
             fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))

@@ -90,8 +90,8 @@ class Embedder:
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # so that a fit that fails leaves the former one as it was
         fresh.fit_extractor(sample.watch(_each_string(texts)))
-        own = sample.items if fresh.config.postprocess_corpus is None else []
-        fresh.fit_chain(fresh.raw_documents(own), sample.items)
+        fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
+        fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
         self.__dict__ = fresh.__dict__
         return self
 

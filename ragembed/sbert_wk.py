@@ -180,7 +180,7 @@ class SbertWk:
 
 def _weighted_sum(weights: Doubles, layers: Floats) -> Floats:
     """Return the sum of ``layers``, ``(layers, n, d)``, times their ``weights``, ``(layers, n)``, in float32."""
-    total = np.zeros_like(layers[0])
+    total: Floats = np.zeros_like(layers[0])
     for weight, layer in zip(weights.astype(np.float32), layers, strict=True):
         total += weight[:, None] * layer
     return total

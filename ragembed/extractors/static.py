@@ -5,14 +5,14 @@ Nothing but a table is needed to encode: no model, no deep-learning framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.protocol import Floats, Progress, Side, State, Tokenizer
-from ragembed.extractors.token_weights import TokenWeights
+from ragembed.extractors.protocol import Floats, Progress, Side, Tokenizer
+from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.pooling import WeightedMean
 
 _TOKENS_PER_GROUP = 4096
@@ -43,7 +43,7 @@ class TokenTable(Protocol):
         ...
 
 
-class StaticExtractor:
+class StaticExtractor(FittedByWeights):
     """Encode texts as weighted means of their tokens' vectors.
 
     Parameters
@@ -87,10 +87,6 @@ class StaticExtractor:
             "share": self.weights.share,
         }
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit the token weights."""
-        self.weights.fit(texts)
-
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
         """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
         self.weights.require_fitted()
@@ -101,18 +97,6 @@ class StaticExtractor:
             if progress is not None:
                 progress(len(block))
         return vectors
-
-    def decisive(self) -> State:
-        """Return the fitted token weights."""
-        return self.weights.decisive()
-
-    def state(self) -> State:
-        """Return the token statistics."""
-        return self.weights.state()
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
-        self.weights.restore(state)
 
     def _framed(self, ids: Sequence[int]) -> Ids:
         if self._special_tokens:

@@ -113,6 +113,28 @@ class TokenWeights:
         return self._statistics
 
 
+class FittedByWeights:
+    """An extractor of which nothing but its token weights is fitted."""
+
+    weights: TokenWeights
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Fit the token weights on ``texts``, read once as a stream."""
+        self.weights.fit(texts)
+
+    def decisive(self) -> State:
+        """Return the fitted token weights."""
+        return self.weights.decisive()
+
+    def state(self) -> State:
+        """Return the token statistics."""
+        return self.weights.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back :meth:`state`."""
+        self.weights.restore(state)
+
+
 class TextCounter:
     """Counts the tokens of texts."""
 

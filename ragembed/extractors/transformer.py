@@ -6,7 +6,7 @@ Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Ku
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Floats, Progress, Side, State
-from ragembed.extractors.token_weights import TokenWeights
+from ragembed.extractors.protocol import Floats, Progress, Side
+from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.pooling import WeightedMean, pooled_tokens
 from ragembed.sbert_wk import SbertWk
 
@@ -119,7 +119,7 @@ class Pooled:
         return self._mean.result()
 
 
-class TransformerExtractor:
+class TransformerExtractor(FittedByWeights):
     """Encode texts with a model.
 
     Parameters
@@ -153,10 +153,6 @@ class TransformerExtractor:
             "share": self.weights.share,
         }
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit the token weights."""
-        self.weights.fit(texts)
-
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
         pooled = self.consumer(len(texts))
@@ -167,15 +163,3 @@ class TransformerExtractor:
         """Return what makes the vectors of ``texts`` texts from a forward pass that others share."""
         self.weights.require_fitted()
         return Pooled(texts, self.dim, self._combination, self._pooling, self.weights)
-
-    def decisive(self) -> State:
-        """Return the fitted token weights."""
-        return self.weights.decisive()
-
-    def state(self) -> State:
-        """Return the token statistics."""
-        return self.weights.state()
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
-        self.weights.restore(state)
