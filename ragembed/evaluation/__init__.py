@@ -1,4 +1,4 @@
-"""Measures of embeddings over vectors that are already encoded, and readers of test collections.
+"""Measures of embeddings, readers of test collections, and tasks that put both together.
 
 =================  ======================================================================================
 ``datasets``       sentence pairs, labelled texts and BEIR folders
@@ -9,6 +9,7 @@
 ``nearest``        exact search
 ``retrieval``      nDCG, recall, reciprocal rank and average precision, equal to trec_eval's
 ``bootstrap``      whether two systems differ on the same questions
+``tasks``          a collection, encoded by several configurations at once, and its measures
 =================  ======================================================================================
 
 Importing this package is cheap: each name brings its module in when it is first used.
@@ -48,30 +49,48 @@ if TYPE_CHECKING:
         score_rankings,
     )
     from ragembed.evaluation.sts import cosines, pearson, spearman
+    from ragembed.evaluation.tasks import (
+        Measured,
+        Task,
+        evaluate,
+        read_classification,
+        read_clustering,
+        read_isotropy,
+        read_retrieval,
+        read_sts,
+    )
 
 __all__ = [
     "MEASURES",
     "ClassificationScore",
     "ClusteringScore",
     "LabelledTexts",
+    "Measured",
     "PairedBootstrap",
     "RetrievalCollection",
     "RetrievalScore",
     "SentencePairs",
     "SimilarityScore",
+    "Task",
     "alignment",
     "assignment_accuracy",
     "average_precision",
     "classification_accuracy",
     "clustering_accuracy",
     "cosines",
+    "evaluate",
     "iso_score",
     "ndcg",
     "paired_bootstrap",
     "pearson",
     "read_beir",
+    "read_classification",
+    "read_clustering",
+    "read_isotropy",
     "read_labelled_texts",
+    "read_retrieval",
     "read_sentence_pairs",
+    "read_sts",
     "recall",
     "reciprocal_rank",
     "score_rankings",
@@ -112,6 +131,16 @@ _NAMES = {
         "score_rankings",
     ),
     "sts": ("cosines", "pearson", "spearman"),
+    "tasks": (
+        "Measured",
+        "Task",
+        "evaluate",
+        "read_classification",
+        "read_clustering",
+        "read_isotropy",
+        "read_retrieval",
+        "read_sts",
+    ),
 }
 _HOMES = {name: f"ragembed.evaluation.{module}" for module, names in _NAMES.items() for name in names}
 
