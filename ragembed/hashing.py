@@ -17,7 +17,7 @@ def file_sha256(path: Path) -> str:
     path = path.resolve()
     stat = path.stat()
     version = [stat.st_size, stat.st_mtime_ns]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed" / "hashes.json"  # noqa: PTH111  Path.home() raises where there is none
+    cache = cache_folder() / "hashes.json"
     known = _read_cache(cache)
     entry = known.get(str(path))
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == version:
@@ -26,6 +26,11 @@ def file_sha256(path: Path) -> str:
     known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in folders that cannot be read
     _write_cache(cache, {**known, str(path): [*version, digest]})
     return digest
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be made again, ``$XDG_CACHE_HOME/ragembed``; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed"  # noqa: PTH111  Path.home() raises where there is none
 
 
 def read_sha256(path: Path) -> str:

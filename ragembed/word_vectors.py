@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-from ragembed.hashing import file_sha256, read_sha256
+from ragembed.hashing import cache_folder, file_sha256, read_sha256
 from ragembed.tensor_map import map_tensors
 from ragembed.word_vector_files import word_blocks
 
@@ -80,8 +80,7 @@ def open_word_vectors(path: Path) -> WordVectors:
 
 def _from_cache(path: Path, sha256: str) -> WordVectors | None:
     """Map the parsed file, made now if there is none; None where the cache folder cannot be used."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111  Path.home() raises where there is none
-    folder = cache / "ragembed" / "vectors"
+    folder = cache_folder() / "vectors"
     try:
         tensors = map_tensors(_intact(folder, sha256) or _convert(path, folder, sha256))
     except OSError:

@@ -1,11 +1,10 @@
-"""``ragembed eval`` and the embedding options as a user meets them."""
+"""``ragembed eval`` as a user meets it."""
 
 import csv
 import io
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -373,98 +372,3 @@ def test_a_process_that_is_interrupted_says_so_without_a_traceback(in_folder, ti
     assert printed == ""
     assert told.splitlines()[-1] == "interrupted"
     assert "Traceback" not in told
-
-
-# The same options for a store
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--preset", "re"],
-        ["--extractor", "avg", "--weighting", "idf"],
-        ["--extractor", "bert+avg:w=0.25", "--layers", "1+2", "--postprocess", "zscore,normalize", "--sides", "one"],
-        ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
-        ["--config", "mine.toml"],
-    ],
-)
-def test_a_store_made_with_embedding_options_answers(options, docs, cli, tiny_model, in_folder):
-    (in_folder / "mine.toml").write_text('extractor = "re:dim=64"\nweighting = "sif"\npostprocess = ["normalize"]\n')
-    cli("index", docs, "--model", tiny_model, *options)
-    found = json.loads(cli("query", "the lock of the store", "--json", "--mode", "dense").stdout)["results"]
-    assert {one["path"] for one in found} == {"docs/locks.md", "docs/wings.txt"}
-    assert cli("index", docs, "--model", tiny_model, *options).stderr.rstrip().split(", ")[-1].startswith("0 embedded")
-    assert "0 embedded" in cli("index", docs).stderr
-
-
-def test_a_store_made_with_a_template(docs, cli, tiny_model, in_folder):
-    from tokenizers import Tokenizer
-
-    model = in_folder / "model"
-    shutil.copytree(tiny_model, model)
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.add_special_tokens(["[MASK]"])
-    tokenizer.save(str(model / "tokenizer.json"))
-    cli("index", docs, "--model", model, "--template", "the [X] is [M]", "--pooling", "masks", "--weighting", "uniform")
-    assert json.loads(cli("query", "lock", "--json", "--mode", "dense").stdout)["results"]
-    assert json.loads(cli("status", "--json").stdout)["embedder"]["config"]["template"] == "the [X] is [M]"
-    assert "0 embedded" in cli("index", docs).stderr
-
-
-def test_options_that_contradict_a_store_are_refused(docs, cli, tiny_model):
-    cli("index", docs, "--model", tiny_model, "--preset", "re")
-    result = cli("index", docs, "--model", tiny_model, "--preset", "bert", exit_code=2)
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert "extractor" in result.stderr or "weighting" in result.stderr
-    assert "Traceback" not in result.output
-    assert "2 unchanged" in cli("index", docs).stderr
-
-
-def test_what_an_extractor_does_not_use_is_refused(docs, cli, tiny_model, in_folder):
-    result = cli("index", docs, "--model", tiny_model, "--preset", "re", "--template", "t0", exit_code=2)
-    assert "preset 're': template is 't0', but extractor 're' does not use it: leave it out" in result.stderr
-    assert not (in_folder / ".ragembed").exists()
-
-
-# The published figures that need no large model
-
-PUBLISHED = {
-    "sts13": {"avg.": (48.8, 55.9, 54.8, 75.1), "idf": (72.5, 73.0, 73.4, 74.6), "-biases": (61.3,)},
-    "sts14": {"avg.": (48.2, 53.5, 52.3, 68.3), "idf": (67.6, 67.8, 66.4, 67.9), "-biases": (64.7,)},
-}
-"""Spearman of random embeddings by weighting; none, zscore, quantile-u, whiten (tables A2 and A3 of Stankevičius &
-Lukoševičius 2024; the rows of an idf fitted on the task's own sentences, whatever they are called there)."""
-ACCURACY = {"agnews": 28.0, "searchsnippets": 23.3}
-"""Clustering accuracy of random embeddings, plain mean (tables A9 and A12)."""
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("needs_minilm")
-@pytest.mark.parametrize("year", PUBLISHED)
-def test_random_embeddings_have_the_published_correlation(year, collections, cli):
-    """The default model's vocabulary is that of bert-base-uncased. The vectors are random: 2 points for plain means."""
-    steps = [part for name in ("none", "zscore", "quantile-u", "whiten") for part in ("--postprocess", name)]
-    grids = {"avg.": ["uniform", *steps], "idf": ["idf", *steps], "-biases": ["-biases", *steps[:2]]}
-    file = collections / "sts" / f"{year}.tsv"
-    for row, grid in grids.items():
-        told = cli("eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
-        found = [json.loads(line)["spearman"] for line in told.splitlines()]
-        assert found == pytest.approx(PUBLISHED[year][row], abs=2.0 if row == "avg." else 1.0), row
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("needs_minilm")
-@pytest.mark.parametrize("name", ACCURACY)
-def test_random_embeddings_have_the_published_accuracy(name, collections, cli):
-    """One run each; stackoverflow takes minutes and is left to benchmarks/paper_tables.py."""
-    file = collections / "clustering" / f"{name}.tsv"
-    options = ["--preset", "re", "--weighting", "uniform", "--postprocess", "none", "--runs", 1]
-    found = json.loads(cli("eval", "clustering", file, *options, "--json").stdout)
-    assert found["accuracy"] == pytest.approx(ACCURACY[name], abs=4.0)
-
-
-def test_single_options_change_the_settings_of_a_store_not_those_of_the_default(docs, cli, tiny_model):
-    cli("index", docs, "--model", tiny_model, "--preset", "re")
-    assert "2 unchanged" in cli("index", docs, "--postprocess", "normalize").stderr
-    result = cli("index", docs, "--postprocess", "zscore", exit_code=2)
-    assert "was made with the postprocess ['normalize'], not ['zscore']" in result.stderr

@@ -1,0 +1,61 @@
+"""The embedding options of ``ragembed index``: what a store is made with, and what contradicts it."""
+
+import json
+import shutil
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--preset", "re"],
+        ["--extractor", "avg", "--weighting", "idf"],
+        ["--extractor", "bert+avg:w=0.25", "--layers", "1+2", "--postprocess", "zscore,normalize", "--sides", "one"],
+        ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
+        ["--config", "mine.toml"],
+    ],
+)
+def test_a_store_made_with_embedding_options_answers(options, docs, cli, tiny_model, in_folder):
+    (in_folder / "mine.toml").write_text('extractor = "re:dim=64"\nweighting = "sif"\npostprocess = ["normalize"]\n')
+    cli("index", docs, "--model", tiny_model, *options)
+    found = json.loads(cli("query", "the lock of the store", "--json", "--mode", "dense").stdout)["results"]
+    assert {one["path"] for one in found} == {"docs/locks.md", "docs/wings.txt"}
+    assert cli("index", docs, "--model", tiny_model, *options).stderr.rstrip().split(", ")[-1].startswith("0 embedded")
+    assert "0 embedded" in cli("index", docs).stderr
+
+
+def test_a_store_made_with_a_template(docs, cli, tiny_model, in_folder):
+    from tokenizers import Tokenizer
+
+    model = in_folder / "model"
+    shutil.copytree(tiny_model, model)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(model / "tokenizer.json"))
+    cli("index", docs, "--model", model, "--template", "the [X] is [M]", "--pooling", "masks", "--weighting", "uniform")
+    assert json.loads(cli("query", "lock", "--json", "--mode", "dense").stdout)["results"]
+    assert json.loads(cli("status", "--json").stdout)["embedder"]["config"]["template"] == "the [X] is [M]"
+    assert "0 embedded" in cli("index", docs).stderr
+
+
+def test_options_that_contradict_a_store_are_refused(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--preset", "re")
+    result = cli("index", docs, "--model", tiny_model, "--preset", "bert", exit_code=2)
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "extractor" in result.stderr or "weighting" in result.stderr
+    assert "Traceback" not in result.output
+    assert "2 unchanged" in cli("index", docs).stderr
+
+
+def test_what_an_extractor_does_not_use_is_refused(docs, cli, tiny_model, in_folder):
+    result = cli("index", docs, "--model", tiny_model, "--preset", "re", "--template", "t0", exit_code=2)
+    assert "preset 're': template is 't0', but extractor 're' does not use it: leave it out" in result.stderr
+    assert not (in_folder / ".ragembed").exists()
+
+
+def test_single_options_change_the_settings_of_a_store_not_those_of_the_default(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--preset", "re")
+    assert "2 unchanged" in cli("index", docs, "--postprocess", "normalize").stderr
+    result = cli("index", docs, "--postprocess", "zscore", exit_code=2)
+    assert "was made with the postprocess ['normalize'], not ['zscore']" in result.stderr
