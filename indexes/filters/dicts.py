@@ -1,0 +1,161 @@
+"""Filters as LangChain writes them: dictionaries such as ``{"year": {"$gte": 2020}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters.nodes import (
+    And,
+    Comparison,
+    Contains,
+    Exists,
+    Field,
+    Filter,
+    Glob,
+    Like,
+    Not,
+    Or,
+    any_of,
+    equals,
+    shown,
+)
+
+_DEEPEST = 100
+_LISTS = (list, tuple, set, frozenset)
+_JOINING = ("$and", "$or", "$not")
+
+
+def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangChain's word
+    """Return the filter that a dictionary describes; an empty one matches everything.
+
+    Keys are names of fields, with dots as they are, or ``$and``, ``$or`` and ``$not``. Raises :class:`ConfigError`.
+    """
+    return _filter(filter, 0)
+
+
+def _filter(given: Any, depth: int) -> Filter:
+    if depth > _DEEPEST:
+        raise ConfigError(f"the filter has more than {_DEEPEST} levels of $and, $or and $not: expected fewer")
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"the filter is {shown(given)}, of type {type(given).__name__}: expected a dictionary as in "
+            "{'year': {'$gte': 2020}}"
+        )
+    return _and([_entry(key, value, depth) for key, value in given.items()])
+
+
+def _entry(key: Any, value: Any, depth: int) -> Filter:
+    if key == "$not":
+        return Not(_filter(value, depth + 1))
+    if key in ("$and", "$or"):
+        if not isinstance(value, _LISTS) or not value:
+            raise ConfigError(f"{key} is given {shown(value)}: expected a list of at least one filter")
+        parts = tuple(_filter(part, depth + 1) for part in value)
+        return And(parts) if key == "$and" else Or(parts)
+    if isinstance(key, str) and key.startswith("$"):
+        raise ConfigError(
+            f"unknown operator {shown(key)} in the place of a field: expected one of {', '.join(_JOINING)}, or the "
+            "name of a field with operators below it, as in {'year': {'$gte': 2020}}"
+        )
+    return _on_field(Field(key), value, depth)
+
+
+def _on_field(field: Field, value: Any, depth: int) -> Filter:
+    if isinstance(value, Mapping):
+        return _operators(field, value, depth)
+    if isinstance(value, _LISTS):
+        raise ConfigError(
+            f"{field} is compared with the list {shown(value)}: expected $in for a field that is one of these "
+            "values, or $contains for a list that has one of them"
+        )
+    return equals(field, value)
+
+
+def _operators(field: Field, operators: Mapping[Any, Any], depth: int) -> Filter:
+    if depth > _DEEPEST:
+        raise ConfigError(f"the filter has more than {_DEEPEST} levels of $not: expected fewer")
+    if not operators:
+        raise ConfigError(f"{field} has an empty dictionary: expected operators, as in {{'$gte': 2020}}")
+    parts: list[Filter] = []
+    for name, operand in operators.items():
+        if name == "$not":
+            parts.append(Not(_negated(field, operand, depth)))
+        elif name in _OPERATORS:
+            parts.append(_OPERATORS[name](field, operand))
+        else:
+            raise ConfigError(
+                f"unknown operator {shown(name)} for {field}: expected one of {', '.join((*_OPERATORS, '$not'))}"
+            )
+    return _and(parts)
+
+
+def _negated(field: Field, operand: Any, depth: int) -> Filter:
+    if not isinstance(operand, Mapping):
+        raise ConfigError(f"$not for {field} is given {shown(operand)}: expected operators, as in {{'$gte': 2020}}")
+    return _operators(field, operand, depth + 1)
+
+
+def _and(parts: list[Filter]) -> Filter:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _equal(name: str) -> Callable[[Field, Any], Filter]:
+    def made(field: Field, value: Any) -> Filter:
+        _refuse_lists(field, name, value)
+        return equals(field, value)
+
+    return made
+
+
+def _order(operator: str) -> Callable[[Field, Any], Filter]:
+    return lambda field, value: Comparison(field, operator, value)
+
+
+def _in(name: str) -> Callable[[Field, Any], Filter]:
+    def made(field: Field, values: Any) -> Filter:
+        if not isinstance(values, _LISTS):
+            raise ConfigError(f"{name} for {field} is given {shown(values)}: expected a list of values")
+        return any_of(field, tuple(values))
+
+    return made
+
+
+def _contains(field: Field, value: Any) -> Filter:
+    _refuse_lists(field, "$contains", value)
+    return Contains(field, value)
+
+
+def _exists(field: Field, value: Any) -> Filter:
+    if not isinstance(value, bool):
+        raise ConfigError(f"$exists for {field} is given {shown(value)}: expected True or False")
+    return Exists(field) if value else Not(Exists(field))
+
+
+def _complement(operator: Callable[[Field, Any], Filter]) -> Callable[[Field, Any], Filter]:
+    return lambda field, value: Not(operator(field, value))
+
+
+def _refuse_lists(field: Field, name: str, value: Any) -> None:
+    if isinstance(value, _LISTS):
+        raise ConfigError(
+            f"{name} for {field} is given the list {shown(value)}: expected one value; $in takes a list, and several "
+            "$contains are joined by $and or $or"
+        )
+
+
+_OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
+    "$eq": _equal("$eq"),
+    "$ne": _complement(_equal("$ne")),
+    "$gt": _order(">"),
+    "$gte": _order(">="),
+    "$lt": _order("<"),
+    "$lte": _order("<="),
+    "$in": _in("$in"),
+    "$nin": _complement(_in("$nin")),
+    "$exists": _exists,
+    "$contains": _contains,
+    "$like": Like,
+    "$glob": Glob,
+}

@@ -1,0 +1,246 @@
+"""The parts of which a filter is made: fields, and conditions on them. Values are checked when a part is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any, TypeAlias
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters.globs import check_glob
+from ragembed.indexes.filters.timestamps import nanoseconds
+
+Scalar: TypeAlias = str | int | float | bool
+
+PATHS = ("path", "source")
+FILE_PROPERTIES = (*PATHS, "ext", "size", "mtime")
+CHUNK_PROPERTIES = ("title", "headings", "start_line", "end_line", "page")
+ORDERS = ("<", "<=", ">", ">=")
+
+_DEEPEST_PATH = 16
+_LONGEST_PATTERN = 1_000
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a condition looks at: a property of a chunk or its file, else the metadata value of that name.
+
+    ``metadata`` says that metadata is meant even where there is a property ``name``. ``nested`` are the keys that lead
+    on from there through JSON objects; a field with any is always metadata.
+    """
+
+    name: str
+    metadata: bool = False
+    nested: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in (self.name, *self.nested):
+            if not isinstance(key, str):
+                raise ConfigError(f"a field is named {shown(key)}: expected a string, not {type(key).__name__}")
+            _check_text("the name of a field", key)
+        if len(self.nested) >= _DEEPEST_PATH:
+            raise ConfigError(f"{self} has {len(self.nested) + 1} steps: expected at most {_DEEPEST_PATH}")
+
+    def __str__(self) -> str:
+        name = ".".join((self.name, *self.nested))
+        return name if name.isprintable() and 0 < len(name) <= _LONGEST_SHOWN else shown(name)
+
+    @property
+    def property_name(self) -> str | None:
+        """The property that is meant, None where the field can be metadata alone."""
+        plain = not self.metadata and not self.nested
+        return self.name if plain and self.name in (*FILE_PROPERTIES, *CHUNK_PROPERTIES) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``=``, ``<``, ``<=``, ``>`` or ``>=``, true for values of the same type alone; booleans have no order.
+
+    ``type`` is ``"string"``, ``"number"`` or ``"boolean"``; it keeps ``1`` and ``True`` apart.
+    """
+
+    field: Field
+    operator: str
+    value: Scalar
+    type: str = attribute(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.operator not in ("=", *ORDERS):
+            raise ConfigError(f"unknown comparison {self.operator!r}: expected one of = {' '.join(ORDERS)}")
+        kind = _checked_type(self.field, self.value)
+        if kind == "boolean" and self.operator in ORDERS:
+            raise ConfigError(
+                f"{self.field} {self.operator} {shown(self.value)}: true and false have no order; "
+                "compare them for equality"
+            )
+        object.__setattr__(self, "type", kind)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """The field equals one of ``values``; never where there are none. ``types`` are as in :class:`Comparison`."""
+
+    field: Field
+    values: tuple[Scalar, ...]
+    types: tuple[str, ...] = attribute(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "types", tuple(_checked_type(self.field, value) for value in self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """The field is a list with an element that equals ``value``, or a string that ``value`` is a part of.
+
+    None stands for a JSON null in the list.
+    """
+
+    field: Field
+    value: Scalar | None
+    type: str = attribute(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _refuse_for_time(self.field)
+        kind = "null" if self.value is None else _checked_type(self.field, self.value)
+        object.__setattr__(self, "type", kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The field is a string like ``pattern``: ``%`` is any text, ``_`` one character, ASCII letters in either case."""
+
+    field: Field
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _check_pattern(self.field, self.pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """The field is a string that the glob ``pattern`` matches; see :mod:`ragembed.indexes.filters.globs`."""
+
+    field: Field
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _check_pattern(self.field, self.pattern)
+        check_glob(self.pattern, path=self.is_path)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the field is matched step by step, as a path."""
+        return self.field.property_name in PATHS
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The field is there and not null."""
+
+    field: Field
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of the conditions hold; true where there are none."""
+
+    operands: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of the conditions holds; false where there are none."""
+
+    operands: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition does not hold, be it that a field is missing."""
+
+    operand: Filter
+
+
+Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Exists
+Filter: TypeAlias = Leaf | And | Or | Not
+
+
+def equals(field: Field, value: Scalar | None) -> Filter:
+    """Return the condition that ``field`` is ``value``; for None, that it is missing or null."""
+    return Not(Exists(field)) if value is None else Comparison(field, "=", value)
+
+
+def any_of(field: Field, values: tuple[Scalar | None, ...]) -> Filter:
+    """Return the condition that ``field`` is one of ``values``, of which None is as in :func:`equals`."""
+    known = In(field, tuple(value for value in values if value is not None))
+    return Or((known, equals(field, None))) if any(value is None for value in values) else known
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it."""
+    text = repr(value[: _LONGEST_SHOWN + 1] if isinstance(value, str) else value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def _checked_type(field: Field, value: Any) -> str:
+    kind = _type(field, value)
+    if kind == "string":
+        _check_text(f"{field} is compared with a string that", value)
+    if field.property_name == "mtime":
+        if kind == "boolean":
+            raise ConfigError(f"mtime is a time: expected a date or seconds since 1970, not {shown(value)}")
+        nanoseconds(value)
+    return kind
+
+
+def _type(field: Field, value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, (int, float)):
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            finite = False
+        if not finite:
+            number = "a number of more than 308 digits" if isinstance(value, int) else value
+            raise ConfigError(f"{field} is compared with {number}: expected a number that a float can hold")
+        return "number"
+    if value is None:
+        raise ConfigError(
+            f"{field} is compared with null, which has no order: ask for what is missing by IS NULL or $exists"
+        )
+    raise ConfigError(
+        f"{field} is compared with {shown(value)}, of type {type(value).__name__}: expected a string, a "
+        "number, true or false"
+    )
+
+
+def _check_text(what: str, text: str) -> None:
+    if "\0" in text:
+        raise ConfigError(f"{what} holds the character U+0000, which SQLite's JSON cannot compare: leave it out")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{what} holds half of a surrogate pair, U+{ord(text[error.start]):04X}, which is no text: leave it out"
+        ) from None
+
+
+def _check_pattern(field: Field, pattern: Any) -> None:
+    _refuse_for_time(field)
+    if not isinstance(pattern, str):
+        raise ConfigError(
+            f"the pattern for {field} is {shown(pattern)}: expected a string, not {type(pattern).__name__}"
+        )
+    _check_text(f"the pattern for {field}", pattern)
+    if len(pattern) > _LONGEST_PATTERN:
+        raise ConfigError(f"the pattern for {field} has {len(pattern)} characters: expected at most {_LONGEST_PATTERN}")
+
+
+def _refuse_for_time(field: Field) -> None:
+    if field.property_name == "mtime":
+        raise ConfigError("mtime is a time, not a text: compare it with a date, as in mtime >= '2026-01-31'")

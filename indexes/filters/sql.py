@@ -1,0 +1,258 @@
+"""Filters as SQL conditions over chunks ``c`` and their sources ``s``.
+
+Every condition is 0 or 1, never NULL, so that NOT is the exact complement. Names and values are parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters.nodes import (
+    FILE_PROPERTIES,
+    And,
+    Comparison,
+    Contains,
+    Exists,
+    Field,
+    Filter,
+    In,
+    Leaf,
+    Like,
+    Not,
+    Or,
+    Scalar,
+)
+from ragembed.indexes.filters.timestamps import nanoseconds
+
+_COLUMNS = {
+    "path": ("path", "string"),
+    "source": ("path", "string"),
+    "ext": ("ext", "string"),
+    "size": ("size", "number"),
+    "mtime": ("mtime_ns", "number"),
+    "title": ("c.title", "string"),
+    "start_line": ("c.start_line", "number"),
+    "end_line": ("c.end_line", "number"),
+    "page": ("c.page", "number"),
+}
+_OPERATORS = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_JSON_TYPES = {"string": "= 'text'", "number": "IN ('integer', 'real')"}
+
+_MOST_CONDITIONS = 5_000
+_MOST_PARAMETERS = 30_000  # SQLite takes 32,766, and the query around has some of its own
+_DEEPEST = 100
+_MOST_OPEN = 30  # SQLite's parser keeps 100 symbols open, of which one condition and the query around need most
+_JOINED_AT_ONCE = 16
+_LARGEST_INTEGER = 2**63 - 1
+
+
+class _Sql(NamedTuple):
+    """A condition, its parameters, and how many symbols a parser keeps open inside its AND and OR."""
+
+    text: str
+    parameters: tuple[object, ...] = ()
+    open: int = 0
+
+
+_TRUE, _FALSE = _Sql("1"), _Sql("0")
+
+
+def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the word of this module
+    """Return a condition over the aliases ``c`` (chunks) and ``s`` (sources) with ``?``, and its parameters.
+
+    It can be joined to others by AND. A connection that runs it needs :func:`ragembed.indexes.filters.register`. Raises
+    :class:`ConfigError` for a filter with more conditions, or nested deeper, than SQLite takes.
+    """
+    _check_size(filter)
+    made = _condition(filter, negated=False)
+    if made.open > _MOST_OPEN:
+        raise ConfigError(
+            "the filter has AND in OR in AND more deeply than SQLite reads, about 30 levels: expected fewer"
+        )
+    if len(made.parameters) > _MOST_PARAMETERS:
+        raise ConfigError(
+            f"the filter compares {len(made.parameters):,} values: expected at most {_MOST_PARAMETERS:,}; "
+            "list the values of one field in IN or $in"
+        )
+    return made.text, made.parameters
+
+
+def _check_size(whole: Filter) -> None:
+    conditions, level, depth = 0, [whole], 0
+    while level:
+        depth += 1
+        inner = [node for node in level if isinstance(node, (And, Or, Not))]
+        conditions += len(level) - len(inner)
+        level = [below for node in inner for below in ((node.operand,) if isinstance(node, Not) else node.operands)]
+        if depth > _DEEPEST or conditions > _MOST_CONDITIONS:
+            raise ConfigError(
+                f"the filter has more than {_MOST_CONDITIONS:,} conditions or {_DEEPEST} levels of AND, OR and NOT: "
+                "expected fewer; list the values of one field in IN or $in"
+            )
+
+
+def _condition(node: Filter, *, negated: bool) -> _Sql:
+    if isinstance(node, Not):
+        return _condition(node.operand, negated=not negated)
+    if isinstance(node, (And, Or)):
+        parts = [_condition(operand, negated=negated) for operand in node.operands]
+        return _all(parts) if isinstance(node, And) is not negated else _any(parts)
+    leaf = _leaf(node)
+    return _Sql(f"NOT {leaf.text}", leaf.parameters) if negated else leaf
+
+
+def _all(parts: Iterable[_Sql]) -> _Sql:
+    return _joined("AND", parts, _TRUE)
+
+
+def _any(parts: Iterable[_Sql]) -> _Sql:
+    return _joined("OR", parts, _FALSE)
+
+
+def _joined(word: str, parts: Iterable[_Sql], empty: _Sql) -> _Sql:
+    """Join as a tree, the simplest parts first, since SQLite bounds how long and how deep expressions are."""
+    order = itertools.count()
+    heap = [(part.open, next(order), part) for part in parts]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        group = [heapq.heappop(heap)[2] for _ in range(min(len(heap), _JOINED_AT_ONCE))][::-1]
+        # While the first is read, only "(" is open; while another is, "(", an expression and a word are.
+        open_symbols = max(group[0].open + 1, group[1].open + 3)
+        text = "(" + f" {word} ".join(part.text for part in group) + ")"
+        joined = _Sql(text, tuple(value for part in group for value in part.parameters), open_symbols)
+        heapq.heappush(heap, (open_symbols, next(order), joined))
+    return heap[0][2] if heap else empty
+
+
+def _leaf(node: Leaf) -> _Sql:
+    name = node.field.property_name
+    stored = _in_metadata(node)
+    if name is None:
+        return stored
+    if name == "headings":
+        return _either(
+            "json_array_length(c.headings) > 0", "json_array_length(c.headings) = 0", _in_headings(node), stored
+        )
+    column, kind = _COLUMNS[name]
+    test = _on_type(_as_kept(node, name), kind, column)
+    if name not in FILE_PROPERTIES:
+        return _either(f"{column} IS NOT NULL", f"{column} IS NULL", test, stored)
+    if not isinstance(node, Exists):  # a file is looked at once, not for each of its chunks
+        test = _Sql(f"c.source IN (SELECT id FROM sources WHERE {test.text})", test.parameters)  # noqa: S608  constants
+    return _either("c.source IS NOT NULL", "c.source IS NULL", test, stored)
+
+
+def _either(present: str, absent: str, test: _Sql, stored: _Sql) -> _Sql:
+    """Ask the property where there is one, else the metadata."""
+    return _Sql(
+        f"({present} AND {test.text} OR {absent} AND {stored.text})",
+        test.parameters + stored.parameters,
+    )
+
+
+def _as_kept(node: Leaf, name: str) -> Leaf:
+    """Put the values into the form in which sources have them: extensions in lower case, times in nanoseconds."""
+    if name not in ("ext", "mtime") or not isinstance(node, (Comparison, In)):
+        return node
+    field = Field(name, metadata=True)  # a plain value from here on
+    if isinstance(node, Comparison):
+        return dataclasses.replace(node, field=field, value=_kept(node.value, name))
+    return dataclasses.replace(node, field=field, values=tuple(_kept(value, name) for value in node.values))
+
+
+def _kept(value: Scalar, name: str) -> Scalar:
+    if name == "mtime":
+        return nanoseconds(value)
+    return value.removeprefix(".").lower() if isinstance(value, str) else value
+
+
+def _in_headings(node: Leaf) -> _Sql:
+    if isinstance(node, Contains):
+        return _in_list("c.headings", node)
+    return _TRUE if isinstance(node, Exists) else _FALSE
+
+
+def _in_metadata(node: Leaf) -> _Sql:
+    """Look the field up key by key, so that any key is found, whatever characters it has."""
+    keys = (node.field.name, *node.field.nested)
+    steps = ["json_each(c.metadata) AS m0"]
+    steps += [
+        f"json_each(CASE m{at}.type WHEN 'object' THEN m{at}.value ELSE '{{}}' END) AS m{at + 1}"
+        for at in range(len(keys) - 1)
+    ]
+    test = _on_json(node, f"m{len(keys) - 1}")
+    named = " AND ".join(f"m{at}.key = ?" for at in range(len(keys)))
+    return _Sql(
+        f"EXISTS (SELECT 1 FROM {', '.join(steps)} WHERE {named} AND {test.text})",  # noqa: S608  constants
+        (*keys, *test.parameters),
+    )
+
+
+def _on_json(node: Leaf, row: str) -> _Sql:
+    """Return the test on a row of ``json_each``, for each type that it can be true of."""
+    if isinstance(node, Exists):
+        return _Sql(f"{row}.type <> 'null'")
+    tests = []
+    for kind, is_kind in _JSON_TYPES.items():
+        test = _on_type(node, kind, f"{row}.value")
+        if test is not _FALSE:
+            tests.append(_Sql(f"({row}.type {is_kind} AND {test.text})", test.parameters))
+    tests += [_Sql(f"{row}.type = '{'true' if value else 'false'}'") for value in _booleans(node)]
+    if isinstance(node, Contains):
+        elements = _in_list(f"CASE {row}.type WHEN 'array' THEN {row}.value ELSE '[]' END", node)
+        tests.append(_Sql(f"({row}.type = 'array' AND {elements.text})", elements.parameters))
+    return _any(tests)
+
+
+def _booleans(node: Leaf) -> Sequence[bool]:
+    if isinstance(node, Comparison):
+        return [bool(node.value)] if node.type == "boolean" else []
+    if isinstance(node, In):
+        return sorted({bool(value) for value, kind in zip(node.values, node.types, strict=True) if kind == "boolean"})
+    return []
+
+
+def _in_list(array: str, node: Contains) -> _Sql:
+    """Return the test that the JSON array in the expression ``array`` has the node's value."""
+    if node.value is None:
+        test = _Sql("e.type = 'null'")
+    else:
+        test = _on_json(Comparison(Field(node.field.name, metadata=True), "=", node.value), "e")
+    return _Sql(f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test.text})", test.parameters)  # noqa: S608  constants
+
+
+def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
+    """Return the test on an SQL expression whose value is of the type ``kind``: ``"string"`` or ``"number"``."""
+    if isinstance(node, Exists):
+        return _TRUE
+    if isinstance(node, Comparison):
+        if node.type != kind:
+            return _FALSE
+        value = _parameter(node.value)
+        return _Sql(f"{expression} {_OPERATORS[node.operator]} {value.text}", value.parameters)
+    if isinstance(node, In):
+        values = [value for value, its in zip(node.values, node.types, strict=True) if its == kind]
+        if not values:
+            return _FALSE
+        return _Sql(f"{expression} IN (SELECT value FROM json_each(?))", (json.dumps(values, ensure_ascii=False),))  # noqa: S608
+    if kind != "string" or (isinstance(node, Contains) and node.type != "string"):
+        return _FALSE
+    if isinstance(node, Contains):
+        return _Sql(f"instr({expression}, ?) > 0", (node.value,))
+    if isinstance(node, Like):
+        return _Sql(f"{expression} LIKE ?", (node.pattern,))
+    function = "ragembed_path_glob" if node.is_path else "ragembed_glob"
+    return _Sql(f"{function}(CAST({expression} AS BLOB), ?)", (node.pattern,))
+
+
+def _parameter(value: Scalar) -> _Sql:
+    """Return a parameter; what is no 64-bit integer is read from JSON, and so rounded as numbers in metadata are."""
+    if isinstance(value, str) or (isinstance(value, int) and abs(value) <= _LARGEST_INTEGER):
+        return _Sql("?", (value,))
+    return _Sql("json_extract(?, '$')", (json.dumps(value),))

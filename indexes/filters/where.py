@@ -1,0 +1,307 @@
+"""Filters as one writes them on a command line: ``ext = 'md' and mtime > '2026-01-01'``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters.nodes import (
+    ORDERS,
+    PATHS,
+    And,
+    Comparison,
+    Contains,
+    Exists,
+    Field,
+    Filter,
+    Glob,
+    Like,
+    Not,
+    Or,
+    any_of,
+    equals,
+    shown,
+)
+
+_DEEPEST = 100
+_LONGEST_NUMBER = 400
+_KEYWORDS = ("and", "or", "not", "in", "like", "glob", "contains", "between", "is", "null", "true", "false")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_EQUALITIES, _INEQUALITIES = ("=", "=="), ("!=", "<>")
+_COMPARISONS = (*_EQUALITIES, *_INEQUALITIES, *ORDERS)
+_KINDS = {**dict.fromkeys((*PATHS, "ext"), ("a string", (str,))), "size": ("a number of bytes", (int, float))}
+_AFTER_FIELD = "=, !=, <, <=, >, >=, IN, LIKE, GLOB, CONTAINS, BETWEEN or IS NULL"
+_EXAMPLE = "write it as ext = 'md'"
+_LIST_EXAMPLE = "write it as ext IN ('md', 'rst')"
+_SINGLE_QUOTES = "strings stand in single quotes, as in ext = 'md'"
+_DOUBLE_QUOTES = "a name with other characters than letters, digits and _ stands in double quotes"
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+    | (?P<string>'(?:[^']|'')*'(?!'))
+    | (?P<quoted>"(?:[^"]|"")*"(?!"))
+    | (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol><=|>=|<>|!=|==|[=<>(),.])
+    """,
+    re.VERBOSE,
+)
+_NUMBER_GOES_ON = re.compile(r"[\w.:+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A word of the condition: ``kind`` is as in :data:`_TOKEN`, or keyword or end; ``position`` counts from 1."""
+
+    kind: str
+    text: str
+    position: int
+
+    def is_any(self, *texts: str) -> bool:
+        return self.kind in ("keyword", "symbol") and self.text in texts
+
+
+def parse_where(text: str) -> Filter:
+    """Return the filter that a condition describes; ``docs/filters.md`` has the grammar.
+
+    Raises :class:`ConfigError` that names the character where the condition goes wrong.
+    """
+    parser = _Parser(list(_tokens(text)))
+    found = parser.disjunction()
+    parser.expect_end()
+    return found
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise _bad_character(text, at)
+        kind, word, begin, at = str(found.lastgroup), found[0], at, found.end()
+        if kind == "number" and (more := _NUMBER_GOES_ON.match(text, at)):
+            whole = shown(word + more[0])
+            raise _error(
+                f"{whole} is no number", begin, f"dates and other strings stand in single quotes, as in {whole}"
+            )
+        if kind == "word" and word.lower() in _KEYWORDS:
+            kind, word = "keyword", word.lower()
+        elif kind in ("string", "quoted"):
+            word = word[1:-1].replace(word[0] * 2, word[0])
+        if kind != "space":
+            yield _Token(kind, word, begin + 1)
+    yield _Token("end", "end of text", len(text) + 1)
+
+
+def _bad_character(text: str, at: int) -> ConfigError:
+    if text[at] in "'\"":
+        kind = "string" if text[at] == "'" else "name"
+        return _error(
+            f"the {kind} {shown(text[at:])} does not end", at, f"close it with {text[at]}, and write one in it twice"
+        )
+    return _error(f"unexpected {shown(text[at])}", at, f"{_SINGLE_QUOTES}; {_DOUBLE_QUOTES}")
+
+
+def _error(what: str, at: int, remedy: str) -> ConfigError:
+    return ConfigError(f"--where: {what} at character {at + 1}: {remedy}")
+
+
+@contextmanager
+def _located(token: _Token) -> Iterator[None]:
+    """Say of errors about a value where it stands."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"--where: at character {token.position}: {error}") from None
+
+
+def _check_kind(field: Field, *values: object) -> None:
+    """Refuse values that a property of files never has; what programs keep under its name is asked for as metadata."""
+    name = field.property_name
+    if name not in _KINDS:
+        return
+    expected, types = _KINDS[name]
+    for value in values:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, types)):
+            raise ConfigError(
+                f"{name} is compared with {shown(value)}: expected {expected}; write metadata.{name} for metadata"
+            )
+
+
+class _Parser:
+    """Recursive descent over the tokens; OR binds less than AND, and AND less than NOT."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    def disjunction(self) -> Filter:
+        parts = [self._conjunction()]
+        while self._accept("or"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def expect_end(self) -> None:
+        if self._next.kind != "end":
+            raise self._unexpected("AND, OR or the end", "conditions are joined by AND or OR")
+
+    def _conjunction(self) -> Filter:
+        parts = [self._condition()]
+        while self._accept("and"):
+            parts.append(self._condition())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _condition(self) -> Filter:
+        begin = self._next
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _error(
+                f"more than {_DEEPEST} levels of NOT and parentheses", begin.position - 1, "write it with fewer"
+            )
+        if self._accept("not"):
+            found: Filter = Not(self._condition())
+        elif self._accept("("):
+            found = self.disjunction()
+            if not self._accept(")"):
+                raise self._unexpected("')'", f"close the '(' at character {begin.position}, or leave it out")
+        else:
+            found = self._on_field()
+        self._depth -= 1
+        return found
+
+    def _on_field(self) -> Filter:
+        field = self._field()
+        operator = self._next
+        if self._accept("is"):
+            negated = self._accept("not")
+            if not self._accept("null"):
+                raise self._unexpected("NULL after IS", "other values are compared by =")
+            return Exists(field) if negated else Not(Exists(field))
+        if self._accept(*_COMPARISONS):
+            return self._comparison(field, operator)
+        negated = self._accept("not")
+        found = self._worded(field)
+        return Not(found) if negated else found
+
+    def _comparison(self, field: Field, operator: _Token) -> Filter:
+        begin = self._next
+        value = self._value(operator)
+        with _located(begin):
+            _check_kind(field, value)
+            if operator.text in _EQUALITIES:
+                return equals(field, value)
+            if operator.text in _INEQUALITIES:
+                return Not(equals(field, value))
+            return Comparison(field, operator.text, value)
+
+    def _worded(self, field: Field) -> Filter:
+        word = self._next
+        if not self._accept("in", "like", "glob", "contains", "between"):
+            raise self._unexpected(
+                f"{_AFTER_FIELD} after {field}", _EXAMPLE if word.kind in ("end", "string") else _DOUBLE_QUOTES
+            )
+        begin = self._next
+        if word.text == "between":
+            return self._between(field, word)
+        values = self._list() if word.text == "in" else (self._value(word),)
+        with _located(begin):
+            if word.text == "in":
+                _check_kind(field, *values)
+                return any_of(field, values)
+            if field.property_name == "size":
+                raise ConfigError("size is a number of bytes: expected a comparison, as in size > 1000000")
+            if word.text == "contains":
+                _check_kind(field, *values)
+                return Contains(field, values[0])
+            return (Like if word.text == "like" else Glob)(field, values[0])
+
+    def _between(self, field: Field, word: _Token) -> Filter:
+        begin = self._next
+        low = self._value(word)
+        if not self._accept("and"):
+            raise self._unexpected("AND and a second value after BETWEEN", "write it as page BETWEEN 2 AND 5")
+        high = self._value(word)
+        with _located(begin):
+            _check_kind(field, low, high)
+            return And((Comparison(field, ">=", low), Comparison(field, "<=", high)))
+
+    def _list(self) -> tuple[Any, ...]:
+        before = self._next
+        if not self._accept("("):
+            raise self._unexpected("'(' after IN", _LIST_EXAMPLE)
+        if self._accept(")"):
+            return ()
+        values: list[Any] = []
+        while True:
+            values.append(self._value(before))
+            before = self._next
+            if self._accept(")"):
+                return tuple(values)
+            if not self._accept(","):
+                raise self._unexpected("',' or ')' in the list after IN", _LIST_EXAMPLE)
+
+    def _field(self) -> Field:
+        begin = self._next
+        names = [self._name("a field")]
+        while self._accept("."):
+            names.append(self._name("a name after '.'"))
+        metadata = len(names) > 1 and begin.kind == "word" and begin.text == "metadata"
+        name, *nested = names[1:] if metadata else names
+        with _located(begin):
+            return Field(name, metadata=metadata, nested=tuple(nested))
+
+    def _name(self, what: str) -> str:
+        token = self._next
+        if token.kind in ("word", "quoted"):
+            self._at += 1
+            return token.text
+        if token.kind in ("string", "number"):
+            raise self._unexpected(what, "the field stands left of its value, as in ext = 'md'")
+        if token.kind == "keyword":
+            raise self._unexpected(what, f"a field of that name stands in double quotes, as in \"{token.text}\" = 'x'")
+        raise self._unexpected(what, _EXAMPLE)
+
+    def _value(self, after: _Token) -> Any:
+        token = self._next
+        if token.kind == "string":
+            self._at += 1
+            return token.text
+        if token.kind == "number":
+            self._at += 1
+            return _number(token)
+        if token.kind == "keyword" and token.text in _CONSTANTS:
+            self._at += 1
+            return _CONSTANTS[token.text]
+        what = f"a value after '{after.text.upper()}'"
+        if token.kind in ("word", "quoted"):
+            raise self._unexpected(what, "strings stand in single quotes, as in ext = 'md'")
+        raise self._unexpected(what, _EXAMPLE)
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _accept(self, *texts: str) -> bool:
+        """Go over the next token where it is one of these keywords and symbols."""
+        found = self._next.is_any(*texts)
+        self._at += found
+        return found
+
+    def _unexpected(self, what: str, remedy: str) -> ConfigError:
+        token = self._next
+        got = token.text if token.kind == "end" else shown(token.text)
+        return ConfigError(f"--where: expected {what} at character {token.position}, got {got}: {remedy}")
+
+
+def _number(token: _Token) -> int | float:
+    if len(token.text) > _LONGEST_NUMBER:
+        raise _error(
+            f"a number with {len(token.text)} characters", token.position - 1, "numbers have at most 308 digits"
+        )
+    return int(token.text) if token.text.lstrip("+-").isdigit() else float(token.text)

@@ -1,0 +1,136 @@
+"""Filters in LangChain's form: each operator becomes the filter it says; each mistake is named."""
+
+import pytest
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, In, Like, Not, Or
+from ragembed.indexes.filters.dicts import parse_filter_dict
+
+X = Field("x")
+ONE = Comparison(X, "=", 1)
+KNOWN = r"\$eq, \$ne, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$contains, \$like, \$glob, \$not"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, And(())),
+        ({"x": 1}, ONE),
+        ({"x": None}, Not(Exists(X))),
+        ({"x": {"$eq": 1}}, ONE),
+        ({"x": {"$eq": None}}, Not(Exists(X))),
+        ({"x": {"$ne": 1}}, Not(ONE)),
+        ({"x": {"$ne": None}}, Not(Not(Exists(X)))),
+        ({"x": {"$gt": 1}}, Comparison(X, ">", 1)),
+        ({"x": {"$gte": 1.5}}, Comparison(X, ">=", 1.5)),
+        ({"x": {"$lt": "a"}}, Comparison(X, "<", "a")),
+        ({"x": {"$lte": 1}}, Comparison(X, "<=", 1)),
+        ({"x": {"$in": [1, "a", True]}}, In(X, (1, "a", True))),
+        ({"x": {"$in": (1,)}}, In(X, (1,))),
+        ({"x": {"$in": {1}}}, In(X, (1,))),
+        ({"x": {"$in": []}}, In(X, ())),
+        ({"x": {"$in": [1, None]}}, Or((In(X, (1,)), Not(Exists(X))))),
+        ({"x": {"$nin": [1]}}, Not(In(X, (1,)))),
+        ({"x": {"$exists": True}}, Exists(X)),
+        ({"x": {"$exists": False}}, Not(Exists(X))),
+        ({"x": {"$contains": "a"}}, Contains(X, "a")),
+        ({"x": {"$contains": None}}, Contains(X, None)),
+        ({"x": {"$like": "a%"}}, Like(X, "a%")),
+        ({"x": {"$glob": "a*"}}, Glob(X, "a*")),
+        ({"x": {"$gte": 1, "$lt": 3}}, And((Comparison(X, ">=", 1), Comparison(X, "<", 3)))),
+        ({"x": {"$not": {"$eq": 1}}}, Not(ONE)),
+        ({"x": {"$not": {"$gte": 1, "$lt": 3}}}, Not(And((Comparison(X, ">=", 1), Comparison(X, "<", 3))))),
+        ({"x": {"$not": {"$not": {"$eq": 1}}}}, Not(Not(ONE))),
+        ({"x": {"$gt": 0, "$not": {"$eq": 1}}}, And((Comparison(X, ">", 0), Not(ONE)))),
+        ({"x": 1, "y": 2}, And((ONE, Comparison(Field("y"), "=", 2)))),
+        ({"$and": [{"x": 1}, {}]}, And((ONE, And(())))),
+        ({"$or": [{"x": 1}, {"y": 2}]}, Or((ONE, Comparison(Field("y"), "=", 2)))),
+        ({"$or": ({"x": 1},), "x": 1}, And((Or((ONE,)), ONE))),
+        ({"$not": {"x": 1}}, Not(ONE)),
+        ({"$not": {"$or": [{"x": 1}]}}, Not(Or((ONE,)))),
+        ({"a.b": 1}, Comparison(Field("a.b"), "=", 1)),
+        ({"metadata.x": 1}, Comparison(Field("metadata.x"), "=", 1)),
+        ({"": 1}, Comparison(Field(""), "=", 1)),
+        ({"and": 1}, Comparison(Field("and"), "=", 1)),
+        ({"size": "XL"}, Comparison(Field("size"), "=", "XL")),
+    ],
+)
+def test_each_form_becomes_its_filter(given, expected):
+    assert parse_filter_dict(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": {"$regex": "a"}}, rf"unknown operator '\$regex' for x: expected one of {KNOWN}"),
+        ({"x": {"y": 1}}, rf"unknown operator 'y' for x: expected one of {KNOWN}"),
+        ({"x": {1: 1}}, "unknown operator 1 for x"),
+        ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
+        ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
+        ({"$nor": []}, r"unknown operator '\$nor' in the place of a field: expected one of \$and, \$or, \$not, or the"),
+        ({"$eq": 1}, r"unknown operator '\$eq' in the place of a field.*as in {'year': {'\$gte': 2020}}"),
+        ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),
+        ({"x": {"$not": {}}}, "x has an empty dictionary"),
+        ({"x": {"$not": 1}}, r"\$not for x is given 1: expected operators"),
+        ({"x": ["a"]}, r"x is compared with the list \['a'\]: expected \$in .* or \$contains"),
+        ({"x": ("a",)}, r"expected \$in .* or \$contains"),
+        ({"x": {"$eq": ["a"]}}, r"\$eq for x is given the list \['a'\]: expected one value; \$in takes a list"),
+        ({"x": {"$ne": ["a"]}}, r"\$ne for x is given the list"),
+        (
+            {"x": {"$contains": ["a"]}},
+            r"\$contains for x is given the list .*several \$contains are joined by \$and or \$or",
+        ),
+        ({"x": {"$in": "abc"}}, r"\$in for x is given 'abc': expected a list of values"),
+        ({"x": {"$nin": 5}}, r"\$nin for x is given 5: expected a list of values"),
+        ({"x": {"$in": [[1]]}}, r"x is compared with \[1\], of type list: expected a string, a number, true or false"),
+        ({"x": {"$exists": 1}}, r"\$exists for x is given 1: expected True or False"),
+        ({"x": {"$gt": None}}, r"x is compared with null, which has no order: .*IS NULL or \$exists"),
+        ({"x": {"$gt": True}}, "x > True: true and false have no order"),
+        ({"x": {"$gt": [1]}}, r"x is compared with \[1\], of type list"),
+        ({"x": {"$like": 5}}, "the pattern for x is 5: expected a string, not int"),
+        ({"x": lambda metadata: True}, "of type function: expected a string, a number, true or false"),
+        ({"x": {"$eq": float("nan")}}, "x is compared with nan: expected a number that a float can hold"),
+        ({"mtime": {"$gt": "yesterday"}}, "'yesterday' is no time: expected a date"),
+        ({"path": {"$glob": "docs/"}}, "the glob 'docs/' has nothing after a '/'"),
+        ({5: 1}, "a field is named 5: expected a string, not int"),
+        ({"$and": {"x": 1}}, r"\$and is given {'x': 1}: expected a list of at least one filter"),
+        ({"$or": []}, r"\$or is given \[\]: expected a list of at least one filter"),
+        ({"$or": ["x"]}, "the filter is 'x', of type str: expected a dictionary as in"),
+        ({"$not": [{"x": 1}]}, "of type list: expected a dictionary as in"),
+        (lambda document: True, "of type function: expected a dictionary as in"),
+        (None, "the filter is None, of type NoneType: expected a dictionary"),
+    ],
+)
+def test_a_mistake_is_named(given, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_filter_dict(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_long_values_are_cut_in_messages():
+    with pytest.raises(ConfigError) as caught:
+        parse_filter_dict({"x": ["a" * 100] * 100})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: {"$not": inner},
+        lambda inner: {"$and": [inner]},
+        lambda inner: {"x": {"$not": inner.get("x", inner)}},
+    ],
+)
+def test_deep_nesting_is_refused(wrap):
+    given = {"x": {"$eq": 1}}
+    for _ in range(5_000):
+        given = wrap(given)
+    with pytest.raises(ConfigError, match=r"has more than 100 levels of .*: expected fewer"):
+        parse_filter_dict(given)
+
+
+def test_nesting_below_the_bound_works():
+    given = {"x": 1}
+    for _ in range(100):
+        given = {"$and": [given]}
+    assert parse_filter_dict(given) != ONE

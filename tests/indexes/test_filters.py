@@ -1,0 +1,901 @@
+"""Filters select chunks: typed, with exact complements, whatever names and values have in them."""
+
+import fnmatch
+import json
+import re
+import sqlite3
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters import (
+    And,
+    Comparison,
+    Contains,
+    Exists,
+    Field,
+    Glob,
+    In,
+    Like,
+    Not,
+    Or,
+    parse,
+    register,
+    to_sql,
+)
+from ragembed.indexes.filters.globs import glob_matches, path_glob_matches
+from ragembed.indexes.filters.timestamps import nanoseconds
+
+SECOND = 1_000_000_000
+NEW_YEAR = 1_767_225_600  # 2026-01-01 in UTC
+TABLES = """
+CREATE TABLE sources (id INTEGER PRIMARY KEY, path TEXT NOT NULL, ext TEXT NOT NULL, size INTEGER, mtime_ns INTEGER);
+CREATE TABLE chunks (
+    key INTEGER PRIMARY KEY, id TEXT, row INTEGER, source INTEGER, text TEXT, title TEXT, headings TEXT,
+    start_line INTEGER, end_line INTEGER, page INTEGER, tokens INTEGER, metadata TEXT
+);
+"""
+FILE = {"path": "docs/a.md", "ext": "md", "size": 100, "mtime_ns": NEW_YEAR * SECOND}
+HOSTILE = [
+    "'; DROP TABLE chunks; --",
+    '"; DROP TABLE chunks; --',
+    "' OR 1 = 1 --",
+    "?",
+    "?1",
+    ":name",
+    "$.x",
+    '$."x"',
+    "a.b",
+    "a[0]",
+    "",
+    " ",
+    "\\",
+    "\\u0041",
+    "it's",
+    'say "so"',
+    "''",
+    '""',
+    "%",
+    "_",
+    "*",
+    "[",
+    "/* */",
+    "\n\t",
+    "ключ",
+    "e\u0301",
+    "😀",
+    "\ufeff",
+    "\uffff",
+    "\u202e",
+    "NULL",
+    "true",
+    "1",
+    "x" * 5000,
+]
+
+
+def chunk(metadata=None, file=None, headings=(), **fields):
+    return {"metadata": metadata or {}, "file": file, "headings": list(headings), **fields}
+
+
+def database(chunks):
+    connection = sqlite3.connect(":memory:")
+    register(connection)
+    connection.executescript(TABLES)
+    for key, one in enumerate(chunks):
+        if one["file"] is not None:
+            file = one["file"]
+            values = (key, file["path"], file["ext"], file["size"], file["mtime_ns"])
+            connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?)", values)
+        connection.execute(
+            "INSERT INTO chunks VALUES (?, ?, 0, ?, '', ?, ?, ?, ?, ?, 1, ?)",
+            (
+                key,
+                str(key),
+                None if one["file"] is None else key,
+                one.get("title"),
+                json.dumps(one["headings"], ensure_ascii=False),
+                one.get("start_line"),
+                one.get("end_line"),
+                one.get("page"),
+                json.dumps(one["metadata"]),
+            ),
+        )
+    return connection
+
+
+def selected(connection, where):
+    condition, values = to_sql(parse(where))
+    found = connection.execute(
+        f"SELECT c.key FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE 1 AND {condition} ORDER BY c.key",
+        values,
+    )
+    return [key for (key,) in found]
+
+
+def select(chunks, where):
+    connection = database(chunks)
+    try:
+        return selected(connection, where)
+    finally:
+        connection.close()
+
+
+def holds(where, metadata=None, **fields):
+    return select([chunk(metadata, **fields)], where) == [0]
+
+
+# Types and missing values
+
+
+@pytest.mark.parametrize(
+    ("metadata", "where", "expected"),
+    [
+        ({"year": 2020}, "year = 2020", True),
+        ({"year": 2020}, "year = 2020.0", True),
+        ({"year": 2020.5}, "year > 2020", True),
+        ({"year": 2020}, "year = '2020'", False),
+        ({"year": "2020"}, "year = 2020", False),
+        ({"year": "2020"}, "year >= 0", False),
+        ({"year": 2020}, "year < 'a'", False),
+        ({"year": True}, "year = 1", False),
+        ({"year": True}, "year > 0", False),
+        ({"year": 1}, "year = true", False),
+        ({"year": True}, "year = true", True),
+        ({"year": True}, "year = false", False),
+        ({"year": False}, "year = false", True),
+        ({"year": False}, "year IN (0, 'false')", False),
+        ({"year": [2020]}, "year = 2020", False),
+        ({"year": [2020]}, "year = '[2020]'", False),
+        ({"year": {"a": 1}}, "year = '{\"a\":1}'", False),
+        ({"name": "B"}, "name < 'a'", True),
+        ({"name": "é"}, "name > 'z'", True),
+        ({"name": "😀"}, "name > '\ufffd'", True),
+        ({"name": "a"}, "name = 'A'", False),
+        ({"x": 0.1}, "x = 0.1", True),
+        ({"x": 0.30000000000000004}, "x = 0.3", False),
+        ({"x": 0.30000000000000004}, "x = 0.30000000000000004", True),
+        ({"x": 2**53 + 1}, f"x = {2**53 + 1}", True),
+        ({"x": 2**53 + 1}, "x = 9007199254740992.0", False),
+        ({"x": 2**63 - 1}, f"x = {2**63 - 1}", True),
+        ({"x": 2**70}, f"x = {2**70}", True),
+        ({"x": -(2**63)}, f"x = {-(2**63)}", True),
+        ({"x": 10**308}, f"x >= {10**308}", True),
+        ({"x": -0.0}, "x = 0", True),
+    ],
+)
+def test_values_are_compared_within_their_type(metadata, where, expected):
+    assert holds(where, metadata) is expected
+    assert holds(f"NOT ({where})", metadata) is not expected
+
+
+@pytest.mark.parametrize("metadata", [{}, {"x": None}, {"X": 1}])
+def test_a_missing_field_makes_a_comparison_false(metadata):
+    for where in ("x = 1", "x < 'a'", "x > 0", "x IN (1, 'a', true)", "x CONTAINS 'a'", "x LIKE '%'", "x GLOB '*'"):
+        assert not holds(where, metadata), where
+        assert holds(f"NOT {where}", metadata), where
+    for where in ("x != 1", "x NOT IN (1)", "x NOT LIKE '%'", "x NOT BETWEEN 1 AND 2", "x IS NULL", "x = null"):
+        assert holds(where, metadata), where
+    assert not holds("x IS NOT NULL", metadata)
+    assert holds("x IN (1, null)", metadata)
+    assert not holds("x NOT IN (1, null)", metadata)
+
+
+def test_an_empty_list_selects_nothing_and_its_complement_all():
+    assert not holds("x IN ()", {"x": 1})
+    assert holds("x NOT IN ()", {"x": 1})
+    assert holds({"x": {"$nin": []}})
+
+
+def test_an_empty_list_or_text_in_metadata_is_there():
+    for value in ([], {}, "", 0, False):
+        assert holds("x IS NOT NULL", {"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "expected"),
+    [
+        (["a", "b"], "x CONTAINS 'a'", True),
+        (["ab"], "x CONTAINS 'a'", False),
+        ([1, 2.0], "x CONTAINS 2", True),
+        ([True], "x CONTAINS 1", False),
+        ([True], "x CONTAINS true", True),
+        (["1"], "x CONTAINS 1", False),
+        ([None], "x CONTAINS null", True),
+        ([], "x CONTAINS null", False),
+        ([["a"]], "x CONTAINS 'a'", False),
+        ("writer lock", "x CONTAINS 'lock'", True),
+        ("writer lock", "x CONTAINS 'Lock'", False),
+        ("100%", "x CONTAINS '%'", True),
+        ("writer", "x CONTAINS '%'", False),
+        ("x", "x CONTAINS ''", True),
+        (12, "x CONTAINS 1", False),
+        ({"a": "b"}, "x CONTAINS 'b'", False),
+    ],
+)
+def test_contains_looks_for_an_element_or_a_part(value, where, expected):
+    assert holds(where, {"x": value}) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "expected"),
+    [
+        ("Writer", "x LIKE 'wri%'", True),
+        ("Writer", "x LIKE '_riter'", True),
+        ("Writer", "x LIKE 'rit'", False),
+        ("É", "x LIKE 'é'", False),
+        (12, "x LIKE '1%'", False),
+        (["a"], "x LIKE '%a%'", False),
+        ("a/b", "x GLOB '*b'", True),
+        ("a/b", "x GLOB 'a?b'", True),
+        ("Ab", "x GLOB 'a*'", False),
+        ("aba", "x GLOB '*a*b*'", True),
+        ("b2", "x GLOB '[a-c][!13]'", True),
+        ("b3", "x GLOB '[a-c][!13]'", False),
+        (True, "x GLOB '*'", False),
+        ("a\ud800b", "x GLOB 'a*b'", True),
+    ],
+)
+def test_patterns_match_strings_alone(value, where, expected):
+    assert holds(where, {"x": value}) is expected
+
+
+# Properties
+
+
+def test_a_property_is_asked_before_metadata_of_its_name():
+    metadata = {"path": "m", "source": "m", "ext": "m", "title": "m", "page": 7, "headings": ["m"], "size": 7}
+    full = chunk(metadata, FILE, headings=["h"], title="t", page=2, start_line=3, end_line=4)
+    bare = chunk(metadata)
+    for where in (
+        "path = 'docs/a.md'",
+        "source = 'docs/a.md'",
+        "ext = 'md'",
+        "title = 't'",
+        "page = 2",
+        "headings CONTAINS 'h'",
+        "size = 100",
+    ):
+        assert select([full, bare], where) == [0], where
+    for where in ("path = 'm'", "ext IN ('m')", "title LIKE 'm'", "page >= 7", "headings CONTAINS 'm'", "size = 7"):
+        assert select([full, bare], where) == [1], where
+    for where in ("metadata.path = 'm'", "metadata.page = 7", "metadata.size > 1", "metadata.headings CONTAINS 'm'"):
+        assert select([full, bare], where) == [0, 1], where
+
+
+def test_what_a_chunk_does_not_have_is_missing():
+    fields = ("path", "source", "ext", "size", "mtime", "title", "headings", "start_line", "end_line", "page")
+    whole = chunk({}, FILE, headings=["h"], title="", page=1, start_line=1, end_line=1)
+    for field in fields:
+        assert select([chunk(), whole], f"{field} IS NULL") == [0], field
+        assert select([chunk(), whole], {field: {"$exists": True}}) == [1], field
+
+
+def test_a_file_without_an_extension_has_an_empty_one():
+    makefile = chunk({}, {**FILE, "path": "Makefile", "ext": ""})
+    assert select([makefile, chunk({}, FILE), chunk()], "ext = ''") == [0]
+
+
+def test_numbers_and_strings_are_not_mixed_up_by_the_columns_of_the_database():
+    one = chunk({}, {**FILE, "path": "5", "ext": "5", "size": 5}, title="5", page=5)
+    assert select([one], "title = '5' AND page = 5 AND ext = '5' AND size = 5.0 AND page IN (5.0, 'x')") == [0]
+    for where in (
+        "title = 5",
+        "page = '5'",
+        "title IN (5)",
+        "page IN ('5')",
+        "page = true",
+        "title < 9",
+        "page LIKE '5'",
+    ):
+        assert select([one], where) == [], where
+    for where in ({"ext": 5}, {"size": "5"}, {"path": 5}, {"path": {"$in": [5]}}, {"size": {"$like": "5"}}):
+        assert select([one], where) == [], where
+
+
+def test_extensions_are_compared_without_dot_and_case():
+    assert holds("ext = '.MD'", file=FILE)
+    assert holds({"ext": {"$in": ["PDF", "Md"]}}, file=FILE)
+    assert holds({"ext": {"$gte": ".MA"}}, file=FILE)
+
+
+def test_metadata_is_compared_with_the_value_as_it_is_written():
+    assert holds({"ext": ".MD"}, {"ext": ".MD"})
+    assert not holds({"ext": ".MD"}, {"ext": "md"})
+    assert holds("mtime >= '2026-01-01'", {"mtime": "2026-02-01"})
+    assert not holds("mtime >= '2026-01-01'", {"mtime": NEW_YEAR * 2})
+    assert holds(f"mtime >= {NEW_YEAR}", {"mtime": NEW_YEAR})
+
+
+def test_headings_are_a_list():
+    one = chunk({"headings": "metadata"}, headings=["Install", "it's"])
+    assert select([one], "headings CONTAINS 'it''s'") == [0]
+    for where in ("headings CONTAINS 'Inst'", "headings = 'Install'", "headings LIKE '%'", "headings = 'metadata'"):
+        assert select([one], where) == [], where
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("mtime = '2026-01-01T00:00Z'", True),
+        ("mtime = '2026-01-01 00:00:00.000+00:00'", True),
+        ("mtime = '2026-01-01T01:00+01:00'", True),
+        ("mtime = '2026-01-01T01:00+0100'", True),
+        ("mtime > '2025-12-31T23:59:59.999999999Z'", True),
+        ("mtime > '2026-01-01T00:00:00.000000001Z'", False),
+        (f"mtime = {NEW_YEAR}", True),
+        (f"mtime < {NEW_YEAR}.5", True),
+        (f"mtime IN ({NEW_YEAR}, '2020-01-01')", True),
+        ("mtime BETWEEN '2025-01-01' AND '2027-01-01'", True),
+        ("mtime != '2026-01-01T00:00Z'", False),
+        ("mtime < 1e200", True),
+    ],
+)
+def test_times_are_dates_or_seconds(where, expected):
+    assert holds(where, file=FILE) is expected
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone of a process cannot be set here")
+def test_a_date_without_an_offset_is_local(monkeypatch):
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    try:
+        assert nanoseconds("2026-01-01") == (NEW_YEAR - 3600) * SECOND
+        assert nanoseconds("2026-07-01T12:00") == nanoseconds("2026-07-01T10:00Z")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_seconds_become_nanoseconds_without_loss():
+    assert nanoseconds(NEW_YEAR) == NEW_YEAR * SECOND
+    assert nanoseconds(0.5) == SECOND // 2
+    assert nanoseconds(-1) == -SECOND
+    assert nanoseconds("1969-12-31T23:59:59.5Z") == -SECOND // 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "yesterday",
+        "",
+        "2026",
+        "2026-13-01",
+        "2026-02-30",
+        "20260101",
+        "2026-01-01T25:00",
+        "2026-01-01T10",
+        "2026-01-01T10:00+25:00",
+        "2026-01-01\n",
+        "２０２６-01-01",
+        1e308,
+    ],
+)
+def test_what_is_no_time_is_refused(value):
+    with pytest.raises(ConfigError, match="is no time: expected a date as in '2026-01-31'"):
+        Comparison(Field("mtime"), ">", value)
+
+
+# Globs on paths
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.md", "a.md", True),
+        ("*.md", "docs/deep/a.md", True),
+        ("a.md", "docs/a.md", True),
+        ("docs", "docs/a.md", False),
+        ("docs/*.md", "docs/a.md", True),
+        ("docs/*.md", "docs/deep/a.md", False),
+        ("docs/**/*.md", "docs/a.md", True),
+        ("docs/**/*.md", "docs/deep/er/a.md", True),
+        ("docs/**/*.md", "other/docs/a.md", False),
+        ("**/docs/*.md", "docs/a.md", True),
+        ("**/docs/*.md", "other/docs/a.md", True),
+        ("docs/**", "docs/deep/a.md", True),
+        ("docs/**", "docs", False),
+        ("docs/**", "docs2/a.md", False),
+        ("**/x/**/y", "a/x/b/x/c/y", True),
+        ("**/x/**/y", "a/x/b/x/c/z", False),
+        ("**/**/a.md", "a.md", True),
+        ("docs/a?md", "docs/a/md", False),
+        ("docs/?.md", "docs/é.md", True),
+        ("docs/[ab].md", "docs/b.md", True),
+        ("docs/[!ab].md", "docs/b.md", False),
+        ("docs/[^ab].md", "docs/c.md", True),
+        ("docs/[!a]b", "docs//b", False),
+        ("docs/[]-]", "docs/-", True),
+        ("docs/[[]x].md", "docs/[x].md", True),
+        ("docs/x**y", "docs/xay", True),
+        ("docs/x**y", "docs/xa/by", False),
+        ("docs/*", "docs/.hidden", True),
+        ("Docs/*", "docs/a.md", False),
+        ("../*/a.md", "../b/a.md", True),
+        ("/x/*", "/x/a.md", True),
+        ("x/*", "/x/a.md", False),
+    ],
+)
+def test_path_globs(pattern, path, expected):
+    assert path_glob_matches(path, pattern) is expected
+    assert holds(Glob(Field("path"), pattern), file={**FILE, "path": path}) is expected
+    assert holds(Glob(Field("source"), pattern), {"source": path}) is expected
+
+
+def test_only_the_properties_path_and_source_are_matched_as_paths():
+    one = chunk({"path": "docs/a/b", "url": "docs/a/b"}, {**FILE, "path": "docs/a/b"})
+    assert select([one], "path GLOB 'docs/*'") == []
+    assert select([one], "metadata.path GLOB 'docs/*' AND url GLOB 'docs/*'") == [0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("docs/", "has nothing after a '/'.*everything below a folder is 'docs/\\*\\*'"),
+        ("docs//a", "has nothing after a '/'"),
+        ("docs/[a", "has a '\\[' without its '\\]'"),
+        ("docs/[a/b]", "has a '\\[' without its '\\]'"),
+        ("[]", "has a '\\[' without its '\\]'"),
+        ("[!]", "has a '\\[' without its '\\]'"),
+        ("[z-a]", "has the range z-a: expected the lower end first"),
+        ("x" * 1001, "has 1001 characters: expected at most 1000"),
+        ("a\0", "U\\+0000"),
+        (5, "is 5: expected a string, not int"),
+    ],
+)
+def test_what_is_no_glob_is_refused(pattern, message):
+    with pytest.raises(ConfigError, match=message):
+        Glob(Field("path"), pattern)
+
+
+@given(st.text("ab/*?[]!-^&~|.\\\n", max_size=8), st.text("ab/*?[]!-^&~|.\\\n", max_size=8))
+def test_a_glob_for_texts_is_what_fnmatch_matches(pattern, text):
+    try:
+        found = glob_matches(text, pattern)
+    except ConfigError:
+        return
+    assert found is fnmatch.fnmatchcase(text, pattern.replace("[^", "[!"))
+
+
+def test_patterns_with_many_stars_are_matched_without_trying_all_ways():
+    assert not glob_matches("a" * 10_000, "*a" * 400 + "b")
+    assert not path_glob_matches("a/" * 1000 + "b", "**/a/" * 150 + "c")
+    assert not holds(Like(Field("x"), "%a" * 400 + "b"), {"x": "a" * 500})
+
+
+# Names and values are never SQL
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_any_text_is_a_name_and_a_value(text):
+    chunks = [
+        chunk({text: text, "other": "x"}),
+        chunk({"x": "other"}),
+        chunk({"list": [text]}),
+        chunk({"o": {text: 1}}),
+    ]
+    field = Field(text, metadata=True)
+    connection = database(chunks)
+    assert selected(connection, Comparison(field, "=", text)) == [0]
+    assert selected(connection, Comparison(Field("o", nested=(text,)), "=", 1)) == [3]
+    if not text.startswith("$"):  # an operator
+        assert selected(connection, {text + "!": text}) == []
+        assert selected(connection, {text: text}) == [0]
+    assert selected(connection, {"other": {"$ne": text}}) == [0, 1, 2, 3]
+    assert selected(connection, {"list": {"$contains": text}}) == [2]
+    assert selected(connection, In(field, (text, "y"))) == [0]
+    assert selected(connection, Contains(field, text)) == [0]
+    quoted, name = text.replace("'", "''"), text.replace('"', '""')
+    assert selected(connection, f"metadata.\"{name}\" = '{quoted}' AND metadata.\"{name}\" IN ('{quoted}')") == [0]
+    assert selected(connection, f"o.\"{name}\" = 1 OR list CONTAINS '{quoted}'") == [2, 3]
+    assert connection.execute("SELECT count(*) FROM chunks").fetchone() == (4,)
+    connection.close()
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x\udfff"])
+def test_what_sqlite_cannot_compare_is_refused(text):
+    for make in (
+        lambda: Field(text),
+        lambda: Field("x", nested=(text,)),
+        lambda: Comparison(Field("x"), "=", text),
+        lambda: In(Field("x"), (text,)),
+        lambda: Contains(Field("x"), text),
+        lambda: Like(Field("x"), text),
+        lambda: Glob(Field("x"), text),
+        lambda: parse({text: 1}),
+        lambda: parse({"x": text}),
+        lambda: parse(f"x = '{text}'"),
+        lambda: parse(f'"{text}" = 1'),
+    ):
+        with pytest.raises(ConfigError, match="leave it out"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (float("nan"), "with nan: expected a number that a float can hold"),
+        (float("-inf"), "with -inf: expected a number"),
+        (10**400, "with a number of more than 308 digits: expected a number"),
+        (b"x", "of type bytes: expected a string, a number, true or false"),
+        ([1], "of type list: expected"),
+        (len, "of type builtin_function_or_method: expected"),
+    ],
+)
+def test_what_json_has_not_is_refused(value, message):
+    for make in (lambda: Comparison(Field("x"), "=", value), lambda: In(Field("x"), (value,))):
+        with pytest.raises(ConfigError, match=message):
+            make()
+
+
+def test_null_and_booleans_have_no_order():
+    for operator in ("<", "<=", ">", ">="):
+        with pytest.raises(
+            ConfigError, match="null, which has no order: ask for what is missing by IS NULL or \\$exists"
+        ):
+            Comparison(Field("x"), operator, None)
+        with pytest.raises(ConfigError, match="true and false have no order; compare them for equality"):
+            Comparison(Field("x"), operator, True)
+
+
+def test_an_operator_is_one_of_those_there_are():
+    with pytest.raises(ConfigError, match="unknown comparison '= 1 OR 1': expected one of = < <= > >="):
+        Comparison(Field("x"), "= 1 OR 1", 1)
+
+
+def test_a_field_has_a_bounded_number_of_steps():
+    keys = [f"k{at}" for at in range(16)]
+    value = 1
+    for key in reversed(keys):
+        value = {key: value}
+    assert holds(Comparison(Field(keys[0], nested=tuple(keys[1:])), "=", 1), value)
+    with pytest.raises(ConfigError, match="has 17 steps: expected at most 16"):
+        Field("a", nested=("b",) * 16)
+
+
+def test_a_field_is_named_by_a_string():
+    with pytest.raises(ConfigError, match="a field is named 5: expected a string, not int"):
+        Field(5)
+
+
+def test_nested_keys_lead_through_objects_alone():
+    chunks = [chunk({"a": {"b": 1}}), chunk({"a.b": 1}), chunk({"a": [1]}), chunk({"a": '{"b": 1}'}), chunk({"b": 1})]
+    assert select(chunks, "a.b = 1") == [0]
+    assert select(chunks, "metadata.a.b = 1") == [0]
+    assert select(chunks, '"a.b" = 1') == [1]
+    assert select(chunks, {"a.b": 1}) == [1]
+    assert select(chunks, 'a."0" = 1') == []
+    assert select(chunks, "a.b IS NULL") == [1, 2, 3, 4]
+
+
+# Nodes
+
+
+def test_one_and_true_are_different_filters():
+    field = Field("x")
+    assert Comparison(field, "=", 1) != Comparison(field, "=", True)
+    assert In(field, (0,)) != In(field, (False,))
+    assert Contains(field, 1) != Contains(field, True)
+    assert len({Comparison(field, "=", 1), Comparison(field, "=", True), Comparison(field, "=", 1)}) == 2
+
+
+def test_filters_can_be_hashed():
+    field = Field("x", nested=("y",))
+    leaves = (Comparison(field, "<", 1), In(field, ("a",)), Contains(field, None), Like(field, "%"), Glob(field, "*"))
+    assert len({And(leaves), Or(leaves), Not(Exists(field)), *leaves}) == 8
+
+
+def test_parse_takes_every_form():
+    made = Comparison(Field("x"), "=", 1)
+    assert parse("x = 1") == parse({"x": 1}) == parse(made) == made
+    for wrong in (None, 5, len, ["x"]):
+        with pytest.raises(ConfigError, match=f"of type {type(wrong).__name__}: expected a condition as in"):
+            parse(wrong)
+
+
+def test_and_of_nothing_is_true_and_or_of_nothing_false():
+    assert holds(And(()))
+    assert not holds(Or(()))
+    assert not holds(Not(And(())))
+    assert holds(Not(Or(())))
+    assert holds({})
+
+
+# Sizes
+
+
+def test_many_conditions_work():
+    metadata = {f"a{at}": at for at in range(1000)}
+    assert holds(" AND ".join(f"a{at} = {at}" for at in range(1000)), metadata)
+    assert not holds(" OR ".join(f"a{at} = -1" for at in range(1000)), metadata)
+    assert holds({"$or": [{"ext": str(at)} for at in range(999)] + [{"ext": "md"}]}, file=FILE)
+
+
+def test_long_lists_work():
+    values = [*range(10_000), *(f"v{at}" for at in range(10_000)), 0.5, True]
+    for value in (9_999, "v9999", 0.5, True):
+        assert holds({"x": {"$in": values}}, {"x": value})
+    assert not holds({"x": {"$in": values}}, {"x": "10000"})
+    assert holds(f"ext IN ({', '.join(repr(str(at)) for at in range(10_000))}, 'md')", file=FILE)
+
+
+def test_the_number_of_conditions_is_bounded():
+    one = Comparison(Field("x"), "=", 1)
+    assert holds(Or((one,) * 5000), {"x": 1})
+    with pytest.raises(ConfigError, match=r"more than 5,000 conditions.*list the values of one field in IN or \$in"):
+        to_sql(Or((one,) * 5001))
+    with pytest.raises(ConfigError, match="compares 34,000 values: expected at most 30,000"):
+        to_sql(Or((Comparison(Field("x", nested=("y",) * 15), "=", 1),) * 2000))
+
+
+def nested(leaf, levels):
+    found = Or((leaf, leaf))
+    for level in range(1, levels):
+        found = (And if level % 2 else Or)((Exists(Field("x")), found))
+    return found
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        In(Field("path"), ("a", 1, True)),
+        Contains(Field("headings"), "x"),
+        Not(Contains(Field("a", nested=("b",) * 15), 1.5)),
+        Glob(Field("source"), "a/*"),
+    ],
+)
+def test_what_sqlite_cannot_read_is_refused_before_it_tries(leaf):
+    assert select([chunk()], Not(nested(leaf, 28))) in ([], [0])
+    with pytest.raises(ConfigError, match="more deeply than SQLite reads, about 30 levels"):
+        to_sql(nested(leaf, 29))
+
+
+def test_the_depth_is_bounded():
+    deep = Exists(Field("x"))
+    for _ in range(10_000):
+        deep = Not(deep)
+    with pytest.raises(ConfigError, match="or 100 levels of AND, OR and NOT: expected fewer"):
+        to_sql(deep)
+
+
+# Against a plain evaluator
+
+NAMES = ["path", "ext", "size", "mtime", "title", "headings", "page", "year", "tags", "a.b", "", "it's", 'x"y', "ключ"]
+TIMES = {"2026-01-01T00:00Z": NEW_YEAR * SECOND, "2026-01-01T00:00:01Z": (NEW_YEAR + 1) * SECOND}
+strings = st.sampled_from(["", "a", "b", "A", "ab", "md", "5", "docs/a.md", "docs/x/b.md", "é", "😀", "it's", "%", '"'])
+numbers = st.sampled_from(
+    [0, 1, 5, -1, 0.1, 0.5, 1.0, 2**53 + 1, float(2**53), 2**63 - 1, -(2**63), 2**70, NEW_YEAR, 1e300]
+)
+booleans = st.booleans()
+scalars = st.one_of(strings, numbers, booleans)
+values = st.one_of(scalars, st.none(), st.lists(st.one_of(scalars, st.none()), max_size=3), st.just({"k": "a"}))
+metadata = st.dictionaries(st.sampled_from(NAMES), values, max_size=5) | st.fixed_dictionaries(
+    {"o": st.dictionaries(st.sampled_from(["k", "a.b", ""]), values, max_size=2) | values}
+)
+files = st.fixed_dictionaries(
+    {
+        "path": st.sampled_from(["docs/a.md", "docs/x/b.md", "a", "é"]),
+        "ext": st.sampled_from(["md", "", "a"]),
+        "size": st.sampled_from([0, 1, 5]),
+        "mtime_ns": st.sampled_from([*TIMES.values(), 0, SECOND // 2, NEW_YEAR * SECOND + 1]),
+    }
+)
+chunks = st.builds(
+    chunk,
+    metadata,
+    st.none() | files,
+    st.lists(strings, max_size=2),
+    title=st.none() | strings,
+    page=st.none() | st.sampled_from([0, 1, 5]),
+)
+fields = st.builds(lambda name: ("property", (name,)), st.sampled_from(NAMES)) | st.sampled_from(
+    [
+        ("metadata", ("title",)),
+        ("metadata", ("ext",)),
+        ("nested", ("o", "k")),
+        ("nested", ("o", "a.b")),
+        ("nested", ("o", "")),
+    ]
+)
+
+
+def literals(field):
+    """Values that the command line takes for a field."""
+    kind, path = field
+    if kind == "property":
+        if path[0] in ("path", "ext"):
+            return strings
+        if path[0] == "size":
+            return numbers
+        if path[0] == "mtime":
+            return st.sampled_from([*TIMES, 0, 0.5, NEW_YEAR])
+    return scalars
+
+
+@st.composite
+def conditions(draw):
+    field = draw(fields)
+    timed_or_sized = field in (("property", ("mtime",)), ("property", ("size",)))
+    kind = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "in", "exists", "contains", "like", "glob"]))
+    value = literals(field)
+    if kind in ("contains", "like", "glob") and timed_or_sized:
+        kind = "exists"
+    if kind == "exists":
+        return (kind, field, None)
+    if kind == "in":
+        return (kind, field, draw(st.lists(value | st.none(), max_size=3)))
+    if kind == "like":
+        return (kind, field, draw(st.sampled_from(["%", "a%", "_", "%B", "é", "%/%", "d_cs%", "[a]"])))
+    if kind == "glob":
+        return (
+            kind,
+            field,
+            draw(st.sampled_from(["*", "a*", "?", "[ab]", "docs/*", "docs/**", "**/b.md", "*.md", "d*c?/*"])),
+        )
+    if kind in ("<", "<=", ">", ">="):
+        return (kind, field, draw(value.filter(lambda one: not isinstance(one, bool))))
+    return (kind, field, draw(value if kind == "contains" else value | st.none()))
+
+
+specifications = st.recursive(
+    conditions(),
+    lambda inner: (
+        st.tuples(st.just("not"), inner)
+        | st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3))
+    ),
+    max_leaves=6,
+)
+
+
+def as_text(spec):
+    if spec[0] == "not":
+        return f"NOT ({as_text(spec[1])})"
+    if spec[0] in ("and", "or"):
+        return f" {spec[0]} ".join(f"({as_text(part)})" for part in spec[1])
+    operator, (kind, path), value = spec
+    name = ".".join('"' + step.replace('"', '""') + '"' for step in path)
+    name = f"metadata.{name}" if kind == "metadata" else name
+    if operator == "exists":
+        return f"{name} IS NOT NULL"
+    if operator == "in":
+        return f"{name} IN ({', '.join(literal(one) for one in value)})"
+    return f"{name} {operator} {literal(value)}"
+
+
+def literal(value):
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return json.dumps(value)
+
+
+def as_dictionary(spec):
+    """Return the specification as a LangChain dictionary, None where it names fields as only the command line can."""
+    if spec[0] == "not":
+        inner = as_dictionary(spec[1])
+        return None if inner is None else {"$not": inner}
+    if spec[0] in ("and", "or"):
+        parts = [as_dictionary(part) for part in spec[1]]
+        return None if None in parts else {f"${spec[0]}": parts}
+    operator, (kind, path), value = spec
+    names = {"=": "$eq", "!=": "$ne", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte"}
+    if kind != "property":
+        return None
+    return {path[0]: {names.get(operator, f"${operator}"): True if operator == "exists" else value}}
+
+
+def evaluate(spec, one):
+    if spec[0] == "not":
+        return not evaluate(spec[1], one)
+    if spec[0] in ("and", "or"):
+        return (all if spec[0] == "and" else any)(evaluate(part, one) for part in spec[1])
+    operator, (kind, path), value = spec
+    name = path[0] if kind == "property" else None
+    found, is_property = found_value(one, kind, path)
+    if operator == "exists":
+        return found is not None
+    if operator == "!=":
+        return not equal(found, kept(value, name, is_property))
+    if operator == "=":
+        return equal(found, kept(value, name, is_property))
+    if operator == "in":
+        return any(equal(found, kept(each, name, is_property)) for each in value)
+    if operator == "contains":
+        return contains(found, value)
+    if operator in ("like", "glob"):
+        return isinstance(found, str) and (like(found, value) if operator == "like" else glob(found, value, name))
+    return ordered(found, operator, kept(value, name, is_property))
+
+
+def found_value(one, kind, path):
+    """Return the value of a field, None where it is missing, and whether it is that of a property."""
+    if kind == "property":
+        file = one["file"] or {}
+        known = {**file, "mtime": file.get("mtime_ns"), "title": one["title"], "page": one["page"]}
+        found = (one["headings"] or None) if path[0] == "headings" else known.get(path[0])
+        if found is not None:
+            return found, True
+    found = one["metadata"]
+    for step in path:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found, False
+
+
+def kept(value, name, is_property):
+    if is_property and name == "mtime" and value is not None:
+        return TIMES[value] if isinstance(value, str) else int(Fraction(value) * SECOND)
+    if is_property and name == "ext" and value is not None:
+        return value.lower().removeprefix(".")
+    return value
+
+
+def kind_of(value):
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def rounded(value):
+    """Integers beyond 64 bits are floats to SQLite."""
+    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
+def equal(found, value):
+    if kind_of(found) != kind_of(value):
+        return False
+    return found is None or (kind_of(value) in ("number", "str", "bool") and rounded(found) == rounded(value))
+
+
+def ordered(found, operator, value):
+    if kind_of(found) != kind_of(value) or kind_of(value) not in ("number", "str"):
+        return False
+    found, value = rounded(found), rounded(value)
+    return {"<": found < value, "<=": found <= value, ">": found > value, ">=": found >= value}[operator]
+
+
+def contains(found, value):
+    if isinstance(found, list):
+        return any(equal(element, value) for element in found)
+    return isinstance(found, str) and isinstance(value, str) and value in found
+
+
+def like(text, pattern):
+    def folded(string):
+        return "".join(letter.lower() if letter.isascii() else letter for letter in string)
+
+    steps = {"%": ".*", "_": "."}
+    expression = "".join(steps.get(letter, re.escape(letter)) for letter in folded(pattern))
+    return re.fullmatch(expression, folded(text), re.DOTALL) is not None
+
+
+def glob(text, pattern, name):
+    if name != "path":
+        return fnmatch.fnmatchcase(text, pattern)
+    if "/" not in pattern:
+        return fnmatch.fnmatchcase(text.split("/")[-1], pattern)
+    return steps_match(text.split("/"), pattern.split("/"))
+
+
+def steps_match(names, steps):
+    if not steps:
+        return not names
+    if steps == ["**"]:
+        return bool(names)
+    if steps[0] == "**":
+        return any(steps_match(names[at:], steps[1:]) for at in range(len(names) + 1))
+    return bool(names) and fnmatch.fnmatchcase(names[0], steps[0]) and steps_match(names[1:], steps[1:])
+
+
+@given(st.lists(chunks, min_size=1, max_size=4), specifications)
+def test_a_filter_selects_what_a_plain_evaluation_says(some, spec):
+    connection = database(some)
+    expected = [key for key, one in enumerate(some) if evaluate(spec, one)]
+    assert selected(connection, as_text(spec)) == expected
+    assert selected(connection, Not(parse(as_text(spec)))) == [key for key in range(len(some)) if key not in expected]
+    if (given_as_dictionary := as_dictionary(spec)) is not None:
+        assert selected(connection, given_as_dictionary) == expected
+    connection.close()

@@ -1,0 +1,296 @@
+"""Conditions for ``--where``: each form becomes the filter it says; each mistake is named with its place."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, In, Like, Not, Or
+from ragembed.indexes.filters.where import parse_where
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "filters.md"
+X = Field("x")
+ONE = Comparison(X, "=", 1)
+PIECES = [
+    "x",
+    "ext",
+    "mtime",
+    ".",
+    "=",
+    "<",
+    "(",
+    ")",
+    ",",
+    "'a'",
+    '"b"',
+    "'",
+    '"',
+    "1",
+    "-1",
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "null",
+    "like",
+    "between",
+    "contains",
+    "glob",
+    "true",
+    "metadata",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1", ONE),
+        ("x == 1", ONE),
+        ("x=1", ONE),
+        ("\n x\t=  1 ", ONE),
+        ("x != 1", Not(ONE)),
+        ("x <> 1", Not(ONE)),
+        ("x < 1", Comparison(X, "<", 1)),
+        ("x <= 1", Comparison(X, "<=", 1)),
+        ("x > 1", Comparison(X, ">", 1)),
+        ("x >= 1", Comparison(X, ">=", 1)),
+        ("x IN (1, 'a', true)", In(X, (1, "a", True))),
+        ("x in ()", In(X, ())),
+        ("x IN (1, null)", Or((In(X, (1,)), Not(Exists(X))))),
+        ("x NOT IN (1)", Not(In(X, (1,)))),
+        ("x LIKE 'a%'", Like(X, "a%")),
+        ("x not like 'a%'", Not(Like(X, "a%"))),
+        ("x GLOB 'a*'", Glob(X, "a*")),
+        ("x NOT GLOB 'a*'", Not(Glob(X, "a*"))),
+        ("x CONTAINS 'a'", Contains(X, "a")),
+        ("x NOT CONTAINS null", Not(Contains(X, None))),
+        ("x BETWEEN 1 AND 2", And((Comparison(X, ">=", 1), Comparison(X, "<=", 2)))),
+        ("x NOT BETWEEN 1 AND 2", Not(And((Comparison(X, ">=", 1), Comparison(X, "<=", 2))))),
+        ("x IS NULL", Not(Exists(X))),
+        ("x Is Not Null", Exists(X)),
+        ("x = null", Not(Exists(X))),
+        ("x != NULL", Not(Not(Exists(X)))),
+        ("NOT x = 1", Not(ONE)),
+        ("NOT NOT x = 1", Not(Not(ONE))),
+        ("((x = 1))", ONE),
+    ],
+)
+def test_each_form_becomes_its_filter(text, expected):
+    assert parse_where(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("'md'", "md"),
+        ("''", ""),
+        ("'it''s'", "it's"),
+        ("''''", "'"),
+        ("'say \"so\"'", 'say "so"'),
+        ("'AND'", "AND"),
+        ("'a\nb'", "a\nb"),
+        ("0", 0),
+        ("-5", -5),
+        ("+5", 5),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("-1.5e-3", -0.0015),
+        ("1E3", 1000.0),
+        ("9223372036854775808", 2**63),
+        ("true", True),
+        ("FALSE", False),
+    ],
+)
+def test_literals(text, value):
+    found = parse_where(f"x = {text}")
+    assert found == Comparison(X, "=", value)
+    assert type(found.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("x", X),
+        ("_x2", Field("_x2")),
+        ("größe", Field("größe")),
+        ("a.b.c", Field("a", nested=("b", "c"))),
+        ("metadata.a", Field("a", metadata=True)),
+        ("metadata.a.b", Field("a", metadata=True, nested=("b",))),
+        ("metadata", Field("metadata")),
+        ('"metadata".a', Field("metadata", nested=("a",))),
+        ('"a.b"', Field("a.b")),
+        ('metadata."a.b"', Field("a.b", metadata=True)),
+        ('"a.b".c', Field("a.b", nested=("c",))),
+        ('"say ""so"""', Field('say "so"')),
+        ('"not"', Field("not")),
+        ('""', Field("")),
+        ("Page", Field("Page")),
+        ("ANDY", Field("ANDY")),
+    ],
+)
+def test_fields(text, field):
+    assert parse_where(f"{text} IS NOT NULL") == Exists(field)
+
+
+def test_names_that_metadata_alone_has_are_no_properties():
+    assert parse_where("page = 1").field.property_name == "page"
+    for text in ("metadata.page = 1", "page.x = 1", "year = 1", "metadata = 1"):
+        assert parse_where(text).field.property_name is None, text
+
+
+def test_not_binds_more_than_and_and_and_more_than_or():
+    a, b, c = (Comparison(Field(name), "=", 1) for name in "abc")
+    assert parse_where("a = 1 OR b = 1 AND c = 1") == Or((a, And((b, c))))
+    assert parse_where("(a = 1 OR b = 1) AND c = 1") == And((Or((a, b)), c))
+    assert parse_where("NOT a = 1 AND b = 1") == And((Not(a), b))
+    assert parse_where("NOT (a = 1 AND b = 1)") == Not(And((a, b)))
+    assert parse_where("a = 1 AND b = 1 AND c = 1") == And((a, b, c))
+    assert parse_where("a BETWEEN 1 AND 2 AND b = 1").operands[1] == b
+
+
+def test_lists_and_chains_may_be_long():
+    assert len(parse_where(" OR ".join(["x = 1"] * 10_000)).operands) == 10_000
+    assert len(parse_where(f"x IN ({', '.join(map(str, range(10_000)))})").values) == 10_000
+
+
+@pytest.mark.parametrize("text", ["(" * 10_000 + "x = 1" + ")" * 10_000, "NOT " * 10_000 + "x = 1", "(NOT " * 5_000])
+def test_deep_nesting_is_refused(text):
+    with pytest.raises(ConfigError, match=r"more than 100 levels of NOT and parentheses at character [0-9]+"):
+        parse_where(text)
+
+
+def test_nesting_below_the_bound_works():
+    assert parse_where("(" * 99 + "x = 1" + ")" * 99) == ONE
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ext = ", "expected a value after '=' at character 7, got end of text: write it as ext = 'md'"),
+        ("", "expected a field at character 1, got end of text: write it as ext = 'md'"),
+        ("ext", "expected =, !=, .* or IS NULL after ext at character 4, got end of text: write it as ext = 'md'"),
+        ("ext 'md'", "after ext at character 5, got 'md': write it as ext = 'md'"),
+        ("ext NOT = 'md'", "after ext at character 9, got '='"),
+        ("doc id = 3", "after doc at character 5, got 'id': a name with other characters than .* in double quotes"),
+        ("ext = md", "expected a value after '=' at character 7, got 'md': strings stand in single quotes"),
+        ('ext = "md"', "expected a value after '=' at character 7, got 'md': strings stand in single quotes"),
+        ("ext IN ('md' 'rst')", "expected ',' or '\\)' in the list after IN at character 14, got 'rst'"),
+        ("ext IN 'md'", "expected '\\(' after IN at character 8, got 'md': write it as ext IN \\('md', 'rst'\\)"),
+        ("ext IN ('md',)", "expected a value after ',' at character 14, got '\\)'"),
+        ("ext IN (", "expected a value after '\\(' at character 9, got end of text"),
+        ("x LIKE", "expected a value after 'LIKE' at character 7, got end of text"),
+        ("x BETWEEN 1", "expected AND and a second value after BETWEEN at character 12, got end of text"),
+        ("x BETWEEN 1 OR 2", "expected AND and a second value after BETWEEN at character 13, got 'or'"),
+        ("x IS 1", "expected NULL after IS at character 6, got '1': other values are compared by ="),
+        ("x IS NOT 'a'", "expected NULL after IS at character 10, got 'a'"),
+        ("x => 1", "expected a value after '=' at character 4, got '>'"),
+        ("x = 1 y = 2", "expected AND, OR or the end at character 7, got 'y': conditions are joined by AND or OR"),
+        ("x = 1)", "expected AND, OR or the end at character 6, got '\\)'"),
+        ("(x = 1", "expected '\\)' at character 7, got end of text: close the '\\(' at character 1, or leave it out"),
+        ("x = 1 AND", "expected a field at character 10, got end of text"),
+        ("AND x = 1", "expected a field at character 1, got 'and': a field of that name .* as in \"and\" = 'x'"),
+        ("'md' = ext", "expected a field at character 1, got 'md': the field stands left of its value"),
+        ("1 = x", "expected a field at character 1, got '1': the field stands left of its value"),
+        ("a. = 1", "expected a name after '.' at character 4, got '='"),
+        ("x = 'a", "the string \"'a\" does not end at character 5: close it with ', and write one in it twice"),
+        ("x = 'a''", "the string \"'a''\" does not end at character 5"),
+        ('"x = 1', "the name '\"x = 1' does not end at character 1: close it with \""),
+        ("doc-id = 3", "unexpected '-' at character 4: .*; a name with other characters"),
+        ("x = 1; DROP TABLE chunks", "unexpected ';' at character 6"),
+        ("x = ‘md’", "unexpected '‘' at character 5: strings stand in single quotes"),
+        ("x = `md`", "unexpected '`' at character 5"),
+        ("x = \0", "unexpected '\\\\x00' at character 5"),
+        ("x = ?", "unexpected '\\?' at character 5"),
+        ("x = \ud800", "unexpected '\\\\ud800' at character 5"),
+        (
+            "size > 20M",
+            "'20M' is no number at character 8: dates and other strings stand in single quotes, as in '20M'",
+        ),
+        ("mtime > 2026-01-01", "'2026-01-01' is no number at character 9: dates .* as in '2026-01-01'"),
+        ("x = 1.2.3", "'1.2.3' is no number at character 5"),
+        ("x = 0x10", "'0x10' is no number"),
+        ("x = 1e999", "at character 5: x is compared with inf: expected a number that a float can hold"),
+        ("x = " + "9" * 309, "at character 5: x is compared with a number of more than 308 digits"),
+        ("x = " + "9" * 5000, "a number with 5000 characters at character 5"),
+        ("x < null", "at character 5: x is compared with null, which has no order"),
+        ("x < true", "at character 5: x < True: true and false have no order"),
+        ("x LIKE 5", "at character 8: the pattern for x is 5: expected a string, not int"),
+        ("x GLOB null", "at character 8: the pattern for x is None: expected a string"),
+        ("path GLOB 'docs/'", "at character 11: the glob 'docs/' has nothing after a '/'"),
+        ("mtime > 'yesterday'", "at character 9: 'yesterday' is no time: expected a date as in '2026-01-31'"),
+        ("mtime = true", "at character 9: mtime is a time: expected a date or seconds since 1970, not True"),
+        ("mtime LIKE '2026%'", "at character 12: mtime is a time, not a text: compare it with a date"),
+        ("mtime CONTAINS 'x'", "mtime is a time, not a text"),
+        ("mtime BETWEEN '2026-01-01' AND 'x'", "'x' is no time"),
+        (
+            "size = 'big'",
+            "at character 8: size is compared with 'big': expected a number of bytes; write metadata.size",
+        ),
+        ("size IN (1, 'big')", "size is compared with 'big'"),
+        ("size = true", "size is compared with True: expected a number of bytes"),
+        ("size BETWEEN 1 AND 'x'", "size is compared with 'x'"),
+        ("size LIKE '1%'", "size is a number of bytes: expected a comparison, as in size > 1000000"),
+        ("size CONTAINS 1", "size is a number of bytes: expected a comparison"),
+        ("ext = 5", "at character 7: ext is compared with 5: expected a string; write metadata.ext for metadata"),
+        ("path > 5", "path is compared with 5: expected a string"),
+        ("source CONTAINS 5", "source is compared with 5: expected a string"),
+        ("source != false", "source is compared with False: expected a string"),
+        (".".join(["a"] * 17) + " = 1", "at character 1: .* has 17 steps: expected at most 16"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(text, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_where(text)
+    assert str(caught.value).startswith("--where: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_metadata_takes_values_that_properties_of_its_name_never_have():
+    for text in (
+        "metadata.size = 'big'",
+        "metadata.ext = 5",
+        "metadata.mtime LIKE '2026%'",
+        "size = null",
+        "ext IS NULL",
+    ):
+        parse_where(text)
+
+
+def outcome(text):
+    """Return the message for a text that is refused, else what such messages begin with."""
+    try:
+        parse_where(text)
+    except ConfigError as error:
+        return str(error)
+    return "--where: "
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text):
+    assert outcome(text).startswith("--where: ")
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(" ".join))
+def test_any_row_of_words_is_parsed_or_refused(text):
+    assert outcome(text).startswith("--where: ")
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_any_text_can_be_quoted(text):
+    quoted, name = text.replace("'", "''"), text.replace('"', '""')
+    assert parse_where(f"\"{name}\" = '{quoted}' and metadata.\"{name}\" like ''").operands[1] == Like(
+        Field(text, metadata=True), ""
+    )
+    assert parse_where(f"x = '{quoted}'") == Comparison(X, "=", text)
+
+
+def test_the_examples_of_the_documentation_are_conditions():
+    examples = "".join(re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    assert len(examples.splitlines()) >= 8
+    for line in examples.splitlines():
+        parse_where(line)
