@@ -1,4 +1,4 @@
-"""The command line: ``ragembed index``, ``query``, ``status``, ``files``, ``chunks``, ``eval``.
+"""The command line: one module of :mod:`ragembed.cli.commands` for each command.
 
 Commands are loaded when they are called, so that ``--help`` is quick; errors are translated here, in one place.
 """
@@ -23,6 +23,10 @@ COMMANDS: Mapping[str, str] = {
     "status": "Show what is in a store, and what made it.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
+    "delete": "Delete files or chunks from a store.",
+    "refit": "Fit post-processors anew, or give a store others, without the model.",
+    "optimize": "Join small segments and give unused space back.",
+    "verify": "Read every byte of a store, and rebuild what is damaged.",
     "eval": "Measure embeddings on test collections.",
 }
 """Each command's module below ``ragembed.cli.commands``, and its line in the help, shown without loading it."""

@@ -69,6 +69,21 @@ def discovery_options(command: Command) -> Command:
     )
 
 
+def filter_options(command: Command) -> Command:
+    """Add the options that select chunks."""
+    return _with_options(
+        command,
+        click.option("--where", metavar="EXPR", help="Only chunks of which EXPR is true, as in \"ext = 'md'\"."),
+        click.option(
+            "--path",
+            "globs",
+            multiple=True,
+            metavar="GLOB",
+            help="Only matching files, as in 'docs/**'; may be repeated.",
+        ),
+    )
+
+
 def reading_options(command: Command) -> Command:
     """Add the options that decide how a file is read and split; each is None or empty where it is not given."""
     return _with_options(

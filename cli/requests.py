@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ragembed.cli.options import EMBEDDING_OPTIONS
 from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
+from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.indexing import stored_config, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
@@ -42,6 +43,19 @@ def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
         return paths
     stored = stored_request(store)
     return stored[0] if stored else (Path(),)
+
+
+def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
+    """Return the filter of ``--where`` and of any of the ``--path`` globs together, None where neither is given."""
+    parts: list[Filter] = [] if where is None else [parse(where)]
+    if globs:
+        parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
+    return And(tuple(parts)) if parts else None
+
+
+def postprocess_steps(text: str) -> tuple[str, ...]:
+    """Return the post-processors that ``abtt:2,normalize`` or ``none`` names."""
+    return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
 def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:
@@ -92,8 +106,7 @@ def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = No
         raise ConfigError(f"both the preset {name!r} and the file {file}: expected one of them")
     config = (base or preset(name or DEFAULT_PRESET)) if file is None else _read_config(file)
     if "postprocess" in changes:
-        steps = changes["postprocess"]
-        changes["postprocess"] = () if steps == "none" else tuple(step.strip() for step in steps.split(","))
+        changes["postprocess"] = postprocess_steps(changes["postprocess"])
     values = {field: str(value) if isinstance(value, Path) else value for field, value in changes.items()}
     try:
         return config.replace(**values)

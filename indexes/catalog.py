@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError
+from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
+from ragembed.indexes.kinds import FLAT, Kind, checked_kind
+from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord
-from ragembed.indexes.segments import SegmentRecord
+from ragembed.indexes.segments import SegmentFiles, SegmentRecord
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.int64]
 
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata, s.path"
@@ -42,19 +51,91 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
+def index_kind(connection: sqlite3.Connection) -> Kind:
+    """Return the kind of index that the store asks for."""
+    return checked_kind(meta(connection, "index", FLAT))
+
+
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
-    """Return the segments, by id; raises :class:`StoreDamagedError` for one that has no proper name."""
-    rows = connection.execute("SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY id")
-    records = [SegmentRecord(*row) for row in rows]
-    for record in records:
-        if SEGMENT_NAME.fullmatch(record.id) is None:
-            raise StoreDamagedError(f"the store's database names a segment {record.id!r}, which is no name of ours")
-    return records
+    """Return the segments, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
+    rows = connection.execute(
+        "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
+    )
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows]
 
 
-def dead_rows(connection: sqlite3.Connection) -> frozenset[int]:
-    """Return the rows that no chunk uses."""
-    return frozenset(row[0] for row in connection.execute("SELECT row FROM tombstones"))
+def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
+    """Return the segments that are to take over from those with the same key, all or for one embedder."""
+    rows = connection.execute(
+        "SELECT r.segment, r.folder, s.rows, r.dim, r.kind, r.raw_sha256, r.index_sha256 FROM rewritten r"
+        " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
+        (fingerprint,),
+    )
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows]
+
+
+def _named(files: SegmentFiles) -> SegmentFiles:
+    if SEGMENT_NAME.fullmatch(files.folder) is None:
+        raise StoreDamagedError(f"the store's database names a segment {files.folder!r}, which is no name of ours")
+    return files
+
+
+def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
+    """Return the row of each vector of a segment, int64, shape ``(rows,)``, by position."""
+    found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
+    return _integers(found)
+
+
+def dead_rows(connection: sqlite3.Connection) -> Rows:
+    """Return the rows that no chunk uses, int64, shape ``(n,)``."""
+    return _integers(connection.execute("SELECT row FROM tombstones"))
+
+
+def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
+    """Return how many rows of each segment no chunk uses, for those that have such rows."""
+    found = connection.execute("SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1")
+    return dict(found.fetchall())
+
+
+def last_row(connection: sqlite3.Connection) -> int:
+    """Return the highest vector row, 0 where there is none."""
+    return int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
+
+
+def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks that ``where`` selects, ascending, and the vector row of each; shapes ``(n,)``."""
+    condition, values = to_sql(where)
+    found = connection.execute(
+        f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} ORDER BY c.key",  # noqa: S608  values are parameters
+        values,
+    ).fetchall()
+    pairs = np.array([tuple(row) for row in found], dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
+    """Return the names of the files that are any of ``paths`` or lie below one of them."""
+    roots = list(paths)
+    return [name for name in sources(connection) if any(is_below(name, root) for root in roots)] if roots else []
+
+
+def selected_keys(
+    connection: sqlite3.Connection, ids: Iterable[str], names: Iterable[str], where: Filter | None
+) -> list[int]:
+    """Return the keys of the chunks with any of these ids, from any of these files, or that ``where`` selects."""
+    found = connection.execute(
+        "SELECT key FROM chunks WHERE id IN (SELECT value FROM json_each(?)) OR source IN"
+        " (SELECT s.id FROM sources s WHERE s.path IN (SELECT value FROM json_each(?)))",
+        (json.dumps(list(ids)), json.dumps(list(names))),
+    )
+    keys = {row[0] for row in found}
+    if where is not None:
+        keys.update(matching(connection, where)[0].tolist())
+    return sorted(keys)
+
+
+def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    return np.fromiter((row[0] for row in found), dtype=np.int64)
 
 
 def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
@@ -87,15 +168,14 @@ def count(connection: sqlite3.Connection, table: str) -> int:
     return total
 
 
-def keys_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, list[int]]:
-    """Return the keys of the chunks that use each vector row, in order of insertion."""
-    found: dict[int, list[int]] = {}
-    for key, row in connection.execute(
+def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+    found = connection.execute(
         "SELECT key, row FROM chunks WHERE row IN (SELECT value FROM json_each(?)) ORDER BY key",
         (json.dumps(list(rows)),),
-    ):
-        found.setdefault(row, []).append(key)
-    return found
+    ).fetchall()
+    pairs = np.array([tuple(pair) for pair in found], dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def rows_of_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, int]:
@@ -114,8 +194,8 @@ def rows_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str,
     return dict(found.fetchall())
 
 
-def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[str, int]]:
-    """Return the segment and the position in it of each vector row."""
+def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the key of the segment and the position in it of each vector row."""
     found = connection.execute(
         "SELECT row, segment, position FROM vectors WHERE row IN (SELECT value FROM json_each(?))",
         (json.dumps(list(rows)),),

@@ -1,4 +1,4 @@
-"""Rewriting segments from their raw vectors: to merge them, to drop dead rows, to give them another embedder."""
+"""Rewriting segments from their raw vectors, to merge them and to drop rows that no chunk uses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
+from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
+from ragembed.indexes.layout import EMBEDDERS, SEGMENTS
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Segment, SegmentRecord, write_segment
+from ragembed.indexes.segments import Segment, SegmentFiles, SegmentRecord, write_segment
 
 Rows = NDArray[np.int64]
 Halves = NDArray[np.float16]
@@ -27,52 +29,74 @@ class Rewritten:
     """Segments that were written to stand in the place of others, with the rows of each."""
 
     old: Sequence[SegmentRecord]
-    new: Sequence[tuple[SegmentRecord, list[int]]]
+    new: Sequence[tuple[SegmentFiles, list[int]]]
 
 
-def choose(connection: sqlite3.Connection) -> list[SegmentRecord]:
-    """Return the segments that are worth rewriting.
+def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    """Return groups of segments that are worth rewriting, each to be one segment.
 
-    All, where more than half of the rows are dead. Where there are many segments, the smallest: each joins that is no
+    A segment of whose rows more than half are dead. Where there are many segments, the smallest: each joins that is no
     larger than those before it together, so that a vector is copied a number of times that grows with the logarithm
     of the store.
     """
-    records = sorted(catalog.segments(connection), key=lambda record: record.rows)
-    if 2 * catalog.count(connection, "tombstones") > catalog.count(connection, "vectors"):
-        return records
-    small = [record for record in records if record.rows < _MERGED_ROWS]
+    dead = catalog.dead_counts(connection)
+    records = sorted(catalog.segments(connection), key=lambda record: record.files.rows)
+    worn = [record for record in records if 2 * dead.get(record.key, 0) > record.files.rows]
+    small = [record for record in records if record not in worn and record.files.rows < _MERGED_ROWS]
+    groups = [[record] for record in worn]
     if len(small) <= _MAX_SEGMENTS:
-        return []
-    chosen, rows = small[:2], small[0].rows + small[1].rows
+        return groups
+    chosen, rows = small[:2], small[0].files.rows + small[1].files.rows
     for record in small[2:]:
-        if record.rows > rows:
+        if record.files.rows > rows:
             break
         chosen.append(record)
-        rows += record.rows
-    return chosen
+        rows += record.files.rows
+    return [*groups, chosen]
+
+
+def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    """Return every segment that has dead rows or could be joined with another, in groups that make one segment."""
+    dead = catalog.dead_counts(connection)
+    groups: list[list[SegmentRecord]] = []
+    rows = 0
+    for record in sorted(catalog.segments(connection), key=lambda record: record.files.rows):
+        live = record.files.rows - dead.get(record.key, 0)
+        if groups and rows + live <= _MERGED_ROWS:
+            groups[-1].append(record)
+            rows += live
+        else:
+            groups.append([record])
+            rows = live
+    return [group for group in groups if len(group) > 1 or group[0].key in dead]
 
 
 def live_raw(
     store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], size: int = _MERGED_ROWS
 ) -> Iterator[tuple[Rows, Halves]]:
     """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, by row, ``size`` at a time."""
-    opened = {record.id: Segment(store, record) for record in records}
+    opened = {record.key: Segment(store, record.files) for record in records}
     live = connection.execute(
         "SELECT row, segment, position FROM vectors WHERE row NOT IN (SELECT row FROM tombstones)"
         " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
         (json.dumps(list(opened)),),
     )
     while block := live.fetchmany(size):
-        raw = np.stack([opened[segment].raw()[position] for _, segment, position in block])
-        yield np.array([row for row, _, _ in block], dtype=np.int64), raw
+        rows, keys, positions = np.array([tuple(place) for place in block], dtype=np.int64).T
+        raw = np.empty((len(rows), next(iter(opened.values())).raw().shape[1]), dtype=np.float16)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            raw[inside] = opened[key].raw()[positions[inside]]
+        yield rows, raw
 
 
 def rewrite(
     store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], embedder: VectorEncoder
 ) -> Rewritten:
     """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them."""
+    kind = catalog.index_kind(connection)
     new = [
-        (write_segment(store, raw, rows, embedder.postprocess_documents), rows.tolist())
+        (write_segment(store, raw, rows, embedder.postprocess_documents, kind), rows.tolist())
         for rows, raw in live_raw(store, connection, records)
     ]
     return Rewritten(records, new)
@@ -80,23 +104,48 @@ def rewrite(
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
     """Name the new segments in the place of the old, within the caller's transaction; dead rows go."""
-    old = json.dumps([record.id for record in rewritten.old])
+    old = json.dumps([record.key for record in rewritten.old])
     connection.execute(
         "DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?)) AND row IN (SELECT row FROM tombstones)",
         (old,),
     )
-    for record, kept in rewritten.new:
-        insert_segment(connection, record)
+    for files, kept in rewritten.new:
+        key = insert_segment(connection, files)
         connection.executemany(
             "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",
-            [(record.id, position, row) for position, row in enumerate(kept)],
+            [(key, position, row) for position, row in enumerate(kept)],
         )
-    connection.execute("DELETE FROM segments WHERE id IN (SELECT value FROM json_each(?))", (old,))
+    connection.execute("DELETE FROM segments WHERE key IN (SELECT value FROM json_each(?))", (old,))
 
 
-def insert_segment(connection: sqlite3.Connection, record: SegmentRecord) -> None:
-    """Name a segment, within the caller's transaction."""
+def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
+    """Remove what writes left in the store's folder that never committed, and what no commit names any more."""
+    named = [*catalog.segments(connection), *catalog.rewritten(connection)]
+    sweep(store / SEGMENTS, [record.files.folder for record in named], SEGMENT_NAME)
+    sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
+
+
+def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:
+    """Name a segment, within the caller's transaction; returns its key."""
+    inserted = connection.execute(
+        "INSERT INTO segments (folder, rows, dim, kind, raw_sha256, index_sha256) VALUES (?, ?, ?, ?, ?, ?)",
+        astuple(files),
+    )
+    return int(inserted.lastrowid or 0)
+
+
+def stage_rewritten(connection: sqlite3.Connection, key: int, files: SegmentFiles, fingerprint: str) -> None:
+    """Take note of files that are to take over from those of segment ``key``, within the caller's transaction."""
     connection.execute(
-        "INSERT INTO segments (id, rows, dim, kind, raw_sha256, index_sha256) VALUES (?, ?, ?, ?, ?, ?)",
-        astuple(record),
+        "INSERT INTO rewritten (segment, fingerprint, folder, dim, kind, raw_sha256, index_sha256)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (key, fingerprint, files.folder, files.dim, files.kind, files.raw_sha256, files.index_sha256),
+    )
+
+
+def replace_files(connection: sqlite3.Connection, key: int, files: SegmentFiles) -> None:
+    """Name other files with the same rows for segment ``key``, within the caller's transaction."""
+    connection.execute(
+        "UPDATE segments SET folder = ?, rows = ?, dim = ?, kind = ?, raw_sha256 = ?, index_sha256 = ? WHERE key = ?",
+        (*astuple(files), key),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError
+from ragembed.files import make_folders, sync
 
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
@@ -18,7 +18,7 @@ def temporary_folder(final: Path) -> Path:
     """Make and return the folder in which the files of ``final`` are written before they are published."""
     temporary = final.with_name(f".{final.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    make_folders(temporary)
     return temporary
 
 
@@ -29,17 +29,6 @@ def publish(temporary: Path, final: Path) -> None:
     sync(temporary)
     temporary.rename(final)
     sync(final.parent)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows has no handle for syncing a folder
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sweep(folder: Path, keep: Collection[str], names: re.Pattern[str]) -> None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
+from ragembed.indexes import fitting
 from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
@@ -28,17 +28,12 @@ from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
-from ragembed.postprocess import Chain
-from ragembed.reservoir import Reservoir
 from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
 from ragembed.templates import Template
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 _REFIT_GROWTH = 2.0
 _REWEIGH_GROWTH = 10.0
-
-MIN_FIT = 32
-"""Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +232,7 @@ class _Run:
                 for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
             ]
             writer.commit(chunks=records, sources=[source for source, _ in batch])
+            writer.merge()
         # What is gone goes last, so that a moved file can be found at every moment.
         writer.commit(removed_sources=scan.removed)
         self._progress.finish()
@@ -262,24 +258,17 @@ class _Run:
         postprocess, sides = store.wanted_chain()
         if not isinstance(current, Embedder) or not _needs_fit(current, postprocess, sides, vectors):
             return
-        fits_here = current.config.postprocess_corpus is None and Chain(postprocess).learns
-        if fits_here and vectors < (least := _least_fit(postprocess)):
-            if least > MIN_FIT:
+        if fitting.fits_on_store(current, postprocess) and vectors < (least := fitting.least_fit(postprocess)):
+            if least > fitting.MIN_FIT:
                 scan.warnings.append(
                     f"{', '.join(postprocess)} cannot be fitted on {vectors:,} chunks: they are fitted when there are "
                     f"{least:,}"
                 )
             return
-        self._progress.start("fitting", "chunks", None)
-        raw = _sample(writer, current.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
-        fitted = current.with_postprocess(postprocess, sides)
         try:
-            fitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
+            fitting.fit_store(store, writer, current.with_postprocess(postprocess, sides), self._progress)
         except RankError as error:
             scan.warnings.append(f"the post-processors stay as they were: {error}")
-        else:
-            writer.adopt(fitted)
-        self._progress.finish()
 
 
 def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:
@@ -317,11 +306,6 @@ def _same_files(made: Embedder, asked: Embedder) -> bool:
     return Path(asked.config.model).exists() and asked.source_sha256 == made.source_sha256
 
 
-def _least_fit(postprocess: Sequence[str]) -> int:
-    """Return how many vectors the post-processors need: one more than they have directions."""
-    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
-
-
 def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
     if (current.config.postprocess, current.config.sides) != (tuple(postprocess), sides):
         return True
@@ -329,14 +313,6 @@ def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vect
         return False
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
-
-
-def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
-    """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
-    reservoir = Reservoir(FIT_LIMIT, seed)
-    for _, raw in writer.live_raw():
-        reservoir.add(raw)
-    return reservoir.rows()
 
 
 def _batches(spool: Spool) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ragembed.errors import StoreError, StoreNotFoundError
+from ragembed.files import make_folders
 
 STORE_FOLDER = ".ragembed"
 STORE_VARIABLE = "RAGEMBED_STORE"
@@ -14,6 +15,7 @@ DATABASE = "store.db"
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 RAW, INDEX = "raw.f16", "index.faiss"
+GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 
 def choose_store(store: Path | None, start: Path | None = None) -> Path:
@@ -49,7 +51,7 @@ def require_store(folder: Path) -> Path:
 def make_folder(store: Path) -> None:
     """Make the folder of a store, and those above it; raises :class:`StoreError` where that cannot be done."""
     try:
-        store.mkdir(parents=True, exist_ok=True)
+        make_folders(store)
     except OSError as error:
         raise StoreError(f"no store can be made at {store}: {error.strerror or error}") from error
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragembed.indexes.selection import Selection
 
 _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
+_BLOCK = 4096
+
+MOST_TIES = 1000
+"""Chunks that are taken beyond those asked for, where they tie with the last of those."""
 
 
 def match_expression(query: str) -> str | None:
@@ -20,13 +30,35 @@ def match_expression(query: str) -> str | None:
     return " OR ".join(dict.fromkeys(quoted)) or None
 
 
-def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[tuple[int, float]]:
-    """Return ``(chunk key, BM25 score)`` of the best ``limit`` chunks, best first; higher is better."""
-    rows = connection.execute(
+def search(
+    connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
+) -> list[tuple[int, float]]:
+    """Return ``(chunk key, BM25 score)`` of the best ``limit`` selected chunks, best first; higher is better.
+
+    Chunks that tie with the last of them come too, up to a thousand.
+    """
+    if limit == 0:
+        return []
+    found = connection.execute(
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
-        (expression, limit),
+        (expression, limit + MOST_TIES if selection is None else -1),
     )
-    return [(row[0], row[1]) for row in rows]
+    best: list[tuple[int, float]] = []
+    while block := found.fetchmany(_BLOCK):
+        keys = np.array([key for key, _ in block], dtype=np.int64)
+        admitted = np.ones(len(keys), dtype=bool) if selection is None else selection.admits(keys)
+        best += [(key, score) for (key, score), is_in in zip(block, admitted.tolist(), strict=True) if is_in]
+        if len(best) >= limit + MOST_TIES or (len(best) > limit and best[-1][1] < best[limit - 1][1]):
+            break
+    return with_ties(best, limit)
+
+
+def with_ties(best: Sequence[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
+    """Return the first ``limit`` of ``best``, which is sorted, and those that tie with the last of them."""
+    if len(best) <= limit:
+        return list(best)
+    least = best[limit - 1][1] if limit else math.inf
+    return [(key, score) for key, score in best[: limit + MOST_TIES] if score >= least]
 
 
 def _has_word(text: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,8 +12,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ragembed.errors import StoreError, StoreLockedError
+from ragembed.files import write_file
 
 _LOCK, _HOLDER = "writer.lock", "writer.pid"
+_HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
 @contextmanager
@@ -22,18 +26,22 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     :class:`StoreLockedError` naming the holder's process id when the lock is not free within ``wait_seconds``
     (a negative number waits for ever), :class:`StoreError` when the folder cannot be written.
     """
-    lock = FileLock(store / _LOCK)
+    file = store / _LOCK
     try:
+        if not file.exists():
+            write_file(file, b"")
+        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode))  # else it would not heed the umask
         lock.acquire(timeout=wait_seconds)
     except Timeout:
         raise StoreLockedError(
-            f"the store {store} is being written by another process (PID {_holder(store)}): try again when it is done"
+            f"the store {store} is being written by another process (PID {_holder(store)}): try again when it is done, "
+            "or wait for it with --wait"
         ) from None
     except OSError as error:
         raise StoreError(f"the store {store} cannot be written: {error.strerror or error}") from error
     try:
         with suppress(OSError):  # on a full disk the lock holds without its holder's name
-            (store / _HOLDER).write_text(str(os.getpid()), encoding="ascii")
+            write_file(store / _HOLDER, str(os.getpid()).encode())
         yield
     finally:
         with suppress(OSError):
@@ -42,7 +50,9 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def _holder(store: Path) -> str:
-    try:
-        return (store / _HOLDER).read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
+    for _ in range(_HOLDER_TRIES):  # a holder writes its id just after it takes the lock
+        with suppress(OSError):
+            if holder := (store / _HOLDER).read_text(encoding="ascii").strip():
+                return holder
+        time.sleep(_HOLDER_PAUSE)
+    return "unknown"

@@ -7,52 +7,76 @@ its hash. See ``docs/store-format.md``.
 from __future__ import annotations
 
 import json
+import os
+import re
 import sqlite3
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.indexes.folders import sync
+from ragembed.files import sync, write_file
+from ragembed.indexes import filters, page_sums
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
 
-SCHEMA = """
-CREATE TABLE meta (
-    key   TEXT PRIMARY KEY,
-    value TEXT NOT NULL                 -- JSON
-) WITHOUT ROWID;
-
+SEGMENTS = """
 CREATE TABLE segments (
-    id           TEXT PRIMARY KEY,      -- folder name below segments/
+    key          INTEGER PRIMARY KEY,
+    folder       TEXT NOT NULL UNIQUE,  -- name below segments/
     rows         INTEGER NOT NULL,
     dim          INTEGER NOT NULL,
     kind         TEXT NOT NULL,         -- FAISS index kind
     raw_sha256   TEXT NOT NULL,
     index_sha256 TEXT NOT NULL
-) WITHOUT ROWID;
+);
+"""
 
+VECTORS = """
 CREATE TABLE vectors (
     row       INTEGER PRIMARY KEY AUTOINCREMENT,   -- the id in the FAISS index; never reused
-    text_hash TEXT NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text, in hex
-    segment   TEXT NOT NULL REFERENCES segments (id),
-    position  INTEGER NOT NULL,                    -- row of segments/<segment>/raw.f16
-    UNIQUE (segment, position)
+    text_hash BLOB NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text
+    segment   INTEGER NOT NULL REFERENCES segments (key),
+    position  INTEGER NOT NULL                     -- row of segments/<folder>/raw.f16
 );
+CREATE INDEX vectors_by_segment ON vectors (segment);
+"""
 
-CREATE TABLE tombstones (
-    row INTEGER PRIMARY KEY REFERENCES vectors (row) ON DELETE CASCADE   -- a vector that no chunk uses
+REWRITTEN = """
+CREATE TABLE rewritten (                -- segments made for another embedder, until all of them are and take over
+    segment      INTEGER PRIMARY KEY REFERENCES segments (key) ON DELETE CASCADE,
+    fingerprint  TEXT NOT NULL,
+    folder       TEXT NOT NULL UNIQUE,
+    dim          INTEGER NOT NULL,
+    kind         TEXT NOT NULL,
+    raw_sha256   TEXT NOT NULL,
+    index_sha256 TEXT NOT NULL
 );
+"""
 
+SOURCES = """
 CREATE TABLE sources (
     id         INTEGER PRIMARY KEY,
     path       TEXT NOT NULL UNIQUE,    -- relative to the folder that holds the store, with /
+    ext        TEXT NOT NULL,           -- what follows the last dot of the file's name, in lower case
     size       INTEGER NOT NULL,
     mtime_ns   INTEGER NOT NULL,
     sha256     TEXT NOT NULL,
     recipe     TEXT NOT NULL            -- reader and chunker that made its chunks
+);
+"""
+
+_REST = """
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL                 -- JSON
+) WITHOUT ROWID;
+
+CREATE TABLE tombstones (
+    row INTEGER PRIMARY KEY REFERENCES vectors (row) ON DELETE CASCADE   -- a vector that no chunk uses
 );
 
 CREATE TABLE skipped (
@@ -89,11 +113,13 @@ CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
 END;
 """
 
+SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST
+
 
 def create_database(path: Path, meta: Mapping[str, object]) -> None:
     """Make a database at ``path`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
+    write_file(temporary, b"")
     connection = sqlite3.connect(temporary)
     try:
         connection.executescript(
@@ -107,6 +133,7 @@ def create_database(path: Path, meta: Mapping[str, object]) -> None:
     finally:
         connection.close()
     sync(temporary)
+    page_sums.build(temporary, path)
     temporary.replace(path)
     sync(path.parent)
 
@@ -115,13 +142,13 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open the database in autocommit mode; transactions are explicit.
 
     In a folder that cannot be written, a reader reads the file as immutable; that is safe where all commits are in the
-    file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's,
-    :class:`IncompatibleStoreError` when its format is newer, :class:`StoreError` when it cannot be opened.
+    file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's, or not in its own schema,
+    :class:`IncompatibleStoreError` when its format is another, :class:`StoreError` when it cannot be opened.
     """
     try:
-        return _opened(path, "mode=rw" if writable else "mode=ro", writable)
+        return _checked(path, "mode=rw" if writable else "mode=ro")
     except sqlite3.OperationalError as error:
-        if writable or not _is_locked_up(error):
+        if writable or not _is_locked_up(error) or os.access(path.parent, os.W_OK):
             raise StoreError(f"{path} cannot be opened: {error}") from error
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
@@ -130,7 +157,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
                 "can be written; make it writable once, or copy the store"
             ) from error
     try:
-        return _opened(path, "immutable=1", writable)
+        return _checked(path, "immutable=1")
     except sqlite3.OperationalError as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
 
@@ -140,18 +167,26 @@ def _is_locked_up(error: sqlite3.OperationalError) -> bool:
     return "unable to open" in str(error) or "readonly" in str(error)
 
 
-def _opened(path: Path, mode: str, writable: bool) -> sqlite3.Connection:
-    connection = _open(path, mode)
+def _checked(path: Path, mode: str) -> sqlite3.Connection:
+    connection = open_unchecked(path, mode)
     try:
-        version = _check(connection, path)
+        version = format_version(connection, path)
         if version != FORMAT_VERSION:
+            remedy = (
+                "upgrade with: pip install --upgrade ragembed"
+                if version > FORMAT_VERSION
+                else "open it once with Store.open, or any command, where it can be written"
+            )
             raise IncompatibleStoreError(
                 f"the store {path.parent} has format {version}, this version of ragembed reads {FORMAT_VERSION}: "
-                "upgrade with: pip install --upgrade ragembed"
+                + remedy
             )
-        if writable:
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = ON")
+        if _schema(connection) != _expected_schema():
+            raise StoreDamagedError(
+                f"{path} has other tables than a store of format {version}: it is damaged, or another program changed "
+                "it; delete the store and index again"
+            )
+        filters.register(connection)
     except sqlite3.OperationalError:
         connection.close()
         raise
@@ -164,16 +199,37 @@ def _opened(path: Path, mode: str, writable: bool) -> sqlite3.Connection:
     return connection
 
 
-def _open(path: Path, mode: str) -> sqlite3.Connection:
+def open_unchecked(path: Path, mode: str) -> sqlite3.Connection:
+    """Open the database whatever it holds; ``mode`` is SQLite's, as in ``"mode=ro"``."""
     uri = f"{path.resolve().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> int:
+def format_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the format of the store; raises :class:`StoreDamagedError` where the database is no store's."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise StoreDamagedError(f"{path} is not the database of a ragembed store")
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.execute("SELECT count(*) FROM meta").fetchone()
     return version
+
+
+def _schema(connection: sqlite3.Connection) -> dict[str, str]:
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    return {name: _squeezed(sql) for name, sql in found}
+
+
+@cache
+def _expected_schema() -> dict[str, str]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(SCHEMA)
+        return _schema(connection)
+    finally:
+        connection.close()
+
+
+def _squeezed(sql: str) -> str:
+    """Return SQL without what does not change its meaning here: comments, space, and quotes around a table's name."""
+    return re.sub(r'[\s"]+', "", re.sub(r"--[^\n]*", "", sql))

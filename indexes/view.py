@@ -10,37 +10,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.kinds import FLAT
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Segment
+from ragembed.indexes.segments import Segment, to_vectors
+from ragembed.indexes.selection import Selection
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+_EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
+"""Rows of an approximate segment, and their share of it, up to which a selection is scored one by one."""
+
+_TIES, _MOST_TIES = 8, 1000
+"""Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
 
-    ``segments`` and ``embedder`` are functions, because lexical search needs neither.
+    ``segments``, by key, ``embedder`` and ``select`` are functions, because not every question needs them.
     """
 
     connection: sqlite3.Connection
-    segments: Callable[[], Mapping[str, Segment]]
+    segments: Callable[[], Mapping[int, Segment]]
     embedder: Callable[[], VectorEncoder]
+    select: Callable[[Filter | None], Selection | None]
 
     def dim(self) -> int | None:
         """Return the dimension of the vectors that are searched, None where there are none yet."""
-        return next((record.dim for record in catalog.segments(self.connection)), None)
+        return next((record.files.dim for record in catalog.segments(self.connection)), None)
 
-    def nearest_rows(self, queries: Floats, k: int) -> list[dict[int, float]]:
-        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest live rows, best first."""
+    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
+
+        Rows that tie with the last of them come too, a thousand at most, so that it is not left to the order in
+        which rows came into the store which of them is found.
+        """
+        queries = unit_rows(queries)
+        looked_at = k + _TIES
+        while True:
+            found = self._nearest(queries, looked_at, selection)
+            if looked_at >= k + _MOST_TIES or not any(_cut_off(hits, k, looked_at) for hits in found):
+                return [{row: -least for least, row in hits if k and least <= hits[:k][-1][0]} for hits in found]
+            looked_at = k + _MOST_TIES
+
+    def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
+        """Return negative cosine and row of the ``k`` nearest for each query, best first."""
         found: list[list[tuple[float, int]]] = [[] for _ in queries]
-        dead = catalog.dead_rows(self.connection)
-        for segment in self.segments().values():
-            scores, rows = segment.search(unit_rows(queries), k, dead)
+        for key, segment in self.segments().items():
+            scores, rows = self._nearest_in(key, segment, queries, k, selection)
             for hits, row_scores, row_ids in zip(found, scores.tolist(), rows.tolist(), strict=True):
                 hits += [(-score, row) for score, row in zip(row_scores, row_ids, strict=True) if row >= 0]
-        return [{row: -negative for negative, row in sorted(hits)[:k]} for hits in found]
+        return [sorted(hits)[:k] for hits in found]
+
+    def _nearest_in(
+        self, key: int, segment: Segment, queries: Floats, k: int, selection: Selection | None
+    ) -> tuple[Floats, Rows]:
+        if selection is None or segment.kind == FLAT:
+            return segment.search(queries, k, None if selection is None else selection.mask, 1.0)
+        if segment.rows is None:
+            segment.rows = catalog.rows_of_segment(self.connection, key)
+        chosen = np.flatnonzero(selection.mask[segment.rows])
+        share = len(chosen) / len(segment.rows)
+        if len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE:
+            return segment.search(queries, k, selection.mask, share)
+        cosines = queries @ self._vectors_at(segment, chosen).T
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(cosines, best, axis=1), segment.rows[chosen][best]
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
@@ -48,5 +87,17 @@ class View:
             return np.zeros((0, self.dim() or 0), dtype=np.float32)
         places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
-        raw = np.stack([segments[segment].raw()[position] for segment, position in (places[row] for row in rows)])
-        return unit_rows(self.embedder().postprocess_documents(raw.astype(np.float32)))
+        keys, positions = np.array([places[row] for row in rows], dtype=np.int64).T
+        found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            found[inside] = self._vectors_at(segments[key], positions[inside])
+        return found
+
+    def _vectors_at(self, segment: Segment, positions: Rows) -> Floats:
+        return to_vectors(segment.raw()[positions], self.embedder().postprocess_documents)
+
+
+def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:
+    """Tell whether there may be more rows that tie with the ``k``-th of ``hits``."""
+    return 0 < k <= len(hits) == looked_at and hits[-1][0] == hits[k - 1][0]

@@ -5,40 +5,42 @@ Work done in the ``with`` block of :meth:`ragembed.indexes.Store.writer`, which 
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.indexes import catalog, compaction
-from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, publish, sweep, temporary_folder
-from ragembed.indexes.layout import EMBEDDERS, SEGMENTS, is_below
+from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.indexes import catalog, changes, compaction
+from ragembed.indexes.database import Database, write_errors
+from ragembed.indexes.embedders import save_embedder
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.layout import is_below
+from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, text_hash
-from ragembed.indexes.segments import SegmentRecord, to_raw, write_segment
+from ragembed.indexes.segments import Segment, SegmentRecord, to_raw, write_segment
 
 Floats = NDArray[np.float32]
-Progress = Callable[[int], None]
 
 BATCH = 1024
 """Texts that are encoded and committed together: what an interruption costs at most."""
+
+_FREE_SHARE = 0.05
+"""Share of the database that nothing uses, above which it is given back."""
 
 
 class StoreWriter:
     """The write side of a store. Nothing is visible to readers before the transaction at the end of each method."""
 
-    def __init__(self, store: Path, connection: sqlite3.Connection, embedder: VectorEncoder) -> None:
+    def __init__(self, store: Path, database: Database, embedder: VectorEncoder) -> None:
         self._store = store
-        self._connection = connection
+        self._database = database
+        self._connection = database.connection
         self._embedder = embedder
         self._check_embedder()
-        self._sweep()
+        compaction.sweep_unnamed(self._store, self._connection)
 
     def _check_embedder(self) -> None:
         stored = catalog.embedder(self._connection)
@@ -52,7 +54,7 @@ class StoreWriter:
 
     # Vectors
 
-    def stage(self, texts: Iterable[str], progress: Progress | None = None) -> int:
+    def stage(self, texts: Iterable[str], progress: Callable[[int], None] | None = None) -> int:
         """Encode and commit those of ``texts`` that the store has no vector for, in batches of ``BATCH``.
 
         Returns how many were encoded. Vectors that no chunk uses are invisible to search, and are found again by
@@ -75,14 +77,11 @@ class StoreWriter:
         if new:
             self._commit_vectors(new, vectors[[keys[key] for key in new]])
 
-    def _known(self, hashes: Iterable[str]) -> set[str]:
-        found = self._connection.execute(
-            "SELECT text_hash FROM vectors WHERE text_hash IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(hashes)),),
-        )
-        return {row[0] for row in found}
+    def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        known = "SELECT 1 FROM vectors WHERE text_hash = ?"
+        return {key for key in hashes if self._connection.execute(known, (key,)).fetchone() is not None}
 
-    def _commit_vectors(self, keys: Sequence[str], vectors: Floats) -> None:
+    def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
         try:
             raw = to_raw(vectors)
         except ValueError as error:
@@ -90,13 +89,14 @@ class StoreWriter:
         self._check_dimension(vectors)
         first = self._next_row()
         rows = np.arange(first, first + len(keys), dtype=np.int64)
-        with _store_errors(self._store):
-            record = write_segment(self._store, raw, rows, self._embedder.postprocess_documents)
-            with self._transaction():
-                compaction.insert_segment(self._connection, record)
+        with write_errors(self._store):
+            kind = catalog.index_kind(self._connection)
+            files = write_segment(self._store, raw, rows, self._embedder.postprocess_documents, kind)
+            with self._database.transaction():
+                segment = compaction.insert_segment(self._connection, files)
                 self._connection.executemany(
                     "INSERT INTO vectors (row, text_hash, segment, position) VALUES (?, ?, ?, ?)",
-                    [(row, key, record.id, i) for i, (row, key) in enumerate(zip(rows.tolist(), keys, strict=True))],
+                    [(row, key, segment, i) for i, (row, key) in enumerate(zip(rows.tolist(), keys, strict=True))],
                 )
                 self._connection.executemany(
                     "INSERT INTO tombstones (row) VALUES (?)", [(row,) for row in rows.tolist()]
@@ -105,7 +105,7 @@ class StoreWriter:
     def _check_dimension(self, vectors: Floats) -> None:
         stored = catalog.meta(self._connection, "dim")
         if stored is None:
-            with self._transaction():
+            with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
         elif stored != vectors.shape[1]:
             raise IncompatibleStoreError(
@@ -135,33 +135,39 @@ class StoreWriter:
         removed_sources, removed_ids = list(removed_sources), list(removed_ids)
         if not (chunks or sources or removed_sources or removed_ids):
             return
-        with _store_errors(self._store), self._transaction():
+        with write_errors(self._store), self._database.transaction():
             affected: set[int] = set()
             for path in [*removed_sources, *(source.path for source in sources)]:
-                affected |= self._delete("source = (SELECT id FROM sources WHERE path = ?)", path)
-                self._connection.execute("DELETE FROM sources WHERE path = ?", (path,))
+                affected |= changes.delete_source(self._connection, path)
             for chunk_id in [*removed_ids, *(record.id for record in chunks)]:
-                affected |= self._delete("id = ?", chunk_id)
-            self._connection.executemany(
-                "INSERT INTO sources (path, size, mtime_ns, sha256, recipe) VALUES (?, ?, ?, ?, ?)",
-                [astuple(source) for source in sources],
-            )
-            affected |= {self._insert(record) for record in chunks}
-            self._connection.executemany(
-                "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
-                [(row,) for row in affected],
-            )
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO tombstones (row)"
-                " SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE row = ?1)",
-                [(row,) for row in affected],
-            )
+                affected |= changes.delete_chunk(self._connection, chunk_id)
+            for source in sources:
+                changes.insert_source(self._connection, source)
+            affected |= {changes.insert_chunk(self._connection, record) for record in chunks}
+            changes.mark_unused(self._connection, affected)
+
+    def delete(self, ids: Iterable[str] = (), paths: Iterable[str] = (), where: Filter | None = None) -> int:
+        """Delete chunks by id, files by name (or all below a folder), and chunks that ``where`` selects, at once.
+
+        Returns how many chunks went. Unknown ids and names are no error. A file of which chunks are deleted by id or
+        filter stays known, so that they do not come back before it changes.
+        """
+        names = catalog.sources_below(self._connection, paths)
+        keys = catalog.selected_keys(self._connection, ids, names, where)
+        if not names and not keys:
+            return 0
+        with write_errors(self._store), self._database.transaction():
+            affected = changes.delete_keys(self._connection, keys)
+            for name in names:
+                changes.delete_source(self._connection, name)
+            changes.mark_unused(self._connection, affected)
+        return len(keys)
 
     def touch_sources(self, sources: Sequence[SourceRecord]) -> None:
         """Take note of new sizes and modification times of files whose content is the same."""
         if not sources:
             return
-        with _store_errors(self._store), self._transaction():
+        with write_errors(self._store), self._database.transaction():
             self._connection.executemany(
                 "UPDATE sources SET size = ?, mtime_ns = ? WHERE path = ?",
                 [(source.size, source.mtime_ns, source.path) for source in sources],
@@ -173,7 +179,7 @@ class StoreWriter:
 
     def set_meta(self, values: Mapping[str, object]) -> None:
         """Keep JSON values under their keys."""
-        with _store_errors(self._store), self._transaction():
+        with write_errors(self._store), self._database.transaction():
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
@@ -183,75 +189,84 @@ class StoreWriter:
         old = {name: reason for name, reason in kept.items() if any(is_below(name, root) for root in roots)}
         if old == skipped:
             return
-        with _store_errors(self._store), self._transaction():
+        with write_errors(self._store), self._database.transaction():
             self._connection.executemany("DELETE FROM skipped WHERE path = ?", [(name,) for name in old])
             self._connection.executemany(
                 "INSERT OR REPLACE INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items())
             )
 
-    def _delete(self, condition: str, value: str) -> set[int]:
-        rows = self._connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608
-        self._connection.execute(f"DELETE FROM chunks WHERE {condition}", (value,))  # noqa: S608
-        return {row[0] for row in rows}
-
-    def _insert(self, record: ChunkRecord) -> int:
-        chunk = record.chunk
-        found = self._connection.execute(
-            "SELECT row FROM vectors WHERE text_hash = ?", (text_hash(chunk.embedded_text),)
-        ).fetchone()
-        if found is None:
-            raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
-        source = None if record.source is None else self._source_id(record)
-        self._connection.execute(
-            "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                record.id,
-                found[0],
-                source,
-                storable(chunk.text),
-                None if chunk.title is None else storable(chunk.title),
-                storable(json.dumps(list(chunk.headings), ensure_ascii=False)),
-                chunk.start_line,
-                chunk.end_line,
-                chunk.page,
-                chunk.tokens,
-                _metadata_json(record),
-            ),
-        )
-        return int(found[0])
-
-    def _source_id(self, record: ChunkRecord) -> int:
-        found = self._connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
-        if found is None:
-            raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
-        return int(found[0])
-
     # Segments
 
-    def adopt(self, embedder: VectorEncoder) -> None:
-        """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs."""
+    def adopt(self, embedder: VectorEncoder, progress: Progress | None = None) -> None:
+        """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs.
+
+        Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
+        all of them take over in one transaction.
+        """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
                 f"the raw vectors of {self._store} were made by another model or other token weights: index anew"
             )
-        with _store_errors(self._store):
-            save_embedder(self._store, embedder)
-            rewritten = compaction.rewrite(self._store, self._connection, self._segments(), embedder)
-            with self._transaction():
-                compaction.swap(self._connection, rewritten)
-                catalog.set_meta(self._connection, "embedder", embedder_record(embedder))
+        if embedder.fingerprint == self._embedder.fingerprint:
+            return
+        with write_errors(self._store):
+            record = save_embedder(self._store, embedder)
+            self._rewrite_for(embedder, progress or Silent())
+            with self._database.transaction():
+                for taken in catalog.rewritten(self._connection, embedder.fingerprint):
+                    compaction.replace_files(self._connection, taken.key, taken.files)
+                self._connection.execute("DELETE FROM rewritten")
+                catalog.set_meta(self._connection, "embedder", record)
         self._embedder = embedder
-        self._sweep()
+        compaction.sweep_unnamed(self._store, self._connection)
+
+    def _rewrite_for(self, embedder: VectorEncoder, progress: Progress) -> None:
+        """Make those segments anew for ``embedder`` that an earlier run has not."""
+        with self._database.transaction():
+            self._connection.execute("DELETE FROM rewritten WHERE fingerprint <> ?", (embedder.fingerprint,))
+        kind = catalog.index_kind(self._connection)
+        done = {record.key for record in catalog.rewritten(self._connection)}
+        records = [record for record in self._segments() if record.key not in done]
+        progress.start("indexing", "vectors", sum(record.files.rows for record in records))
+        for record in records:
+            raw = Segment(self._store, record.files).raw()
+            rows = catalog.rows_of_segment(self._connection, record.key)
+            files = write_segment(self._store, raw, rows, embedder.postprocess_documents, kind)
+            with self._database.transaction():
+                compaction.stage_rewritten(self._connection, record.key, files, embedder.fingerprint)
+            progress.advance(files.rows)
+        progress.finish()
 
     def merge(self) -> None:
         """Rewrite small or mostly unused segments where it is worth it; rows that no chunk uses go, staged ones too."""
-        with _store_errors(self._store):
-            if chosen := compaction.choose(self._connection):
-                rewritten = compaction.rewrite(self._store, self._connection, chosen, self._embedder)
-                with self._transaction():
+        self._merge(compaction.worth_rewriting(self._connection), Silent())
+
+    def optimize(self, progress: Progress | None = None) -> None:
+        """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
+
+        Each step is committed on its own, so that a run that was killed is carried on by the next.
+        """
+        self._merge(compaction.all_worn_or_small(self._connection), progress or Silent())
+        with write_errors(self._store):
+            if catalog.rewritten(self._connection):  # of a refit that was given up
+                with self._database.transaction():
+                    self._connection.execute("DELETE FROM rewritten")
+                compaction.sweep_unnamed(self._store, self._connection)
+            self._database.merge_words()
+            if self._database.free_share() > _FREE_SHARE:
+                self._database.vacuum()
+
+    def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
+        progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
+        with write_errors(self._store):
+            for group in groups:
+                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder)
+                with self._database.transaction():
                     compaction.swap(self._connection, rewritten)
-        self._sweep()
+                progress.advance(sum(record.files.rows for record in group))
+        progress.finish()
+        if groups:
+            compaction.sweep_unnamed(self._store, self._connection)
 
     def live_vectors(self) -> int:
         """Return how many vectors chunks use."""
@@ -263,66 +278,3 @@ class StoreWriter:
 
     def _segments(self) -> list[SegmentRecord]:
         return catalog.segments(self._connection)
-
-    def _sweep(self) -> None:
-        sweep(self._store / SEGMENTS, [record.id for record in self._segments()], SEGMENT_NAME)
-        current = catalog.embedder(self._connection)["fingerprint"]
-        sweep(self._store / EMBEDDERS, [current], FINGERPRINT)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            generation = catalog.meta(self._connection, "generation", 0)
-            catalog.set_meta(self._connection, "generation", generation + 1)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-
-
-def storable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 and so SQLite cannot hold, by question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _metadata_json(record: ChunkRecord) -> str:
-    try:
-        return json.dumps(dict(record.chunk.metadata), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the metadata of {record.id!r} cannot be stored: {error}; use strings, numbers, booleans, None, lists and "
-            "dictionaries of these"
-        ) from error
-
-
-def embedder_record(embedder: VectorEncoder) -> dict[str, Any]:
-    """Return what the database keeps of an embedder."""
-    return {
-        **embedder.describe(),
-        "fingerprint": embedder.fingerprint,
-        "raw_fingerprint": embedder.raw_fingerprint,
-    }
-
-
-def save_embedder(store: Path, embedder: VectorEncoder) -> None:
-    """Write the embedder's files under its fingerprint, whole or not at all; files are never changed once there."""
-    final = store / EMBEDDERS / embedder.fingerprint
-    if not final.exists():
-        temporary = temporary_folder(final)
-        embedder.save(str(temporary))
-        publish(temporary, final)
-
-
-@contextmanager
-def _store_errors(store: Path) -> Iterator[None]:
-    """Turn what the file system and SQLite say about a failed write into one error that names the store."""
-    try:
-        yield
-    except (OSError, sqlite3.OperationalError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StoreError(f"the store {store} could not be written, its last state is intact: {reason}") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreDamagedError(f"the database of {store} is damaged: {error}") from error

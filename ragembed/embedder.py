@@ -245,8 +245,8 @@ class Embedder:
         embedder_files.write(Path(folder), about, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> Embedder:
-        """Read what :meth:`save` wrote.
+    def load(cls, folder: str | Path, *, device: str | None = None, model: str | None = None) -> Embedder:
+        """Read what :meth:`save` wrote; ``model`` says where the model is now, if it was moved since.
 
         The model must be on this machine: files never make it download what they name. Raises :class:`ModelError`
         when the files are damaged, of another format, or when the model found here is not the one the embedder was
@@ -254,7 +254,8 @@ class Embedder:
         """
         about, arrays = embedder_files.read(Path(folder))
         try:
-            embedder = cls(EmbedderConfig.from_dict(about["config"]), device=device)
+            config = EmbedderConfig.from_dict(about["config"])
+            embedder = cls(config if model is None else config.replace(model=model), device=device)
         except ConfigError as error:
             raise ModelError(f"the saved configuration in {folder} is not accepted: {error}") from error
         embedder._download = False
@@ -267,7 +268,6 @@ class Embedder:
                 f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…)"
             )
         embedder.extractor.restore(_below(arrays, "extractor."))
-        config = embedder.config
         try:
             chain = TwoSidedChain.restore(config.postprocess, _below(arrays, "chain."), two=config.sides == "two")
         except NotFittedError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
+from ragembed.files import make_folders, replace_file
 from ragembed.version import __version__
 
 FORMAT = 2
@@ -29,9 +29,9 @@ def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         {"format": FORMAT, "ragembed": __version__, "state_sha256": hashlib.sha256(state).hexdigest(), **about},
         indent=2,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / STATE, state)
-    _replace(folder / CONFIG, text.encode())
+    make_folders(folder)
+    replace_file(folder / STATE, state)
+    replace_file(folder / CONFIG, text.encode())
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -75,12 +75,3 @@ def _check(about: Mapping[str, Any], folder: Path) -> None:
     wrong = [name for name, right in found.items() if not right]
     if wrong:
         raise ModelError(f"{folder / CONFIG} is damaged: {wrong[0]} is missing or not of its type")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

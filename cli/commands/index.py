@@ -19,6 +19,7 @@ from ragembed.cli.options import (
 from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import embedder_config, indexing_options
+from ragembed.cli.waiting import WritingCommand
 from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
 from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent
@@ -26,7 +27,7 @@ from ragembed.indexes.progress import Silent
 _LISTED = 20
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @store_option
 @embedding_options
@@ -34,7 +35,6 @@ _LISTED = 20
 @reading_options
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
-@click.option("--wait", "wait_seconds", type=float, default=0.0, metavar="SECONDS", help="Wait for another writer.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @format_option
 def command(

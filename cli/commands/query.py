@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import filter_options, format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
+from ragembed.cli.requests import search_filter
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import Hit, Store
 from ragembed.indexes.layout import choose_store, file_path
@@ -28,9 +29,12 @@ _NO_HITS_EXIT = 1
     show_default=True,
     help="By meaning (dense), by words (lexical, BM25), or both fused.",
 )
+@filter_options
 @store_option
 @format_option
-def command(question: str, count: int, mode: Mode, store: Path | None, output: str) -> None:
+def command(
+    question: str, count: int, mode: Mode, where: str | None, globs: tuple[str, ...], store: Path | None, output: str
+) -> None:
     """Ask a store a question; print the best places with their lines and a snippet.
 
     Exit status: 0 with results, 1 without, 2 for an error. Double quotes inside the question make a phrase of the
@@ -38,11 +42,12 @@ def command(question: str, count: int, mode: Mode, store: Path | None, output: s
     """
     if not question.strip():
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
-    where = choose_store(store)
-    with Store.open(where) as opened:
-        hits = opened.search(question, count, mode)
+    condition = search_filter(where, globs)
+    chosen = choose_store(store)
+    with Store.open(chosen) as opened:
+        hits = opened.search(question, count, mode, where=condition)
         unfinished = opened.unfinished
-    results = [_as_dict(rank, hit, question, where) for rank, hit in enumerate(hits, 1)]
+    results = [_as_dict(rank, hit, question, chosen) for rank, hit in enumerate(hits, 1)]
     if output == "json":
         print_json({"question": question, "mode": mode, "results": results})
     elif output == "jsonl":

@@ -43,10 +43,5 @@ def listed(name: str, values: Iterable[Item]) -> list[Item]:
 
 def refuse(method: str, kwargs: Mapping[str, Any]) -> None:
     """Raise for keyword arguments that a method takes only because LangChain's signature has them."""
-    if kwargs.get("filter") is not None:
-        raise ConfigError(
-            "filter is not supported yet: search with a larger k and drop the documents that do not match"
-        )
     for name in kwargs:
-        if name != "filter":
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import Hit, Store
+from ragembed.indexes.filters import And, Where
 from ragembed.langchain.arguments import chosen_ids, documents_of, listed, refuse
 from ragembed.langchain.documents import to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
@@ -99,7 +100,12 @@ class RagVectorStore(VectorStore):
         ```
 
     Search with filter:
-        Not supported yet: a ``filter`` argument raises :class:`ragembed.errors.ConfigError`.
+        Documents that do not match are left out before the search, so that ``k`` are found where ``k`` match. The
+        operators are ``$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $like $and $or $not``.
+
+        ```python
+        results = vector_store.similarity_search(query="thud", k=1, filter={"bar": "baz"})
+        ```
 
     Search with score:
         The score is the cosine, from -1 to 1, higher is better. The relevance score is ``(1 + cosine) / 2``.
@@ -222,19 +228,27 @@ class RagVectorStore(VectorStore):
         refuse("add_texts", kwargs)
         return self.add_documents(documents_of(texts, metadatas), ids=ids, batch_size=batch_size)
 
-    def delete(self, ids: Iterable[str] | None = None, **kwargs: Any) -> bool:
-        """Delete the documents with these ids, all documents if None, and return True; unknown ids are no error."""
+    def delete(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
+    ) -> bool:
+        """Delete documents and return True: those with these ids and those that ``filter`` selects.
+
+        Without either, all documents, and what is known of files. Unknown ids are no error.
+        """
         refuse("delete", kwargs)
         wanted = None if ids is None else listed("ids", ids)
         store = self._opened.store()
-        if store is None or wanted == []:
+        if store is None or (wanted == [] and filter is None):
             return True
-        with self._writing, store.writer(_WAIT_SECONDS) as writer:
-            if wanted is not None:
-                writer.commit(removed_ids=wanted)
+        with self._writing:
+            if wanted is not None or filter is not None:
+                store.delete(wanted or (), where=filter, wait_seconds=_WAIT_SECONDS)
             else:
-                everything = [record.id for record in store.chunks()]
-                writer.commit(removed_ids=everything, removed_sources=store.sources())
+                store.delete(paths=store.sources(), where=And(()), wait_seconds=_WAIT_SECONDS)
         return True
 
     # Looking in
@@ -250,32 +264,68 @@ class RagVectorStore(VectorStore):
 
     # Searching
 
-    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the ``k`` documents nearest to a question, best first."""
-        refuse("similarity_search", kwargs)
-        return [document for document, _ in self.similarity_search_with_score(query, k)]
+    # A filter, in every search, selects the documents that are searched: a dictionary of LangChain's form, as in
+    # {"year": {"$gte": 2020}}, or an expression, as in "year >= 2020"; see docs/filters.md.
 
-    def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+    def similarity_search(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
+    ) -> list[Document]:
+        """Return the ``k`` documents nearest to a question among those that ``filter`` selects, best first."""
+        refuse("similarity_search", kwargs)
+        return [document for document, _ in self.similarity_search_with_score(query, k, filter=filter)]
+
+    def similarity_search_with_score(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
+    ) -> list[tuple[Document, float]]:
         """Return the ``k`` documents nearest to a question with their cosines, from -1 to 1, highest first."""
         refuse("similarity_search_with_score", kwargs)
         store = self._opened.store()
-        return [] if store is None else _scored(store.search(query, k, mode="dense"))
+        return [] if store is None else _scored(store.search(query, k, mode="dense", where=filter))
 
-    def similarity_search_by_vector(self, embedding: Sequence[float], k: int = 4, **kwargs: Any) -> list[Document]:
+    def similarity_search_by_vector(
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
+    ) -> list[Document]:
         """Return the ``k`` documents nearest to a query's vector, best first."""
         refuse("similarity_search_by_vector", kwargs)
-        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k)]
+        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, filter=filter)]
 
     def similarity_search_with_score_by_vector(
-        self, embedding: Sequence[float], k: int = 4, **kwargs: Any
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
     ) -> list[tuple[Document, float]]:
         """Return the ``k`` documents nearest to a query's vector with their cosines, highest first."""
         refuse("similarity_search_with_score_by_vector", kwargs)
         store = self._opened.store()
-        return [] if store is None else _scored(store.search_vector(_query_vector(embedding), k))
+        return [] if store is None else _scored(store.search_vector(_query_vector(embedding), k, where=filter))
 
     def max_marginal_relevance_search(
-        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
     ) -> list[Document]:
         """Return ``k`` documents that are near to a question and unlike each other.
 
@@ -286,15 +336,24 @@ class RagVectorStore(VectorStore):
         store = self._opened.store()
         if store is None or len(store) == 0:
             return []
-        return _diverse(store, store.embedder.encode_queries([query])[0], k, fetch_k, lambda_mult)
+        return _diverse(store, store.embedder.encode_queries([query])[0], k, fetch_k, lambda_mult, filter)
 
     def max_marginal_relevance_search_by_vector(
-        self, embedding: Sequence[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Where | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
     ) -> list[Document]:
         """Return ``k`` documents near to a query's vector and unlike each other; see the method by question."""
         refuse("max_marginal_relevance_search_by_vector", kwargs)
         store = self._opened.store()
-        return [] if store is None else _diverse(store, _query_vector(embedding), k, fetch_k, lambda_mult)
+        if store is None:
+            return []
+        return _diverse(store, _query_vector(embedding), k, fetch_k, lambda_mult, filter)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
@@ -332,20 +391,22 @@ def _relevance(cosine: float) -> float:
     return max(0.0, min(1.0, (1.0 + cosine) / 2.0))
 
 
-def _diverse(store: Store, vector: Floats, k: int, fetch_k: int, lambda_mult: float) -> list[Document]:
+def _diverse(
+    store: Store, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Where | None
+) -> list[Document]:
     if not 0.0 <= lambda_mult <= 1.0:
         raise ConfigError(f"lambda_mult is {lambda_mult}: expected a number from 0 to 1")
-    hits, vectors = _candidates(store, vector, max(k, fetch_k))
+    hits, vectors = _candidates(store, vector, max(k, fetch_k), where)
     if not vector.any() or not vectors.any(axis=1).all():
         return [to_document(hit) for hit in hits[: max(k, 0)]]  # a zero vector has no direction to be unlike
     rows: Any = vectors
     return [to_document(hits[i]) for i in maximal_marginal_relevance(vector, rows, lambda_mult, k)]
 
 
-def _candidates(store: Store, vector: Floats, k: int) -> tuple[list[Hit], Floats]:
+def _candidates(store: Store, vector: Floats, k: int, where: Where | None) -> tuple[list[Hit], Floats]:
     """Return the ``k`` nearest and their vectors, looking again where one was deleted in between."""
     for _ in range(_SNAPSHOT_TRIES):
-        hits = store.search_vector(vector, k)
+        hits = store.search_vector(vector, k, where=where)
         if not hits:
             return [], np.zeros((0, len(vector)), dtype=np.float32)
         with contextlib.suppress(KeyError):

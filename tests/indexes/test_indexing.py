@@ -9,7 +9,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents import discovery
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, indexing, scan, writer
+from ragembed.indexes import Store, fitting, indexing, scan, writer
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.scan import IndexingOptions
@@ -29,7 +29,7 @@ def docs(in_folder):
 
 @pytest.fixture
 def run(in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
 
     def index(*paths, options=None, **kwargs):
         request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config)
@@ -456,12 +456,12 @@ def test_a_store_and_its_documents_can_be_moved_together(docs, run, in_folder):
 
 
 def test_a_few_vectors_are_not_centred(docs, tiny_config, in_folder):
-    for i in range(indexing.MIN_FIT):
+    for i in range(fitting.MIN_FIT):
         request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config)
         chunks = index_files(request).chunks
         with Store.open(in_folder / ".ragembed") as store:
             fitted = store.embedder.config.postprocess == ("center", "normalize")
-            assert fitted is (chunks >= indexing.MIN_FIT)
+            assert fitted is (chunks >= fitting.MIN_FIT)
             assert store.search("the cat sleeps", 1, "dense")[0].score != 0.0
         (docs / f"more{i}.txt").write_text("\n\n".join(f"zebra {i} {j}" for j in range(3)))
     assert fitted
@@ -506,14 +506,15 @@ def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch)
 
 
 def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch):
-    monkeypatch.setattr(indexing, "FIT_LIMIT", 2)
+    for module in (fitting, indexing):
+        monkeypatch.setattr(module, "FIT_LIMIT", 2)
     assert run(docs).chunks > 2
     with Store.open(in_folder / ".ragembed") as store:
         assert store.embedder.fitted_on.documents == 2
 
 
 def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
     config = tiny_config.replace(postprocess=("abtt:4", "normalize"))
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
     (note,) = index_files(request).scan.warnings
@@ -537,7 +538,7 @@ def test_other_extractors_take_in_new_files(docs, in_folder, tiny_config, extrac
 
 
 def test_vectors_of_too_low_a_rank_are_told_and_the_store_answers(in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(indexing, "MIN_FIT", 2)
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
     folder = in_folder / "docs"
     folder.mkdir()
     for i, words in enumerate(itertools.permutations(["cat", "dog", "bird"])):

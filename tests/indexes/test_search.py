@@ -20,10 +20,11 @@ def large(tmp_path, encoder, make_record):
 
 
 def plain_loop(store, query, k, depth):
-    """Fuse as documented: candidates of both searches, both scores of each, standardised and added."""
+    """Fuse as documented: candidates of both searches and their ties, both scores of each, standardised and added."""
     dense = {hit.id: hit.score for hit in store.search(query, CHUNKS, "dense")}
     words = {hit.id: hit.score for hit in store.search(query, CHUNKS, "lexical")}
-    candidates = sorted({*list(dense)[:depth], *list(words)[:depth]})
+    least = [sorted(scores.values(), reverse=True)[:depth][-1] for scores in (dense, words)]
+    candidates = sorted(name for name in dense if dense[name] >= least[0] or words.get(name, -1.0) >= least[1])
     scores = [np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates])]
     z = [(s - s.mean()) / s.std() for s in scores]
     fused = DENSE_SHARE * z[0] + (1 - DENSE_SHARE) * z[1]

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from ragembed import Embedder
+from ragembed import Embedder, files
 from ragembed.documents.model import Chunk
 from ragembed.errors import (
     ConfigError,
@@ -338,14 +338,15 @@ def test_a_newer_format_is_refused(plane):
 
 def test_a_folder_that_cannot_be_written_is_read_unless_commits_are_outside_the_file(plane, make_encoder, monkeypatch):
     plane.close()
-    original = schema._open
+    original = schema.open_unchecked
 
     def read_only(path, mode):
         if mode != "immutable=1":
             raise sqlite3.OperationalError("unable to open database file")
         return original(path, mode)
 
-    monkeypatch.setattr(schema, "_open", read_only)
+    monkeypatch.setattr(schema, "open_unchecked", read_only)
+    monkeypatch.setattr(schema.os, "access", lambda *args: False)
     reader = Store.open(plane.path, make_encoder(PLANE))
     assert ids(reader.search("up", 1, "dense")) == ["n"]
     (plane.path / "store.db-wal").write_bytes(b"x")
@@ -361,7 +362,7 @@ def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_co
     store = Store.create(tmp_path / "s", plain)
     store.add([make_record(text, text) for text in texts])
     reader = Store.open(tmp_path / "s")
-    original, swept = reader._open_segments, []
+    original, swept = reader._reader._open_segments, []
 
     def open_segments(connection):
         if not swept:
@@ -370,14 +371,14 @@ def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_co
                 writer.adopt(centred)
         return original(connection)
 
-    reader._open_segments = open_segments
+    reader._reader._open_segments = open_segments
     assert [hit.id for hit in reader.search(texts[2], 1, "dense")] == [texts[2]]
     assert reader.embedder.fingerprint == centred.fingerprint
 
 
 def test_writes_reach_the_disk_before_they_are_named(plane, make_record, monkeypatch):
     events = []
-    for module, name in ((folders.os, "fsync"), (folders.Path, "rename")):
+    for module, name in ((files.os, "fsync"), (folders.Path, "rename")):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, _n=name, _o=original: (events.append(_n), _o(*a))[1])
     insert = compaction.insert_segment
@@ -433,7 +434,7 @@ def test_leftovers_are_swept_by_the_next_writer(plane, make_record):
         (plane.path / "segments" / name).mkdir()
     (plane.path / "embedders" / ("0" * 32)).mkdir()
     plane.add([make_record("x", "up")])
-    named = {segment["id"] for segment in plane.status()["segments"]}
+    named = {segment["folder"] for segment in plane.status()["segments"]}
     assert {entry.name for entry in (plane.path / "segments").iterdir()} == named | {"not-ours"}
     assert len(list((plane.path / "embedders").iterdir())) == 1
 
@@ -454,7 +455,7 @@ def test_a_database_that_names_folders_elsewhere_is_refused(plane, make_encoder)
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
     connection.execute("PRAGMA foreign_keys = OFF")
-    connection.execute("UPDATE segments SET id = '../../elsewhere'")
+    connection.execute("UPDATE segments SET folder = '../../elsewhere'")
     connection.commit()
     connection.close()
     with pytest.raises(StoreDamagedError, match=r"names a segment '\.\./\.\./elsewhere'"):
@@ -471,7 +472,7 @@ def test_a_text_with_lone_surrogates_can_be_stored(tmp_path, encoder, make_recor
 def test_nothing_in_a_store_is_pickle(plane):
     files = [file for file in plane.path.rglob("*") if file.is_file()]
     assert len(files) >= 4
-    assert {file.suffix for file in files} <= {".db", ".f16", ".faiss", ".json", ".lock", "", ".db-wal", ".db-shm"}
+    assert {file.suffix for file in files} <= {".db", ".db-sums", ".f16", ".faiss", ".json", ".lock", "", ".db-wal", ".db-shm"}
 
 
 @pytest.mark.parametrize(

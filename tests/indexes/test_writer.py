@@ -105,13 +105,14 @@ def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
 
 
 def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, make_encoder, make_record):
-    from ragembed.indexes.schema import connect
+    from ragembed.indexes.database import open_for_writing
 
     store = Store.create(tmp_path / "s", encoder)
-    connection = connect(store.path / "store.db", writable=True)
-    with pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"):
-        writer.StoreWriter(store.path, connection, make_encoder(name="other"))
-    connection.close()
+    with (
+        open_for_writing(store.path / "store.db") as database,
+        pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"),
+    ):
+        writer.StoreWriter(store.path, database, make_encoder(name="other"))
 
 
 def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encoder, make_record, monkeypatch):

@@ -149,7 +149,7 @@ def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmb
     for thread in threads:
         thread.join()
     assert len({id(embedder) for embedder in embedders}) == 1
-    assert answers == [expected] * 8
+    np.testing.assert_allclose(answers, [expected] * 8, atol=1e-6)  # the last digits depend on the number of threads
 
 
 def test_in_a_store_that_is_not_ours(fitted: RagEmbeddings) -> None:

@@ -1,0 +1,64 @@
+"""``ragembed delete``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ragembed.cli.options import filter_options, format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, say
+from ragembed.cli.requests import search_filter
+from ragembed.cli.waiting import WritingCommand
+from ragembed.errors import ConfigError
+from ragembed.indexes import Store
+from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
+
+_NOTHING_EXIT = 1
+
+
+@click.command(cls=WritingCommand)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id; may be repeated.")
+@filter_options
+@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
+@store_option
+@format_option
+def command(
+    files: tuple[Path, ...],
+    ids: tuple[str, ...],
+    where: str | None,
+    globs: tuple[str, ...],
+    dry_run: bool,
+    store: Path | None,
+    wait_seconds: float,
+    output: str,
+) -> None:
+    """Delete files, chunks by id, or all chunks that --where or --path selects, from a store; nothing on disk.
+
+    PATH is a file, or a folder for all files below it. A file that is still there comes back with the next run of
+    ragembed index, unless that leaves it out (--exclude); chunks deleted by id or filter come back when their file
+    changes. Exit status: 0 where something was deleted, 1 where there was nothing to delete, 2 for an error.
+    """
+    condition = search_filter(where, globs)
+    if not files and not ids and condition is None:
+        raise ConfigError("nothing to delete: give files or folders, --id, --path or --where")
+    chosen = choose_store(store)
+    names = [source_path(file, chosen) for file in files]
+    with Store.open(chosen) as opened:
+        gone = [name for name in opened.sources() if any(is_below(name, root) for root in names)]
+        if dry_run:
+            deleted = opened.count_selected(ids, paths=names, where=condition)
+        else:
+            deleted = opened.delete(ids, paths=names, where=condition, wait_seconds=wait_seconds)
+    if output == "text":
+        say(f"{'would delete' if dry_run else 'deleted'} {deleted:,} chunks and {len(gone):,} files")
+    elif output == "json":
+        print_json({"chunks": deleted, "files": gone, "dry_run": dry_run})
+    else:
+        print_jsonl([{"chunks": deleted, "files": gone, "dry_run": dry_run}])
+    if not dry_run and any(os.path.lexists(file_path(name, chosen)) for name in gone):
+        say("note: files that are still there come back with the next run, unless --exclude leaves them out", err=True)
+    if not deleted and not gone:
+        raise click.exceptions.Exit(_NOTHING_EXIT)

@@ -1,0 +1,48 @@
+"""``ragembed refit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from ragembed.cli.options import format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, say
+from ragembed.cli.progress import StderrProgress
+from ragembed.cli.requests import postprocess_steps
+from ragembed.cli.waiting import WritingCommand
+from ragembed.config import Sides
+from ragembed.indexes.fitting import refit_store
+from ragembed.indexes.layout import choose_store
+
+
+@click.command(cls=WritingCommand)
+@click.option("--postprocess", metavar="STEPS", help="Steps joined by commas, as in abtt:2,normalize, or none.")
+@click.option("--sides", type=click.Choice(get_args(Sides)), help="The same for documents and questions, or apart.")
+@store_option
+@format_option
+def command(postprocess: str | None, sides: Sides | None, store: Path | None, wait_seconds: float, output: str) -> None:
+    """Fit the post-processors of a store anew, or give it others; no document is encoded again.
+
+    Without options, the present ones are fitted on what the store holds now. Killed at any moment, the store keeps
+    the former ones, and the next run carries on.
+    """
+    steps = None if postprocess is None else postprocess_steps(postprocess)
+    fitted = refit_store(choose_store(store), steps, sides, StderrProgress(), wait_seconds)
+    about: dict[str, Any] = {
+        "postprocess": list(fitted.config.postprocess),
+        "sides": fitted.config.sides,
+        "fitted_on": fitted.describe()["fitted_on"],
+        "fingerprint": fitted.fingerprint,
+    }
+    if output == "json":
+        print_json(about)
+    elif output == "jsonl":
+        print_jsonl([about])
+    else:
+        counts = about["fitted_on"]
+        say(
+            f"postprocess: {', '.join(about['postprocess']) or 'none'}, sides: {about['sides']}, fitted on "
+            f"{counts['documents']:,} chunks and {counts['pseudo_queries']:,} pseudo-queries"
+        )

@@ -1,0 +1,69 @@
+"""``ragembed verify``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragembed.cli import ERROR_EXIT
+from ragembed.cli.options import format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say
+from ragembed.cli.progress import StderrProgress
+from ragembed.cli.waiting import WritingCommand
+from ragembed.indexes.layout import choose_store
+from ragembed.indexes.verify import Problem, Report, verify_store
+
+
+@click.command(cls=WritingCommand)
+@click.option(
+    "--repair", is_flag=True, help="Rebuild what can be: an index from its vectors, vectors from their texts."
+)
+@store_option
+@format_option
+def command(repair: bool, store: Path | None, wait_seconds: float, output: str) -> None:
+    """Read every byte of a store and tell what is not as it was committed.
+
+    The database is checked page by page and by SQLite, every file against its hash, every index against the vectors
+    that it was made from, and some texts are encoded again. Exit status: 0 where all is well, 2 where something is not.
+    """
+    report = verify_store(choose_store(store), progress=StderrProgress(), repair=repair, wait_seconds=wait_seconds)
+    if output == "json":
+        print_json(_as_dict(report))
+    elif output == "jsonl":
+        print_jsonl([_as_dict(report)])
+    else:
+        _print(report, repair=repair)
+    if report.problems:
+        raise click.exceptions.Exit(ERROR_EXIT)
+
+
+def _print(report: Report, *, repair: bool) -> None:
+    for problem in report.repaired:
+        say(f"rebuilt {problem.file}: {problem.message}")
+    for problem in report.problems:
+        say(f"{problem.file}: {problem.message}")
+    for note in report.notes:
+        say(f"note: {note}", err=True)
+    read = f"{report.files:,} files ({readable_bytes(report.bytes)})"
+    if not report.problems:
+        say(
+            f"{read}, {report.chunks:,} chunks, {report.vectors:,} vectors in {report.segments:,} segments, "
+            f"{report.canaries} texts encoded again: all is as it was committed"
+        )
+        return
+    remedy = "" if repair else "; rebuild what can be rebuilt with: ragembed verify --repair"
+    say(f"{len(report.problems):,} problems in {read}{remedy}", err=True)
+
+
+def _as_dict(report: Report) -> dict[str, Any]:
+    fields = asdict(report)
+    fields["problems"] = [_problem(problem) for problem in report.problems]
+    fields["repaired"] = [_problem(problem) for problem in report.repaired]
+    return {"ok": not report.problems, **fields}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {"part": problem.part.value, "file": problem.file, "message": problem.message}

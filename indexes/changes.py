@@ -1,0 +1,105 @@
+"""Changes to chunks and files, each a part of the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.records import ChunkRecord, SourceRecord, storable, text_hash
+
+
+def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
+    """Take a file into the store."""
+    connection.execute(
+        "INSERT INTO sources (path, ext, size, mtime_ns, sha256, recipe) VALUES (?, ?, ?, ?, ?, ?)",
+        (source.path, extension(source.path), source.size, source.mtime_ns, source.sha256, source.recipe),
+    )
+
+
+def extension(path: str) -> str:
+    """Return what follows the last dot of the file's name, in lower case; nothing where there is no dot inside it."""
+    return PurePosixPath(path).suffix.removeprefix(".").lower()
+
+
+def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:
+    """Delete a file and its chunks; returns the vector rows that these used."""
+    rows = _delete(connection, "source = (SELECT id FROM sources WHERE path = ?)", path)
+    connection.execute("DELETE FROM sources WHERE path = ?", (path,))
+    return rows
+
+
+def delete_chunk(connection: sqlite3.Connection, chunk_id: str) -> set[int]:
+    """Delete the chunk with this id, if there is one; returns the vector row that it used."""
+    return _delete(connection, "id = ?", chunk_id)
+
+
+def delete_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> set[int]:
+    """Delete the chunks with these keys; returns the vector rows that they used."""
+    return _delete(connection, "key IN (SELECT value FROM json_each(?))", json.dumps(list(keys)))
+
+
+def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[int]:
+    rows = connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608  constants
+    connection.execute(f"DELETE FROM chunks WHERE {condition}", (value,))  # noqa: S608  as above
+    return {row[0] for row in rows}
+
+
+def insert_chunk(connection: sqlite3.Connection, record: ChunkRecord) -> int:
+    """Insert a chunk, whose text must have a vector; returns the row of that."""
+    chunk = record.chunk
+    found = connection.execute(
+        "SELECT row FROM vectors WHERE text_hash = ?", (text_hash(chunk.embedded_text),)
+    ).fetchone()
+    if found is None:
+        raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
+    connection.execute(
+        "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            record.id,
+            found[0],
+            None if record.source is None else _source_id(connection, record),
+            storable(chunk.text),
+            None if chunk.title is None else storable(chunk.title),
+            storable(json.dumps(list(chunk.headings), ensure_ascii=False)),
+            chunk.start_line,
+            chunk.end_line,
+            chunk.page,
+            chunk.tokens,
+            _metadata_json(record),
+        ),
+    )
+    return int(found[0])
+
+
+def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
+    found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
+    if found is None:
+        raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
+    return int(found[0])
+
+
+def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
+    """Give those of ``rows`` that no chunk uses a tombstone, and take it from the others."""
+    affected = [(row,) for row in rows]
+    connection.executemany(
+        "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
+        affected,
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO tombstones (row) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE row = ?1)",
+        affected,
+    )
+
+
+def _metadata_json(record: ChunkRecord) -> str:
+    try:
+        return json.dumps(dict(record.chunk.metadata), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the metadata of {record.id!r} cannot be stored: {error}; use strings, numbers, booleans, None, lists and "
+            "dictionaries of these"
+        ) from error

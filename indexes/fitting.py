@@ -1,0 +1,84 @@
+"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import Sides
+from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.store import Store
+from ragembed.indexes.writer import StoreWriter
+from ragembed.postprocess import Chain
+from ragembed.reservoir import Reservoir
+from ragembed.specs import parse_postprocessor
+
+MIN_FIT = 32
+"""Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
+
+
+def refit_store(
+    path: Path,
+    postprocess: Sequence[str] | None = None,
+    sides: Sides | None = None,
+    progress: Progress | None = None,
+    wait_seconds: float = 0.0,
+) -> Embedder:
+    """Fit the post-processors of a store anew, or others in their place, and return the embedder it has then.
+
+    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again.
+    Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
+    :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
+    its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
+    """
+    with Store.open(path) as store, store.writer(wait_seconds) as writer:
+        current = store.embedder
+        if not isinstance(current, Embedder):
+            raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
+        had_postprocess, had_sides = store.wanted_chain()
+        steps = tuple(had_postprocess if postprocess is None else postprocess)
+        fitted = current.with_postprocess(steps, sides or had_sides)
+        vectors = writer.live_vectors()
+        if fits_on_store(current, steps) and vectors < least_fit(steps):
+            raise ConfigError(
+                f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
+            )
+        fit_store(store, writer, fitted, progress or Silent())
+        writer.set_meta({"wanted": {"postprocess": list(steps), "sides": fitted.config.sides}})
+        return fitted
+
+
+def fit_store(store: Store, writer: StoreWriter, unfitted: Embedder, progress: Progress) -> None:
+    """Fit the chain of ``unfitted`` on the store's raw vectors and texts, and let the store adopt it.
+
+    Raises :class:`ragembed.errors.RankError` where it has more directions than the vectors.
+    """
+    progress.start("fitting", "chunks", None)
+    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
+    raw = _sample(writer, unfitted.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
+    unfitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
+    progress.finish()
+    writer.adopt(unfitted, progress)
+
+
+def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
+    """Tell whether the steps learn from the store's own vectors."""
+    return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
+
+
+def least_fit(postprocess: Sequence[str]) -> int:
+    """Return how many vectors the post-processors need: one more than they have directions."""
+    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
+
+
+def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
+    """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
+    reservoir = Reservoir(FIT_LIMIT, seed)
+    for _, raw in writer.live_raw():
+        reservoir.add(raw)
+    return reservoir.rows()

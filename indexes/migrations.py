@@ -1,0 +1,117 @@
+"""Bringing stores of older formats up to date, each format by one step to the next, in one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes import page_sums, schema
+from ragembed.indexes.changes import extension
+from ragembed.indexes.embedders import file_hashes
+from ragembed.indexes.kinds import FLAT
+from ragembed.indexes.layout import DATABASE, EMBEDDERS
+from ragembed.indexes.lock import writer_lock
+
+_WAIT_SECONDS = 60.0
+
+
+def migrate(store: Path) -> None:
+    """Bring a store of an older format up to date; one of this or a newer format is left as it is.
+
+    Raises :class:`IncompatibleStoreError` where it cannot be written.
+    """
+    found = _version(store)
+    if found >= schema.FORMAT_VERSION:
+        return
+    try:
+        with writer_lock(store, _WAIT_SECONDS):
+            for version in range(_version(store), schema.FORMAT_VERSION):
+                _step(store, version)
+    except (StoreError, OSError, sqlite3.OperationalError) as error:
+        if isinstance(error, StoreDamagedError):
+            raise
+        raise IncompatibleStoreError(
+            f"the store {store} has format {found} and could not be brought to format {schema.FORMAT_VERSION}, which "
+            f"this version of ragembed reads: {error}; open it once where it can be written"
+        ) from error
+
+
+def _version(store: Path) -> int:
+    path = store / DATABASE
+    try:
+        connection = schema.open_unchecked(path, "mode=ro")
+        try:
+            return schema.format_version(connection, path)
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return schema.FORMAT_VERSION  # where it cannot even be opened, opening it tells why
+    except sqlite3.DatabaseError as error:
+        raise StoreDamagedError(f"{path} cannot be read as a store's database: {error}") from error
+
+
+def _step(store: Path, version: int) -> None:
+    path = store / DATABASE
+    connection = schema.open_unchecked(path, "mode=rw")
+    try:
+        connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
+        connection.create_function("extension", 1, extension, deterministic=True)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _STEPS[version](connection, store)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        page_sums.build(path)
+    finally:
+        connection.close()
+
+
+def _from_1(connection: sqlite3.Connection, store: Path) -> None:
+    """Segments get integer keys, hashes of texts are bytes, files have an extension, embedders' files are hashed."""
+    sequence = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+    _replace(connection, "segments", schema.SEGMENTS, "folder, rows, dim, kind, raw_sha256, index_sha256", _SEGMENTS_1)
+    _replace(connection, "sources", schema.SOURCES, "id, path, ext, size, mtime_ns, sha256, recipe", _SOURCES_1)
+    hashes = [(row, bytes.fromhex(text)) for row, text in connection.execute("SELECT row, text_hash FROM vectors")]
+    _replace(connection, "vectors", schema.VECTORS, "row, text_hash, segment, position", _VECTORS_1)
+    connection.executemany("UPDATE vectors SET text_hash = ?2 WHERE row = ?1", hashes)
+    if sequence is not None:
+        connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'vectors'", tuple(sequence))
+    _execute(connection, schema.REWRITTEN)
+    embedder = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
+    embedder["files"] = file_hashes(store / EMBEDDERS / embedder["fingerprint"])
+    values = {"embedder": embedder, "index": FLAT}
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(v)) for key, v in values.items()]
+    )
+
+
+_SEGMENTS_1 = "SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM old ORDER BY id"
+_SOURCES_1 = "SELECT id, path, extension(path), size, mtime_ns, sha256, recipe FROM old"
+_VECTORS_1 = "SELECT o.row, o.text_hash, s.key, o.position FROM old o JOIN segments s ON s.folder = o.segment"
+
+_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1}
+
+
+def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str, select: str) -> None:
+    """Make ``table`` anew from what ``select`` says of its ``old`` rows; what refers to it refers to the new one."""
+    connection.execute("PRAGMA legacy_alter_table = ON")  # else the references would follow the old table's name
+    connection.execute(f"ALTER TABLE {table} RENAME TO old")
+    connection.execute("PRAGMA legacy_alter_table = OFF")
+    _execute(connection, new)
+    connection.execute(f"INSERT INTO {table} ({columns}) {select}")
+    connection.execute("DROP TABLE old")
+
+
+def _execute(connection: sqlite3.Connection, script: str) -> None:
+    """Run several statements in the open transaction, which ``executescript`` would commit."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)

@@ -1,0 +1,145 @@
+"""Reading a store: connections and mapped files that are kept between questions, one snapshot for each question."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes import catalog
+from ragembed.indexes.embedders import load_embedder
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.layout import DATABASE
+from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.schema import connect
+from ragembed.indexes.segments import Segment
+from ragembed.indexes.selection import Selection, select
+from ragembed.indexes.view import View
+
+Answer = TypeVar("Answer")
+
+_SNAPSHOT_TRIES = 5
+_SELECTIONS_KEPT = 8
+
+
+class Reader:
+    """The read side of a store; threads may share it.
+
+    ``embedder`` is the one that the store was opened with, if any. Raises what
+    :func:`ragembed.indexes.schema.connect` raises where the store cannot be read.
+    """
+
+    def __init__(self, path: Path, embedder: VectorEncoder | None) -> None:
+        self._path = path
+        self._given = embedder
+        self._loaded: VectorEncoder | None = None
+        self._segments: dict[str, Segment] = {}
+        self._selected_in = -1
+        self._selections: dict[Filter | None, Selection | None] = {}
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.RLock()
+        with self.view():  # a store that cannot be read fails here
+            pass
+
+    def close(self) -> None:
+        """Close the database and let go of the mapped files; the next question opens them again."""
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+            self._segments.clear()
+            self._selections.clear()
+
+    def read(self, answer: Callable[[View], Answer]) -> Answer:
+        """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
+        for _ in range(_SNAPSHOT_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError), self.view() as view:
+                return answer(view)
+            # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
+        try:
+            with self.view() as view:
+                return answer(view)
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; rebuild it with: ragembed verify --repair"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
+
+    @contextmanager
+    def view(self) -> Iterator[View]:
+        """Pin the current generation for the time of the ``with`` block."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect(self._path / DATABASE, writable=False)
+        try:
+            connection.execute("BEGIN")
+            yield View(
+                connection,
+                lambda: self._open_segments(connection),
+                lambda: self._embedder(connection),
+                lambda where: self._select(connection, where),
+            )
+        except sqlite3.DatabaseError as error:
+            raise StoreDamagedError(
+                f"the database of {self._path} cannot be used: {error}; look closer with ragembed verify, or delete "
+                "the store and index again"
+            ) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            with self._lock:
+                self._idle.append(connection)
+
+    def _open_segments(self, connection: sqlite3.Connection) -> dict[int, Segment]:
+        records = catalog.segments(connection)
+        with self._lock:
+            for record in records:
+                if record.files.folder not in self._segments:
+                    self._segments[record.files.folder] = Segment(self._path, record.files)
+            self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
+            return {record.key: self._segments[record.files.folder] for record in records}
+
+    def _select(self, connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
+        generation = catalog.meta(connection, "generation", 0)
+        with self._lock:
+            if generation != self._selected_in:
+                self._selected_in, self._selections = generation, {}
+            if where in self._selections:
+                return self._selections[where]
+        selection = select(connection, where)
+        with self._lock:
+            if generation == self._selected_in:
+                while len(self._selections) >= _SELECTIONS_KEPT:
+                    self._selections.pop(next(iter(self._selections)))
+                self._selections[where] = selection
+        return selection
+
+    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
+        record = catalog.embedder(connection)
+        with self._lock:
+            for embedder in (self._loaded, self._given):
+                if embedder is not None and embedder.fingerprint == record["fingerprint"]:
+                    return embedder
+            stranger = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
+            if record["kind"] != "ragembed" or stranger:
+                raise IncompatibleStoreError(
+                    f"the vectors of {self._path} were made by {_named(record)}, and {_named(self._given)} was given: "
+                    "open the store with the embeddings it was made with, or search it with mode='lexical'"
+                )
+            self._loaded = load_embedder(self._path, record)
+            return self._loaded
+
+
+def _named(embedder: VectorEncoder | Mapping[str, Any] | None) -> str:
+    """Return an embedder's model and the beginning of its fingerprint; it is given itself or as kept in a store."""
+    if embedder is None:
+        return "none"
+    if isinstance(embedder, Mapping):
+        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
+    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"

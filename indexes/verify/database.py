@@ -1,0 +1,122 @@
+"""Checking the database: its bytes, its structure, its words, and that its rows agree with one another."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ragembed.errors import RagembedError
+from ragembed.indexes import catalog, page_sums, schema, wal
+from ragembed.indexes.kinds import KINDS
+from ragembed.indexes.layout import DATABASE
+from ragembed.indexes.records import text_hash
+from ragembed.indexes.verify.report import Part, Problem
+
+_WAL = DATABASE + "-wal"
+_SUMS = DATABASE + page_sums.SUMS_SUFFIX
+
+_MARKS = "SELECT count(*) FROM vectors v WHERE EXISTS (SELECT 1 FROM chunks WHERE row = v.row) = (v.row IN tombstones)"
+_POSITIONS = (
+    "SELECT s.key FROM segments s LEFT JOIN vectors v ON v.segment = s.key GROUP BY s.key"
+    " HAVING count(v.row) <> s.rows OR min(v.position) <> 0 OR max(v.position) <> s.rows - 1"
+    " OR count(DISTINCT v.position) <> s.rows"
+)
+_UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
+"""What reading a value raises that is no JSON, or not of its type."""
+_WORDS_CHECK = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
+
+
+def check_bytes(store: Path) -> Iterator[Problem]:
+    """Compare every page of the database with its sum, and the log with itself."""
+    sums = str(store / _SUMS)
+    for message in page_sums.damaged(store / DATABASE):
+        of_sums = message.startswith(sums) or message.endswith(f"in {sums} is damaged")
+        yield Problem(Part.SUMS if of_sums else Part.DATABASE, _SUMS if of_sums else DATABASE, message)
+    if (altered := wal.damage(store / _WAL)) is not None:
+        yield Problem(Part.DATABASE, _WAL, altered)
+
+
+def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Let SQLite check the database, and compare rows with one another; ``connection`` stands in a transaction."""
+    for (message,) in connection.execute("PRAGMA integrity_check(20)"):
+        if message != "ok":
+            yield _damaged(message)
+    for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield _damaged(f"row {row} of {table} refers to a row of {parent} that is not there")
+    if marks := connection.execute(_MARKS).fetchone()[0]:
+        yield _damaged(f"{marks:,} vectors are marked as unused and used, or as neither")
+    for (key,) in connection.execute(_POSITIONS):
+        yield _damaged(f"the vectors of segment {key} are not numbered from 0 to the number of its rows")
+    yield from _check_meta(connection)
+    yield from _check_texts(connection)
+
+
+def check_words(store: Path) -> Iterator[Problem]:
+    """Compare the full-text index with the chunks; the folder must be writable, though nothing is written."""
+    path = store / DATABASE
+    # Another open connection keeps SQLite from checkpointing when this one closes.
+    with closing(schema.connect(path, writable=False)), closing(schema.connect(path, writable=True)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(_WORDS_CHECK)
+        except sqlite3.DatabaseError as error:
+            yield Problem(Part.WORDS, DATABASE, f"the full-text index does not agree with the chunks: {error}")
+        finally:
+            connection.execute("ROLLBACK")
+
+
+def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
+    for key, text in connection.execute("SELECT key, value FROM meta ORDER BY key"):
+        try:
+            right = _META.get(key, _is_anything)(json.loads(text))
+        except _UNREADABLE as error:
+            yield _damaged(f"the value of {key!r} cannot be read: {error}")
+        else:
+            if not right:
+                yield _damaged(f"the value of {key!r} is {text[:80]}, which no store has")
+
+
+def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:
+    hashes: Mapping[int, bytes] = dict(connection.execute("SELECT row, text_hash FROM vectors").fetchall())
+    rows = connection.execute("SELECT row FROM chunks ORDER BY key")
+    try:
+        for (row,), record in zip(rows, catalog.iterate_chunks(connection), strict=True):
+            if hashes.get(row) != text_hash(record.chunk.embedded_text):
+                yield _damaged(f"the text of chunk {record.id!r} is not the one that its vector was made from")
+    except (*_UNREADABLE, RagembedError) as error:
+        yield _damaged(f"a chunk cannot be read: {error}")
+
+
+def _damaged(message: str) -> Problem:
+    return Problem(Part.DATABASE, DATABASE, message)
+
+
+def _is_anything(value: object) -> bool:  # noqa: ARG001  the signature of the others
+    return True
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_embedder(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(files := value.get("files"), dict):
+        return False
+    texts = [value.get(name) for name in ("kind", "model", "fingerprint", "raw_fingerprint")] + list(files.values())
+    return all(isinstance(text, str) for text in texts) and all(Path(name).name == name for name in files)
+
+
+_META: Mapping[str, Callable[[Any], bool]] = {
+    "dim": lambda value: _is_count(value) and value > 0,
+    "embedder": _is_embedder,
+    "generation": _is_count,
+    "index": lambda value: value in KINDS,
+    "indexing": lambda value: isinstance(value, dict),
+    "unfinished": lambda value: isinstance(value, bool),
+    "wanted": lambda value: isinstance(value, dict),
+}
+"""Whether a value that a store keeps under a key is one of its type."""

@@ -1,0 +1,163 @@
+"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import EmbedderConfig
+from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.errors import RagembedError
+from ragembed.files import replace_file
+from ragembed.indexes import catalog, compaction, page_sums
+from ragembed.indexes.database import Database, open_for_writing, write_errors
+from ragembed.indexes.embedders import load_embedder, save_embedder
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
+from ragembed.indexes.progress import Progress
+from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.segments import Segment, SegmentFiles, SegmentRecord, to_raw, write_segment
+from ragembed.indexes.verify.report import Part, Report
+from ragembed.reservoir import Reservoir
+
+Halves = NDArray[np.float16]
+
+_BATCH = 1024
+
+
+def repair_store(store: Path, report: Report, given: VectorEncoder | None, progress: Progress) -> list[str]:
+    """Rebuild what ``report`` found damaged; returns notes on what could not be. The caller has the writer's lock."""
+    if Part.DATABASE in report.parts():
+        remedy = f"delete {store} and index again, or put a copy in its place"
+        return [f"{DATABASE} holds the texts and cannot be rebuilt from anything else: {remedy}"]
+    try:
+        with write_errors(store):
+            _Repair(store, report, given, progress).run()
+    except RagembedError as error:
+        return [f"not everything could be rebuilt: {error}"]
+    return []
+
+
+class _Repair:
+    def __init__(self, store: Path, report: Report, given: VectorEncoder | None, progress: Progress) -> None:
+        self._store = store
+        self._report = report
+        self._given = given
+        self._progress = progress
+        self._parts = report.parts()
+
+    def run(self) -> None:
+        if Part.FOLDER in self._parts:
+            replace_file(self._store / GITIGNORE, GITIGNORE_TEXT)
+        if Part.SUMS in self._parts:
+            page_sums.build(self._store / DATABASE)
+        with open_for_writing(self._store / DATABASE) as database:
+            if Part.WORDS in self._parts:
+                with database.transaction():
+                    database.connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+            if Part.REWRITTEN in self._parts:
+                with database.transaction():
+                    database.connection.execute("DELETE FROM rewritten")
+            record = catalog.embedder(database.connection)
+            given = self._given is not None and self._given.fingerprint == record["fingerprint"]
+            if Part.EMBEDDER in self._parts and not given:
+                self._fit_again(database)
+            else:
+                if Part.EMBEDDER in self._parts:
+                    self._save(database, self._embedder(database), [])
+                if self._parts & {Part.RAW, Part.INDEX}:
+                    self._restore_segments(database, self._embedder(database))
+            compaction.sweep_unnamed(self._store, database.connection)
+
+    # Segments
+
+    def _restore_segments(self, database: Database, embedder: VectorEncoder) -> None:
+        damaged = {(problem.part, problem.segment) for problem in self._report.problems}
+        for record in catalog.segments(database.connection):
+            if (Part.RAW, record.key) in damaged:
+                self._encode_again(database, record, embedder)
+            elif (Part.INDEX, record.key) in damaged:
+                files = self._reindexed(database, record, embedder)
+                with database.transaction():
+                    compaction.replace_files(database.connection, record.key, files)
+
+    def _reindexed(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> SegmentFiles:
+        raw = Segment(self._store, record.files).raw()
+        rows = catalog.rows_of_segment(database.connection, record.key)
+        kind = catalog.index_kind(database.connection)
+        return write_segment(self._store, raw, rows, embedder.postprocess_documents, kind)
+
+    def _encode_again(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> None:
+        """Make a segment's raw vectors from the texts of the chunks that use them; vectors that none uses go."""
+        connection = database.connection
+        dead = set(catalog.dead_rows(connection).tolist())
+        rows = [row for row in catalog.rows_of_segment(connection, record.key).tolist() if row not in dead]
+        blocks = [np.zeros((0, catalog.meta(connection, "dim")), dtype=np.float16)]
+        self._progress.start("embedding", "chunks", len(rows))
+        for start in range(0, len(rows), _BATCH):
+            texts = self._texts(database, rows[start : start + _BATCH])
+            blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
+        self._progress.finish()
+        new: list[tuple[SegmentFiles, list[int]]] = []
+        if rows:
+            kind = catalog.index_kind(connection)
+            ids = np.array(rows, dtype=np.int64)
+            files = write_segment(self._store, np.concatenate(blocks), ids, embedder.postprocess_documents, kind)
+            new.append((files, rows))
+        with database.transaction():
+            compaction.swap(connection, compaction.Rewritten([record], new))
+
+    def _texts(self, database: Database, rows: Sequence[int]) -> list[str]:
+        keys, used = catalog.chunks_of_rows(database.connection, rows)
+        key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
+        records = catalog.chunks_by_key(database.connection, list(key_of.values()))
+        return [records[key_of[row]].chunk.embedded_text for row in rows]
+
+    # Embedder
+
+    def _embedder(self, database: Database) -> VectorEncoder:
+        record = catalog.embedder(database.connection)
+        if self._given is not None and self._given.fingerprint == record["fingerprint"]:
+            return self._given
+        if record["kind"] != "ragembed":
+            raise RagembedError(f"the vectors were made by {record['model']}: open the store with it to rebuild them")
+        return load_embedder(self._store, record)
+
+    def _save(self, database: Database, embedder: VectorEncoder, segments: Sequence[SegmentRecord]) -> None:
+        """Write the embedder's files anew, and the indexes of ``segments`` with the vectors that it makes."""
+        folder = self._store / EMBEDDERS / embedder.fingerprint
+        if folder.exists():
+            shutil.rmtree(folder)
+        record = save_embedder(self._store, embedder)
+        rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
+        with database.transaction():
+            for key, files in rewritten.items():
+                compaction.replace_files(database.connection, key, files)
+            database.connection.execute("DELETE FROM rewritten")
+            catalog.set_meta(database.connection, "embedder", record)
+
+    def _fit_again(self, database: Database) -> None:
+        """Fit the embedder again on what the store holds; raw vectors that are damaged are made anew before."""
+        connection = database.connection
+        record = catalog.embedder(connection)
+        if record["kind"] != "ragembed":
+            raise RagembedError(f"the vectors were made by {record['model']}: open the store with it to rebuild them")
+        embedder = Embedder(EmbedderConfig.from_dict(record["config"])).fit_extractor(self._all_texts(database))
+        if embedder.raw_fingerprint != record["raw_fingerprint"]:
+            raise RagembedError(
+                "the token weights of the damaged embedder cannot be fitted again, as the corpus has changed since: "
+                f"delete {self._store} and index again"
+            )
+        provisional = embedder.with_postprocess(("normalize",), "one")
+        self._restore_segments(database, provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), []))
+        sample = Reservoir(FIT_LIMIT, embedder.config.seed)
+        for _, raw in compaction.live_raw(self._store, connection, catalog.segments(connection)):
+            sample.add(raw)
+        embedder.fit_chain(sample.rows(), self._all_texts(database))
+        self._save(database, embedder, catalog.segments(connection))
+
+    def _all_texts(self, database: Database) -> Iterator[str]:
+        return (record.chunk.embedded_text for record in catalog.iterate_chunks(database.connection))

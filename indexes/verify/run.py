@@ -1,0 +1,179 @@
+"""One verification of a store, from its bytes to the texts that its vectors were made from."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ragembed.errors import IncompatibleStoreError, RagembedError
+from ragembed.indexes import catalog, page_sums, schema
+from ragembed.indexes.embedders import load_embedder
+from ragembed.indexes.layout import (
+    DATABASE,
+    EMBEDDERS,
+    GITIGNORE,
+    GITIGNORE_TEXT,
+    RAW,
+    SEGMENTS,
+    require_store,
+)
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.migrations import migrate
+from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.segments import RAW_TYPE, SegmentRecord
+from ragembed.indexes.verify import database, vectors
+from ragembed.indexes.verify.repair import repair_store
+from ragembed.indexes.verify.report import Part, Problem, Report
+
+
+def verify_store(
+    store: str | Path,
+    embedder: VectorEncoder | None = None,
+    progress: Progress | None = None,
+    *,
+    repair: bool = False,
+    wait_seconds: float = 0.0,
+) -> Report:
+    """Read every byte of the store and tell what is not as it was committed.
+
+    ``embedder`` is needed only where the store was made with one that is not ragembed's own. With ``repair``, what can
+    be rebuilt is: an index from the raw vectors, raw vectors from the texts; the report then tells what was mended and
+    what is left. Nobody writes to the store meanwhile: raises :class:`StoreLockedError` where another process does for
+    longer than ``wait_seconds``, :class:`StoreNotFoundError` where there is no store, and
+    :class:`IncompatibleStoreError` for one of a newer format.
+    """
+    path = require_store(Path(store))
+    progress = progress or Silent()
+    with _alone(path, wait_seconds):
+        report = _Verification(path, embedder, progress).run()
+        if not repair or not report.problems:
+            return report
+        notes = repair_store(path, report, embedder, progress)
+        after = _Verification(path, embedder, progress).run()
+    after.repaired = [problem for problem in report.problems if problem not in after.problems]
+    after.notes += notes
+    return after
+
+
+@contextmanager
+def _alone(store: Path, wait_seconds: float) -> Iterator[None]:
+    if not os.access(store, os.W_OK):
+        yield  # nobody writes to a folder that cannot be written
+        return
+    if not (store / (DATABASE + page_sums.SUMS_SUFFIX)).exists():  # older formats have none
+        migrate(store)
+    with writer_lock(store, wait_seconds):
+        yield
+
+
+class _Verification:
+    """Checks in order; what is damaged is not read any further."""
+
+    def __init__(self, store: Path, given: VectorEncoder | None, progress: Progress) -> None:
+        self._store = store
+        self._given = given
+        self._progress = progress
+        self._report = Report()
+
+    def run(self) -> Report:
+        self._check_folder()
+        self._report.problems += database.check_bytes(self._store)
+        if Part.DATABASE in self._report.parts():
+            return self._report
+        try:
+            with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
+                connection.execute("BEGIN")
+                self._report.problems += database.check_structure(connection)
+                if os.access(self._store, os.W_OK):
+                    self._report.problems += database.check_words(self._store)
+                else:
+                    self._note("the full-text index was not checked: the folder cannot be written")
+                if Part.DATABASE not in self._report.parts():
+                    self._check_vectors(connection)
+        except IncompatibleStoreError:
+            raise
+        except (RagembedError, sqlite3.DatabaseError) as error:
+            self._add(Part.DATABASE, DATABASE, str(error))
+        return self._report
+
+    def _check_folder(self) -> None:
+        files = [file for file in self._store.rglob("*") if file.is_file()]
+        self._report.files, self._report.bytes = len(files), sum(file.stat().st_size for file in files)
+        ignore = self._store / GITIGNORE
+        if not ignore.is_file() or ignore.read_bytes() != GITIGNORE_TEXT:
+            self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r} alone")
+        for name in (SEGMENTS, EMBEDDERS):
+            if (self._store / name).is_symlink():
+                self._add(Part.DATABASE, name, "it is a symbolic link, which no store has")
+
+    def _check_vectors(self, connection: sqlite3.Connection) -> None:
+        report = self._report
+        embedder = self._embedder(connection)
+        records = catalog.segments(connection)
+        report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
+        self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
+        for record in records:
+            wrong = list(vectors.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
+            wrong += vectors.check_contents(self._store, connection, record, embedder) if not wrong else ()
+            report.problems += wrong
+            report.vectors += record.files.rows
+            self._progress.advance(record.files.rows)
+        for taking_over in catalog.rewritten(connection):
+            report.problems += vectors.check_files(
+                self._store, taking_over.files, Part.REWRITTEN, Part.REWRITTEN, taking_over.key
+            )
+        self._progress.finish()
+        self._note_leftovers([record.files.folder for record in (*records, *catalog.rewritten(connection))])
+        if embedder is not None and Part.RAW not in report.parts():
+            self._check_canaries(connection, records, embedder)
+
+    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder | None:
+        record = catalog.embedder(connection)
+        wrong = list(vectors.check_embedder_files(self._store, record))
+        self._report.problems += wrong
+        if self._given is not None and self._given.fingerprint == record["fingerprint"]:
+            return self._given
+        if wrong:
+            return None
+        if record["kind"] != "ragembed":
+            self._note(
+                f"vectors were not compared with texts: they were made by {record['model']}, and the store was not "
+                "opened with it"
+            )
+            return None
+        try:
+            return load_embedder(self._store, record)
+        except RagembedError as error:
+            self._add(Part.EMBEDDER, f"{EMBEDDERS}/{record['fingerprint']}", str(error))
+            return None
+
+    def _check_canaries(
+        self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
+    ) -> None:
+        raw_of = {
+            record.key: np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r").reshape(
+                record.files.rows, -1
+            )
+            for record in records
+        }
+        for message in vectors.check_canaries(connection, embedder, raw_of):
+            self._add(Part.CANARY, EMBEDDERS, message)
+        self._report.canaries = min(vectors.CANARIES, self._report.chunks)
+
+    def _note_leftovers(self, named: list[str]) -> None:
+        folder = self._store / SEGMENTS
+        left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
+        if left:
+            self._note(f"{len(left)} folders below {SEGMENTS} belong to no commit: the next run removes them")
+
+    def _add(self, part: Part, file: str, message: str) -> None:
+        self._report.problems.append(Problem(part, file, message))
+
+    def _note(self, message: str) -> None:
+        self._report.notes.append(message)

@@ -1,0 +1,131 @@
+"""Checking what the database names: segments against their hashes and each other, the embedder, canary texts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import StoreDamagedError
+from ragembed.hashing import read_sha256
+from ragembed.indexes import catalog
+from ragembed.indexes.faiss_index import SegmentIndex
+from ragembed.indexes.kinds import checked_kind
+from ragembed.indexes.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
+from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.segments import RAW_TYPE, SegmentFiles, SegmentRecord, to_vectors
+from ragembed.indexes.verify.report import Part, Problem
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
+
+CANARIES = 16
+"""Texts that are encoded again."""
+
+_LEAST_COSINE = 0.999
+_TOLERANCE = 1e-5
+_BLOCK = 50_000
+
+
+def check_files(store: Path, files: SegmentFiles, raw_part: Part, index_part: Part, key: int) -> Iterator[Problem]:
+    """Compare a segment's files with the hashes that the database holds."""
+    for name, expected, part in ((RAW, files.raw_sha256, raw_part), (INDEX, files.index_sha256, index_part)):
+        file = f"{SEGMENTS}/{files.folder}/{name}"
+        if (message := _difference(store / file, expected)) is not None:
+            yield Problem(part, file, message, key)
+
+
+def check_contents(
+    store: Path, connection: sqlite3.Connection, record: SegmentRecord, embedder: VectorEncoder | None
+) -> Iterator[Problem]:
+    """Compare a segment's files, whose hashes are right, with the database and the index with the raw vectors."""
+    files, folder = record.files, f"{SEGMENTS}/{record.files.folder}"
+    width = catalog.meta(connection, "dim")
+    numbers = np.memmap(store / folder / RAW, dtype=RAW_TYPE, mode="r")
+    if numbers.size != files.rows * width:
+        message = f"it holds {numbers.size:,} numbers: expected {files.rows:,} vectors of dimension {width}"
+        yield Problem(Part.RAW, f"{folder}/{RAW}", message, record.key)
+        return
+    raw: Halves = numbers.reshape(files.rows, width)
+    for start in range(0, files.rows, _BLOCK):
+        if not np.isfinite(raw[start : start + _BLOCK]).all():
+            yield Problem(Part.RAW, f"{folder}/{RAW}", "a vector holds a value that is not finite", record.key)
+            return
+    rows = catalog.rows_of_segment(connection, record.key)
+    difference = _index_difference(store / folder / INDEX, files, raw, rows, embedder)
+    if difference is not None:
+        yield Problem(Part.INDEX, f"{folder}/{INDEX}", difference, record.key)
+
+
+def _index_difference(
+    file: Path, files: SegmentFiles, raw: Halves, rows: NDArray[np.int64], embedder: VectorEncoder | None
+) -> str | None:
+    try:
+        found_rows, vectors = SegmentIndex(file, checked_kind(files.kind), files.rows, files.dim).contents()
+    except StoreDamagedError as error:
+        return str(error)
+    if not np.array_equal(found_rows, rows):
+        return "its ids are not the rows that the database names"
+    if embedder is None:
+        return None
+    for start in range(0, files.rows, _BLOCK):
+        expected = to_vectors(raw[start : start + _BLOCK], embedder.postprocess_documents)
+        if not np.allclose(vectors[start : start + _BLOCK], expected, atol=_TOLERANCE):
+            return "its vectors are not those that the embedder makes of the raw vectors"
+    return None
+
+
+def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Problem]:
+    """Compare the embedder's files with the hashes that the database holds."""
+    for name, expected in record["files"].items():
+        file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
+        if (message := _difference(store / file, expected)) is not None:
+            yield Problem(Part.EMBEDDER, file, message)
+
+
+def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:
+    """Encode some of the store's texts again; returns what differs from the raw vectors ``raw_of`` each segment."""
+    records = _spread(connection)
+    if not records:
+        return []
+    again = embedder.raw_documents([text for _, text, _, _ in records])
+    stored = np.stack([raw_of[segment][position] for _, _, segment, position in records]).astype(np.float32)
+    if again.shape != stored.shape or not np.isfinite(again).all():
+        return [f"texts give vectors of shape {again.shape} now: expected {stored.shape}, and finite numbers in them"]
+    cosines = (unit_rows(again) * unit_rows(stored)).sum(axis=1)
+    cosines[~again.any(axis=1) & ~stored.any(axis=1)] = 1.0
+    return [
+        f"the text of chunk {chunk_id!r} gives another vector now (cosine {cosine:.4f}): the model, its tokenizer or a "
+        "library is not the one that made the store"
+        for (chunk_id, _, _, _), cosine in zip(records, cosines.tolist(), strict=True)
+        if cosine < _LEAST_COSINE
+    ]
+
+
+def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
+    """Return id, text, segment and position of chunks that are spread evenly over the store."""
+    total = catalog.count(connection, "chunks")
+    offsets = sorted({i * total // CANARIES for i in range(CANARIES)}) if total else []
+    keys = [
+        connection.execute("SELECT key FROM chunks ORDER BY key LIMIT 1 OFFSET ?", (offset,)).fetchone()[0]
+        for offset in offsets
+    ]
+    records = catalog.chunks_by_key(connection, keys)
+    rows = catalog.rows_of_keys(connection, keys)
+    places = catalog.places_of_rows(connection, list(rows.values()))
+    return [(records[key].id, records[key].chunk.embedded_text, *places[rows[key]]) for key in keys]
+
+
+def _difference(file: Path, expected: str) -> str | None:
+    try:
+        found = read_sha256(file)
+    except FileNotFoundError:
+        return "it is missing"
+    if found == expected:
+        return None
+    return f"it is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"

@@ -1,0 +1,165 @@
+"""A store brought up to date after edits equals one made anew with the same fitted state."""
+
+import os
+import random
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.indexes import Store, fitting, scan
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.scan import IndexingOptions
+from tests.conftest import WORDS
+
+FILES, QUESTIONS = 24, 100
+
+
+def sentences(draw, count):
+    return "\n\n".join(" ".join(draw.choices(WORDS, k=draw.randint(4, 9))) + "." for _ in range(count))
+
+
+@pytest.fixture
+def corpus(in_folder, monkeypatch):
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
+    draw = random.Random(4)
+    for i in range(FILES):
+        folder = in_folder / "docs" / f"part{i % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"file{i}.{'md' if i % 2 else 'txt'}").write_text(f"# File {i}\n\n{sentences(draw, 6)}\n")
+    return in_folder / "docs"
+
+
+@pytest.fixture
+def indexed(corpus, tiny_config):
+    store = corpus.parent / ".ragembed"
+    index_files(IndexingRequest(store, (corpus,), embedder=tiny_config))
+    return store
+
+
+def made_anew(store, corpus, options=None):
+    """A store of the files as they are now, with the embedder as it is fitted now."""
+    clean = store.with_name("clean")
+    if clean.exists():
+        shutil.rmtree(clean)
+    with Store.open(store) as opened:
+        Store.create(clean, opened.embedder).close()
+    index_files(IndexingRequest(clean, (corpus,), options))
+    return clean
+
+
+def contents(store):
+    with Store.open(store) as opened:
+        return {record.id: (record.source, record.chunk) for record in opened.chunks()}
+
+
+def answers(store, mode):
+    draw = random.Random(9)
+    with Store.open(store) as opened:
+        found = [opened.search(" ".join(draw.choices(WORDS, k=4)), 10, mode) for _ in range(QUESTIONS)]
+    return [[(round(hit.score, 4), hit.id) for hit in hits] for hits in found]
+
+
+def assert_equals_clean_build(store, corpus, options=None):
+    clean = made_anew(store, corpus, options)
+    assert contents(store) == contents(clean)
+    for mode in ("dense", "lexical", "hybrid"):
+        assert answers(store, mode) == answers(clean, mode)
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """Counts the texts that the model is given as documents."""
+    counts = []
+    original = TransformerExtractor.encode
+
+    def encode(self, texts, side, progress=None):
+        if side == "documents":
+            counts.append(len(texts))
+        return original(self, texts, side, progress)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    return counts
+
+
+def test_after_edits_it_equals_a_clean_build(indexed, corpus):
+    draw = random.Random(17)
+    for _ in range(3):
+        files = sorted(file for file in corpus.rglob("*") if file.is_file())
+        for file in draw.sample(files, 3):
+            file.write_text(file.read_text() + "\n\n" + sentences(draw, 2) + "\n")
+        for file in draw.sample(files, 2):
+            file.unlink(missing_ok=True)
+        for number in range(2):
+            (corpus / f"new{draw.random()}{number}.md").write_text(sentences(draw, 5))
+        index_files(IndexingRequest(indexed))
+        assert_equals_clean_build(indexed, corpus)
+
+
+def test_a_touched_file_is_not_embedded_and_its_chunks_stay(indexed, corpus, encoded):
+    before = contents(indexed)
+    for file in corpus.rglob("*.md"):
+        os.utime(file, ns=(1, 1))
+    report = index_files(IndexingRequest(indexed))
+    assert (report.scan.unchanged, report.encoded, sum(encoded)) == (FILES, 0, 0)
+    assert contents(indexed) == before
+
+
+def test_another_chunk_size_splits_every_file_again(indexed, corpus):
+    options = IndexingOptions(chunk_tokens=20)
+    report = index_files(IndexingRequest(indexed, options=options))
+    assert len(report.scan.changed) == FILES
+    assert_equals_clean_build(indexed, corpus, options)
+
+
+def test_another_version_of_a_reader_reads_its_files_alone(indexed, corpus, monkeypatch):
+    original = scan.reader_for
+
+    def newer(path):
+        reader = original(path)
+        return replace(reader, version=reader.version + 1) if path.suffix == ".md" else reader
+
+    monkeypatch.setattr(scan, "reader_for", newer)
+    report = index_files(IndexingRequest(indexed))
+    assert {name.rpartition(".")[2] for name in report.scan.changed} == {"md"}
+    assert report.encoded == 0
+
+
+def test_two_files_with_one_text_are_both_there_until_each_goes(indexed, corpus):
+    twin = corpus / "twin.md"
+    shutil.copy(corpus / "part1" / "file1.md", twin)
+    report = index_files(IndexingRequest(indexed))
+    assert report.encoded == 0
+    copies = [chunk for source, chunk in contents(indexed).values() if source == "docs/twin.md"]
+    assert copies == [chunk for source, chunk in contents(indexed).values() if source == "docs/part1/file1.md"]
+    (corpus / "part1" / "file1.md").unlink()
+    index_files(IndexingRequest(indexed))
+    assert [chunk for source, chunk in contents(indexed).values() if source == "docs/twin.md"] == copies
+    assert_equals_clean_build(indexed, corpus)
+
+
+def test_old_chunks_go_in_the_transaction_that_brings_the_new(indexed, corpus, monkeypatch):
+    from ragembed.indexes import database
+
+    name, file = "docs/part0/file0.txt", corpus / "part0" / "file0.txt"
+    before = [record.chunk.text for record in chunks_of(indexed, name)]
+    file.write_text("zebra zebra zebra\n")
+    seen = []
+    original = database.Database.transaction
+
+    def watched(self):
+        seen.append([record.chunk.text for record in chunks_of(indexed, name)])
+        return original(self)
+
+    monkeypatch.setattr(database.Database, "transaction", watched)
+    index_files(IndexingRequest(indexed))
+    seen.append([record.chunk.text for record in chunks_of(indexed, name)])
+    assert seen[0] == before
+    assert seen[-1] == ["zebra zebra zebra"]
+    assert all(texts in (before, ["zebra zebra zebra"]) for texts in seen)
+
+
+def chunks_of(store, name):
+    with Store.open(store) as opened:
+        return list(opened.chunks(name))
