@@ -60,7 +60,7 @@ def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({
 
 def discovery_options(command: Command) -> Command:
     """Add the options that decide which files are read; each is None or empty where it is not given."""
-    return _with_options(
+    return with_options(
         command,
         click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching files; may be repeated."),
         click.option("--include", multiple=True, metavar="GLOB", help="Read only matching files; may be repeated."),
@@ -69,24 +69,9 @@ def discovery_options(command: Command) -> Command:
     )
 
 
-def filter_options(command: Command) -> Command:
-    """Add the options that select chunks."""
-    return _with_options(
-        command,
-        click.option("--where", metavar="EXPR", help="Only chunks of which EXPR is true, as in \"ext = 'md'\"."),
-        click.option(
-            "--path",
-            "globs",
-            multiple=True,
-            metavar="GLOB",
-            help="Only matching files, as in 'docs/**'; may be repeated.",
-        ),
-    )
-
-
 def reading_options(command: Command) -> Command:
     """Add the options that decide how a file is read and split; each is None or empty where it is not given."""
-    return _with_options(
+    return with_options(
         command,
         click.option(
             "--text-column",
@@ -114,7 +99,7 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
         ("--postprocess", "STEPS", f"Steps joined by commas, as in abtt:2,normalize, or none{more}"),
         ("--sides", "one|two", f"Post-processors fitted on documents alone, or for questions apart{more}"),
     )
-    return _with_options(
+    return with_options(
         command,
         *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in names),
         click.option("--model", metavar="ID|PATH", help="Model, or word-vector file.  [default: all-MiniLM-L6-v2]"),
@@ -127,7 +112,8 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
     )
 
 
-def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """Add ``options``, which the help lists in this order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ragembed.cli.options import EMBEDDING_OPTIONS
 from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.indexing import stored_config, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
@@ -43,14 +42,6 @@ def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
         return paths
     stored = stored_request(store)
     return stored[0] if stored else (Path(),)
-
-
-def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
-    """Return the filter of ``--where`` and of any of the ``--path`` globs together, None where neither is given."""
-    parts: list[Filter] = [] if where is None else [parse(where)]
-    if globs:
-        parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
-    return And(tuple(parts)) if parts else None
 
 
 def postprocess_steps(text: str) -> tuple[str, ...]:

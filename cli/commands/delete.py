@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import filter_options, format_option, store_option
+from ragembed.cli.filtering import filter_options, search_filter
+from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say
-from ragembed.cli.requests import search_filter
 from ragembed.cli.waiting import WritingCommand
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import filter_options, format_option, store_option
+from ragembed.cli.filtering import filter_options, search_filter
+from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
-from ragembed.cli.requests import search_filter
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import Hit, Store
 from ragembed.indexes.layout import choose_store, file_path
