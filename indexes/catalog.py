@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
-from ragembed.indexes.kinds import FLAT, Kind, checked_kind
+from ragembed.indexes.kinds import FLAT, KINDS, Kind, checked_kind
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord
 from ragembed.indexes.segments import SegmentFiles, SegmentRecord
@@ -22,6 +23,7 @@ from ragembed.indexes.segments import SegmentFiles, SegmentRecord
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata, s.path"
 )
@@ -31,7 +33,10 @@ _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = 
 def meta(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
     """Return the value kept under ``key``, or ``default``."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return default if row is None else json.loads(row[0])
+    try:
+        return default if row is None else json.loads(row[0])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreDamagedError(f"the store's database holds {str(row[0])[:60]!r} for {key!r}, no JSON") from error
 
 
 def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -43,6 +48,11 @@ def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
         raise StoreDamagedError(
             f"the store's database names an embedder by {record['fingerprint']!r}, which is no hash"
         )
+    names = record.get("files", {})
+    if not isinstance(names, dict) or not all(_FILE_NAME.fullmatch(name) for name in names):
+        raise StoreDamagedError(
+            f"the store's database names files of an embedder {names!r}, which are no names of ours"
+        )
     return record
 
 
@@ -53,7 +63,10 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 def index_kind(connection: sqlite3.Connection) -> Kind:
     """Return the kind of index that the store asks for."""
-    return checked_kind(meta(connection, "index", FLAT))
+    found = meta(connection, "index", FLAT)
+    if found not in KINDS:
+        raise StoreDamagedError(f"the store's database asks for an index of kind {found!r}, which there is not")
+    return checked_kind(found)
 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:

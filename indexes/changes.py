@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes.records import ChunkRecord, SourceRecord, storable, text_hash
+from ragembed.indexes.records import ChunkRecord, SourceRecord, text_hash
+
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")  # SQLite's JSON ends a text at U+0000, UTF-8 has no surrogates
 
 
 def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
@@ -50,6 +53,8 @@ def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[i
 def insert_chunk(connection: sqlite3.Connection, record: ChunkRecord) -> int:
     """Insert a chunk, whose text must have a vector; returns the row of that."""
     chunk = record.chunk
+    if _UNUSABLE.search(record.id):
+        raise ConfigError(f"the id {record.id!r} holds U+0000 or half of a surrogate pair: expected other characters")
     found = connection.execute(
         "SELECT row FROM vectors WHERE text_hash = ?", (text_hash(chunk.embedded_text),)
     ).fetchone()
@@ -62,9 +67,9 @@ def insert_chunk(connection: sqlite3.Connection, record: ChunkRecord) -> int:
             record.id,
             found[0],
             None if record.source is None else _source_id(connection, record),
-            storable(chunk.text),
-            None if chunk.title is None else storable(chunk.title),
-            storable(json.dumps(list(chunk.headings), ensure_ascii=False)),
+            chunk.text,
+            chunk.title,
+            json.dumps(list(chunk.headings), ensure_ascii=False),
             chunk.start_line,
             chunk.end_line,
             chunk.page,

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
-from ragembed.indexes.layout import EMBEDDERS, SEGMENTS
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import Segment, SegmentFiles, SegmentRecord, write_segment
 
 Rows = NDArray[np.int64]
 Halves = NDArray[np.float16]
 
-_MAX_SEGMENTS = 8
-_MERGED_ROWS = 250_000
+_SIZE_BITS, _MERGED_ROWS = 3, 250_000
+_MERGED_TOGETHER = 1 << _SIZE_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,19 @@ class Rewritten:
 def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
     """Return groups of segments that are worth rewriting, each to be one segment.
 
-    A segment of whose rows more than half are dead. Where there are many segments, the smallest: each joins that is no
-    larger than those before it together, so that a vector is copied a number of times that grows with the logarithm
-    of the store.
+    Those of whose rows more than half are dead, each alone; and segments of about one size, as soon as there are
+    eight of them. So a vector is copied a number of times that grows with the logarithm of the store, and so does the
+    number of segments.
     """
     dead = catalog.dead_counts(connection)
-    records = sorted(catalog.segments(connection), key=lambda record: record.files.rows)
-    worn = [record for record in records if 2 * dead.get(record.key, 0) > record.files.rows]
-    small = [record for record in records if record not in worn and record.files.rows < _MERGED_ROWS]
-    groups = [[record] for record in worn]
-    if len(small) <= _MAX_SEGMENTS:
-        return groups
-    chosen, rows = small[:2], small[0].files.rows + small[1].files.rows
-    for record in small[2:]:
-        if record.files.rows > rows:
-            break
-        chosen.append(record)
-        rows += record.files.rows
-    return [*groups, chosen]
+    groups: list[list[SegmentRecord]] = []
+    alike: dict[int, list[SegmentRecord]] = {}
+    for record in catalog.segments(connection):
+        if 2 * dead.get(record.key, 0) > record.files.rows:
+            groups.append([record])
+        elif record.files.rows < _MERGED_ROWS:
+            alike.setdefault((record.files.rows.bit_length() - 1) // _SIZE_BITS, []).append(record)
+    return groups + [records for records in alike.values() if len(records) >= _MERGED_TOGETHER]
 
 
 def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
@@ -123,6 +118,8 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     named = [*catalog.segments(connection), *catalog.rewritten(connection)]
     sweep(store / SEGMENTS, [record.files.folder for record in named], SEGMENT_NAME)
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
+    for file in store.glob(f".{DATABASE}*"):  # of a store or of sums that were never finished
+        file.unlink(missing_ok=True)
 
 
 def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:

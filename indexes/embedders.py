@@ -50,7 +50,7 @@ def load_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
     folder = store / EMBEDDERS / record["fingerprint"]
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
-    for name, expected in record["files"].items():
+    for name, expected in record.get("files", {}).items():
         if (found := file_sha256(folder / name)) != expected:
             raise StoreDamagedError(
                 f"{folder / name} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…):"

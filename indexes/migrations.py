@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.indexes import page_sums, schema
+from ragembed.indexes import catalog, schema
 from ragembed.indexes.changes import extension
+from ragembed.indexes.database import open_for_writing
 from ragembed.indexes.embedders import file_hashes
 from ragembed.indexes.kinds import FLAT
 from ragembed.indexes.layout import DATABASE, EMBEDDERS
@@ -21,15 +23,20 @@ _WAIT_SECONDS = 60.0
 def migrate(store: Path) -> None:
     """Bring a store of an older format up to date; one of this or a newer format is left as it is.
 
-    Raises :class:`IncompatibleStoreError` where it cannot be written.
+    Raises :class:`IncompatibleStoreError` where it cannot be written, :class:`StoreDamagedError` where it holds what
+    no store of its format does.
     """
     found = _version(store)
     if found >= schema.FORMAT_VERSION:
         return
+    if found not in _STEPS:
+        raise StoreDamagedError(f"{store / DATABASE} says that it has format {found}, which there never was")
     try:
         with writer_lock(store, _WAIT_SECONDS):
             for version in range(_version(store), schema.FORMAT_VERSION):
                 _step(store, version)
+            with open_for_writing(store / DATABASE):  # all goes from the log into the one file, with its sums
+                pass
     except (StoreError, OSError, sqlite3.OperationalError) as error:
         if isinstance(error, StoreDamagedError):
             raise
@@ -42,11 +49,8 @@ def migrate(store: Path) -> None:
 def _version(store: Path) -> int:
     path = store / DATABASE
     try:
-        connection = schema.open_unchecked(path, "mode=ro")
-        try:
+        with closing(schema.open_unchecked(path, "mode=ro")) as connection:
             return schema.format_version(connection, path)
-        finally:
-            connection.close()
     except sqlite3.OperationalError:
         return schema.FORMAT_VERSION  # where it cannot even be opened, opening it tells why
     except sqlite3.DatabaseError as error:
@@ -55,23 +59,36 @@ def _version(store: Path) -> int:
 
 def _step(store: Path, version: int) -> None:
     path = store / DATABASE
-    connection = schema.open_unchecked(path, "mode=rw")
+    # Another open connection keeps SQLite from checkpointing when this one closes.
+    with closing(schema.open_unchecked(path, "mode=ro")) as guard:
+        schema.format_version(guard, path)
+        with closing(schema.open_unchecked(path, "mode=rw")) as connection:
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
+            connection.create_function("extension", 1, extension, deterministic=True)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                _change(connection, store, version)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+
+def _change(connection: sqlite3.Connection, store: Path, version: int) -> None:
     try:
-        connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
-        connection.create_function("extension", 1, extension, deterministic=True)
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            _STEPS[version](connection, store)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        page_sums.build(path)
-    finally:
-        connection.close()
+        _STEPS[version](connection, store)
+        connection.execute(f"PRAGMA user_version = {version + 1}")
+        stray = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if stray is not None:
+            raise ValueError(f"a row of {stray['table']} refers to a row of {stray['parent']} that is not there")
+    except sqlite3.OperationalError:
+        raise
+    except (ValueError, TypeError, FileNotFoundError, sqlite3.DatabaseError) as error:
+        raise StoreDamagedError(
+            f"the store {store} of format {version} is damaged and cannot be brought to format {version + 1}: {error}"
+        ) from error
 
 
 def _from_1(connection: sqlite3.Connection, store: Path) -> None:
@@ -85,7 +102,7 @@ def _from_1(connection: sqlite3.Connection, store: Path) -> None:
     if sequence is not None:
         connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'vectors'", tuple(sequence))
     _execute(connection, schema.REWRITTEN)
-    embedder = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
+    embedder = catalog.embedder(connection)
     embedder["files"] = file_hashes(store / EMBEDDERS / embedder["fingerprint"])
     values = {"embedder": embedder, "index": FLAT}
     connection.executemany(

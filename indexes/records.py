@@ -87,13 +87,8 @@ class Hit:
 
 
 def text_hash(text: str) -> bytes:
-    """Return the key under which a text's vector is kept: BLAKE2b with 128 bits of the text as it is stored."""
-    return hashlib.blake2b(storable(text).encode(), digest_size=16).digest()
-
-
-def storable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 and so SQLite cannot hold, by question marks."""
-    return text.encode("utf-8", "replace").decode()
+    """Return the key under which a text's vector is kept: BLAKE2b with 128 bits."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:

@@ -116,8 +116,11 @@ class Segment:
         """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""
         if self._raw is None:
             _check(self.raw_file, self.files.raw_sha256)
-            mapped = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r")
-            self._raw = mapped.reshape(self.files.rows, -1)
+            numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
+            if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
+                raise StoreDamagedError(f"{self.raw_file} does not hold {self.files.rows:,} vectors")
+            shape = (self.files.rows, numbers // self.files.rows)
+            self._raw = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r", shape=shape)
         return self._raw
 
 

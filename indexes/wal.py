@@ -22,9 +22,6 @@ _VERSION = 3007000
 _HEADER = struct.Struct(">4I8s2I")  # magic, version, page size, checkpoint, salts, checksum
 _FRAME = struct.Struct(">2I8s2I")  # page, size after a commit, salts, checksum
 _MODULUS = 1 << 32
-_NEVER_REWRITTEN_BYTES = (
-    1 << 20
-)  # SQLite writes pages before the end of a transaction when most of its cache is used up
 
 _Words = npt.NDArray[np.uint32]
 _Sums = tuple[int, int]

@@ -239,7 +239,8 @@ class StoreWriter:
 
     def merge(self) -> None:
         """Rewrite small or mostly unused segments where it is worth it; rows that no chunk uses go, staged ones too."""
-        self._merge(compaction.worth_rewriting(self._connection), Silent())
+        while groups := compaction.worth_rewriting(self._connection):
+            self._merge(groups, Silent())
 
     def optimize(self, progress: Progress | None = None) -> None:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.

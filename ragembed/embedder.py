@@ -59,13 +59,17 @@ class Embedder:
         What the embedder is made of; the default preset if left out.
     device
         Torch device for documents; None takes a GPU where there is one.
+    download
+        Whether a model that is not on this machine is downloaded.
     """
 
-    def __init__(self, config: EmbedderConfig | None = None, *, device: str | None = None) -> None:
+    def __init__(
+        self, config: EmbedderConfig | None = None, *, device: str | None = None, download: bool = True
+    ) -> None:
         self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self._device = device
-        self._download = True
+        self._download = download
         self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
 
@@ -127,9 +131,9 @@ class Embedder:
 
     def with_postprocess(self, postprocess: Sequence[str], sides: Sides) -> Embedder:
         """Return an embedder with the same fitted extractor and another, unfitted chain."""
-        other = Embedder(self.config.replace(postprocess=tuple(postprocess), sides=sides), device=self._device)
+        config = self.config.replace(postprocess=tuple(postprocess), sides=sides)
+        other = Embedder(config, device=self._device, download=self._download)
         other._texts = self._texts
-        other._download = self._download
         other.__dict__["_built"] = self._built
         return other
 
@@ -255,10 +259,9 @@ class Embedder:
         about, arrays = embedder_files.read(Path(folder))
         try:
             config = EmbedderConfig.from_dict(about["config"])
-            embedder = cls(config if model is None else config.replace(model=model), device=device)
+            embedder = cls(config if model is None else config.replace(model=model), device=device, download=False)
         except ConfigError as error:
             raise ModelError(f"the saved configuration in {folder} is not accepted: {error}") from error
-        embedder._download = False
         fitted_on = about["fitted_on"]
         embedder.fitted_on = FittedOn(fitted_on["documents"], fitted_on["pseudo_queries"])
         embedder._texts = fitted_on["texts"]

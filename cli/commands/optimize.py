@@ -20,7 +20,8 @@ from ragembed.indexes.layout import choose_store
 def command(store: Path | None, wait_seconds: float, output: str) -> None:
     """Join small segments, drop what no chunk uses, and give the space back to the disk.
 
-    Nothing that is found changes. An interrupted run is carried on by the next.
+    What is found stays the same, but that segments which grow past 10,000 vectors get an approximate index where the
+    store asks for one. An interrupted run is carried on by the next.
     """
     with Store.open(choose_store(store)) as opened:
         before = opened.status()

@@ -71,13 +71,15 @@ def check_words(store: Path) -> Iterator[Problem]:
 
 def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
     for key, text in connection.execute("SELECT key, value FROM meta ORDER BY key"):
-        try:
-            right = _META.get(key, _is_anything)(json.loads(text))
-        except _UNREADABLE as error:
-            yield _damaged(f"the value of {key!r} cannot be read: {error}")
-        else:
-            if not right:
-                yield _damaged(f"the value of {key!r} is {text[:80]}, which no store has")
+        if not _is_right(key, text):
+            yield _damaged(f"the value of {key!r} is {str(text)[:80]}, which no store has")
+
+
+def _is_right(key: str, text: str) -> bool:
+    try:
+        return _META.get(key, _is_anything)(json.loads(text))
+    except _UNREADABLE:
+        return False
 
 
 def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:

@@ -149,8 +149,8 @@ class _Verification:
             return None
         try:
             return load_embedder(self._store, record)
-        except RagembedError as error:
-            self._add(Part.EMBEDDER, f"{EMBEDDERS}/{record['fingerprint']}", str(error))
+        except (RagembedError, FileNotFoundError) as error:
+            self._add(Part.CANARY, f"{EMBEDDERS}/{record['fingerprint']}", str(error))
             return None
 
     def _check_canaries(

@@ -46,12 +46,12 @@ def check_contents(
     """Compare a segment's files, whose hashes are right, with the database and the index with the raw vectors."""
     files, folder = record.files, f"{SEGMENTS}/{record.files.folder}"
     width = catalog.meta(connection, "dim")
-    numbers = np.memmap(store / folder / RAW, dtype=RAW_TYPE, mode="r")
-    if numbers.size != files.rows * width:
-        message = f"it holds {numbers.size:,} numbers: expected {files.rows:,} vectors of dimension {width}"
+    size = (store / folder / RAW).stat().st_size
+    if size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
+        message = f"it has {size:,} bytes: expected {files.rows:,} vectors of dimension {width}, two bytes a number"
         yield Problem(Part.RAW, f"{folder}/{RAW}", message, record.key)
         return
-    raw: Halves = numbers.reshape(files.rows, width)
+    raw: Halves = np.memmap(store / folder / RAW, dtype=RAW_TYPE, mode="r", shape=(files.rows, width))
     for start in range(0, files.rows, _BLOCK):
         if not np.isfinite(raw[start : start + _BLOCK]).all():
             yield Problem(Part.RAW, f"{folder}/{RAW}", "a vector holds a value that is not finite", record.key)

@@ -53,7 +53,8 @@ class Chunk:
     """The unit that is embedded and found: a run of a document's text, and where it stands.
 
     ``start_line``/``end_line`` (inclusive) and ``page`` are 1-based and None where the format has none.
-    ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens.
+    ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. Lone surrogates, which no
+    encoding of Unicode holds, become question marks.
     """
 
     text: str
@@ -65,10 +66,19 @@ class Chunk:
     tokens: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _encodable(self.text))
+        object.__setattr__(self, "headings", tuple(_encodable(heading) for heading in self.headings))
+        object.__setattr__(self, "title", None if self.title is None else _encodable(self.title))
+
     @property
     def embedded_text(self) -> str:
         """The text that is given to the model: the chunk below its title and heading path."""
         return embedded_text(self.text, self.headings, self.title)
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def embedded_text(text: str, headings: Sequence[str], title: str | None) -> str:

@@ -3,7 +3,7 @@ import pytest
 
 from ragembed import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreError
-from ragembed.indexes import Store, writer
+from ragembed.indexes import Store, compaction, writer
 
 TEXTS = [
     f"the writer holds lock {w} of the store and the reader is in the {w} folder" for w in ("one", "two", "red", "x")
@@ -58,14 +58,27 @@ def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_
         store.add([make_record(f"a{i}", f"text {i}"), make_record(f"b{i}", f"other {i}")])
     store.delete([f"b{i}" for i in range(6)])
     before = {hit.id: hit.score for hit in store.search("text 3", 9, "dense")}
-    for i in range(6, 9):
+    for i in range(6, 8):
         store.add([make_record(f"a{i}", f"text {i}")])
     status = store.status()
     assert len(status["segments"]) == 1
-    assert (status["vectors"], status["unused_vectors"]) == (9, 0)
+    assert (status["vectors"], status["unused_vectors"]) == (8, 0)
     after = {hit.id: hit.score for hit in store.search("text 3", 9, "dense")}
     assert {name: after[name] for name in before} == pytest.approx(before)
     assert len(list((store.path / "segments").iterdir())) == 1
+
+
+def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encoder, make_record, monkeypatch):
+    written = []
+    original = compaction.write_segment
+    monkeypatch.setattr(compaction, "write_segment", lambda *a: (written.append(len(a[1])), original(*a))[1])
+    store = Store.create(tmp_path / "s", encoder)
+    store.add([make_record(f"first{i}", f"first {i}") for i in range(600)])
+    assert written == []
+    for i in range(64):
+        store.add([make_record(f"i{i}", f"text {i}")])
+    assert sum(written) == 8 * 8 + 64
+    assert len(store.status()["segments"]) == 2
 
 
 def test_rows_are_never_used_again(tmp_path, encoder, make_record):
