@@ -1,0 +1,593 @@
+"""docs/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
+
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import struct
+import zlib
+from contextlib import closing
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import StoreLockedError
+from ragembed.indexes import Store
+from ragembed.indexes.faiss_index import write_index
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.kinds import KINDS
+from ragembed.indexes.scan import IndexingOptions
+from ragembed.specs import POSTPROCESSORS
+from tests.conftest import WORDS, record
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text(encoding="utf-8")
+
+
+# The reader: nothing of ragembed below, but what the page says.
+
+
+class Reader:
+    """One generation of a store, read with SQLite and NumPy."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.database = sqlite3.connect(f"{(folder / 'store.db').resolve().as_uri()}?mode=ro", uri=True)
+        self.database.row_factory = sqlite3.Row
+        assert self.database.execute("PRAGMA application_id").fetchone()[0] == 0x52474531
+        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 2
+        self.database.execute("BEGIN")
+        self.segments = {row["key"]: row for row in self.database.execute("SELECT * FROM segments")}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.database.close()
+
+    def meta(self, key, missing=None):
+        row = self.database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return missing if row is None else json.loads(row["value"])
+
+    def chunks(self):
+        """Return the chunks by key, in order of insertion, as dictionaries."""
+        rows = self.database.execute(
+            "SELECT c.*, s.path FROM chunks c LEFT JOIN sources s ON s.id = c.source ORDER BY c.key"
+        )
+        chunks = {}
+        for row in rows:
+            chunk = dict(row)
+            chunk["headings"], chunk["metadata"] = json.loads(row["headings"]), json.loads(row["metadata"])
+            chunks[row["key"]] = chunk
+        return chunks
+
+    def rows(self, segment):
+        """Return the rows of a segment by position."""
+        found = self.database.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (segment,))
+        return [row["row"] for row in found]
+
+    def raw(self, segment):
+        about = self.segments[segment]
+        numbers = np.fromfile(self.folder / "segments" / about["folder"] / "raw.f16", "<f2")
+        assert numbers.size == about["rows"] * self.meta("dim")
+        return numbers.reshape(about["rows"], -1)
+
+    def vectors(self):
+        """Return the vector of each row."""
+        made = {}
+        for key in self.segments:
+            raw = self.raw(key).astype(np.float32)
+            made.update(zip(self.rows(key), unit(self.postprocess(raw, "documents")), strict=True))
+        return made
+
+    def postprocess(self, vectors, side):
+        about = self.meta("embedder")
+        if about["kind"] == "external":
+            return vectors
+        arrays = safetensors(self.folder / "embedders" / about["fingerprint"] / "state.safetensors")
+        if side == "queries" and not any(name.startswith("chain.queries.") for name in arrays):
+            side = "documents"
+        for position, step in enumerate(about["config"]["postprocess"]):
+            prefix = f"chain.{side}.{position}."
+            fitted = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            vectors = STEPS[step.split(":")[0]](vectors, **fitted).astype(np.float32)
+        return vectors
+
+    def dense(self, vector, k):
+        """Return id and cosine of the chunks nearest to a question's vector."""
+        question, vectors = unit(vector[None, :])[0], self.vectors()
+        return self._best({key: float(vectors[chunk["row"]] @ question) for key, chunk in self.chunks().items()}, k)
+
+    def lexical(self, question, k):
+        """Return id and BM25 score of the chunks that match a question best."""
+        return self._best(self._matches(question), k)
+
+    def hybrid(self, vector, question, k):
+        """Return id and fused score; for stores that are smaller than the number of candidates."""
+        cosines, matches = dict(self.dense(vector, None)), self._matches(question)
+        chunks = self.chunks()
+        assert len(chunks) <= 200
+        dense = standardised([cosines[chunk["id"]] for chunk in chunks.values()])
+        words = standardised([matches.get(key, 0.0) for key in chunks])
+        return self._best(dict(zip(chunks, (0.6 * dense + 0.4 * words).tolist(), strict=True)), k)
+
+    def _matches(self, question):
+        expression = match_expression(question)
+        if not expression:
+            return {}
+        query = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid"
+        return dict(self.database.execute(query, (expression,)).fetchall())
+
+    def _best(self, scores, k):
+        chunks = self.chunks()
+        order = sorted(scores, key=lambda key: (-scores[key], chunks[key]["path"] or "", key))
+        return [(chunks[key]["id"], scores[key]) for key in order[:k]]
+
+
+def unit(vectors):
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+
+
+def shares(values, quantiles):
+    """Return u of each value, shape (n, d)."""
+    steps = np.linspace(0, 1, quantiles.shape[1])
+    u = np.empty(values.shape)
+    for column, points in enumerate(quantiles):
+        x = values[:, column].astype(np.float64)
+        inside = np.interp(x, points, steps)
+        for i in np.flatnonzero(np.isin(x, points)):
+            inside[i] = steps[points == x[i]][[0, -1]].mean()
+        u[:, column] = np.where(x <= points[0], 0.0, np.where(x >= points[-1], 1.0, inside))
+    return u
+
+
+def normal(values, quantiles):
+    u = shares(values, quantiles).astype(np.float32)
+    u[values + 1e-7 > quantiles[:, -1]] = 1.0
+    u[values - 1e-7 < quantiles[:, 0]] = 0.0
+    return np.vectorize(NormalDist().inv_cdf)(np.clip(u.astype(np.float64), 1e-7, 1 - 1e-7))
+
+
+def without_top(values, mean, directions):
+    y = values - mean
+    return y - (y @ directions.T) @ directions
+
+
+STEPS = {
+    "center": lambda x, mean: x - mean,
+    "zscore": lambda x, mean, scale: (x - mean) / scale,
+    "robust": lambda x, median, scale: (x - median) / scale,
+    "whiten": lambda x, mean, directions, scale: ((x - mean) @ directions.T) / scale,
+    "abtt": without_top,
+    "quantile-u": shares,
+    "quantile-n": normal,
+    "normalize": unit,
+}
+
+
+def standardised(scores):
+    scores = np.array(scores)
+    if scores.std() <= 1e-6 * np.abs(scores).max():
+        return np.zeros(len(scores))
+    return (scores - scores.mean()) / scores.std()
+
+
+def match_expression(question):
+    question = re.sub("[\x00-\x1f\ud800-\udfff]", " ", question)
+    parts = re.findall(r'"([^"]*)"', question) + re.sub(r'"[^"]*"', " ", question).split()
+    phrases = [part.replace('"', " ").strip() for part in parts]
+    quoted = [f'"{phrase}"' for phrase in phrases if any(letter.isalnum() for letter in phrase)]
+    return " OR ".join(dict.fromkeys(quoted))
+
+
+def embedded_text(chunk):
+    context = list(chunk["headings"])
+    if chunk["title"] and chunk["title"] not in context:
+        context.insert(0, chunk["title"])
+    if context and context[-1] in chunk["text"].split("\n")[0]:
+        del context[-1]
+    return " > ".join(context) + "\n" + chunk["text"] if context else chunk["text"]
+
+
+def safetensors(file):
+    data = file.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    types = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
+    arrays = {}
+    for name, about in json.loads(data[8 : 8 + length]).items():
+        start, end = (8 + length + offset for offset in about["data_offsets"])
+        arrays[name] = np.frombuffer(data[start:end], types[about["dtype"]]).reshape(about["shape"])
+    return arrays
+
+
+HEADER = struct.Struct("<4siqqq?i")
+
+
+def flat_index(file):
+    """Return the ids and vectors of a flat index."""
+    data = file.read_bytes()
+    headers = [HEADER.unpack_from(data, at) for at in (0, 37)]
+    assert [header[0] for header in headers] == [b"IxMp", b"IxFI"]
+    assert [header[5:] for header in headers] == [(True, 0)] * 2
+    (dim,), (rows,) = ({header[i] for header in headers} for i in (1, 2))
+    at = 74
+    assert struct.unpack_from("<Q", data, at)[0] == rows * dim
+    vectors = np.frombuffer(data, "<f4", rows * dim, at + 8).reshape(rows, dim)
+    at += 8 + 4 * rows * dim
+    assert struct.unpack_from("<Q", data, at)[0] == rows
+    assert len(data) == at + 8 + 8 * rows
+    return np.frombuffer(data, "<i8", rows, at + 8), vectors
+
+
+def pages_that_differ(folder):
+    """Return the numbers of the pages that do not agree with store.db-sums, and those whose sum is altered."""
+    sums, pages = (folder / "store.db-sums").read_bytes(), (folder / "store.db").read_bytes()
+    assert sums[:8] == b"RGESUMS1"
+    size, checksum = struct.unpack_from("<II", sums, 8)
+    assert checksum == zlib.crc32(sums[:12])
+    assert len(sums) - 16 == 8 * (len(pages) // size)
+    altered_pages, altered_sums = [], []
+    for number in range(1, len(pages) // size + 1):
+        page = pages[(number - 1) * size : number * size]
+        first, second = struct.unpack_from("<II", sums, 16 + 8 * (number - 1))
+        if (first, second) == (0, 0):
+            assert not any(page) or number == (1 << 30) // size + 1
+        elif second != zlib.crc32(struct.pack("<II", first, number)):
+            altered_sums.append(number)
+        elif first != zlib.crc32(page):
+            altered_pages.append(number)
+    return altered_pages, altered_sums
+
+
+def sha256(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+# Stores to read.
+
+GUIDE = """\
+# Locks
+
+The writer holds the lock of the store.
+
+## Readers
+
+A reader never waits: faiss.IndexFlat is mapped.
+
+## Readers and writers
+
+Two readers, one writer, "no lock" for readers.
+"""
+QUESTIONS = [
+    "writer lock",
+    '"no lock" segment',
+    "faiss.IndexFlat",
+    "zebra: wing!",
+    'a "b c',
+    "x\ny \ud800 z\0",
+    "seven",
+]
+
+
+def sentence(number):
+    return " ".join(WORDS[(7 * number + step * step) % len(WORDS)] for step in range(6))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tiny_config):
+    """A store with files, a table, chunks of a program, several segments, tombstones and a skipped file."""
+    base = tmp_path_factory.mktemp("format")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
+        docs = base / "docs"
+        docs.mkdir()
+        (docs / "guide.md").write_text(GUIDE)
+        (docs / "copy.MD").write_text(GUIDE)
+        (docs / "Makefile").write_text("all the red wings\n")
+        (docs / "empty.txt").write_text(" \n")
+        rows = "\n".join(f"{sentence(i)},{1900 + i}" for i in range(60))
+        (docs / "table.csv").write_text("text,year\n" + rows + "\n")
+        options = IndexingOptions(text_columns=("text",))
+        index_files(IndexingRequest(base / "store", (docs,), options, tiny_config))
+        (docs / "table.csv").write_text("text,year\n" + "\n".join(rows.split("\n")[:50]) + "\nthe cat sleeps,2000\n")
+        index_files(IndexingRequest(base / "store", (docs,)))
+        with Store.open(base / "store") as store:
+            store.add(
+                [
+                    record("plain", "a bird flies"),
+                    record("with all", "body of it", title="Title \ud800", headings=("One", "Two"), page=3),
+                    record("no title", "Two wings", title="", headings=("Two",), metadata={"é": [None, {"a": 1.5}]}),
+                ]
+            )
+    return base / "store"
+
+
+@pytest.fixture
+def reader(made):
+    with Reader(made) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(made):
+    with Store.open(made) as opened:
+        yield opened
+
+
+# Reading.
+
+
+def test_chunks_with_their_files_and_metadata(reader, store):
+    fields = ("id", "path", "text", "title", "start_line", "end_line", "page", "tokens", "metadata")
+    read = [(*(each[name] for name in fields), tuple(each["headings"])) for each in reader.chunks().values()]
+    assert read == [
+        (kept.id, kept.source, *(getattr(kept.chunk, name) for name in fields[2:]), kept.chunk.headings)
+        for kept in store.chunks()
+    ]
+    assert {each["path"] for each in reader.chunks().values()} >= {"docs/guide.md", "docs/table.csv", None}
+    assert {"year": "1907"} in [each["metadata"] for each in reader.chunks().values()]
+
+
+def test_sources_and_their_hashes(reader, store):
+    sources = reader.database.execute("SELECT * FROM sources").fetchall()
+    assert {row["path"]: row["ext"] for row in sources} == {
+        "docs/guide.md": "md",
+        "docs/copy.MD": "md",
+        "docs/table.csv": "csv",
+        "docs/Makefile": "",
+    }
+    for row in sources:
+        file = reader.folder.parent / row["path"]
+        assert (row["size"], row["mtime_ns"], row["sha256"]) == (
+            file.stat().st_size,
+            file.stat().st_mtime_ns,
+            sha256(file),
+        )
+    skipped = reader.database.execute("SELECT path, reason FROM skipped").fetchall()
+    assert {row["path"]: row["reason"] for row in skipped} == store.status()["skipped"] != {}
+
+
+def test_hashes_of_segments_and_embedders(reader):
+    assert len(reader.segments) > 1
+    for about in reader.segments.values():
+        folder = reader.folder / "segments" / about["folder"]
+        assert (about["raw_sha256"], about["index_sha256"]) == (
+            sha256(folder / "raw.f16"),
+            sha256(folder / "index.faiss"),
+        )
+    about = reader.meta("embedder")
+    folder = reader.folder / "embedders" / about["fingerprint"]
+    assert about["files"] == {file.name: sha256(file) for file in folder.iterdir()}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["state_sha256"] == about["files"]["state.safetensors"]
+    assert {name: config[name] for name in ("fingerprint", "config", "fitted_on")} == {
+        name: about[name] for name in ("fingerprint", "config", "fitted_on")
+    }
+    assert (reader.folder.parent / about["model_beside"]).resolve() == Path(about["model"])
+
+
+def test_hashes_of_texts(reader):
+    hashes = dict(reader.database.execute("SELECT row, text_hash FROM vectors").fetchall())
+    for each in reader.chunks().values():
+        assert hashes[each["row"]] == hashlib.blake2b(embedded_text(each).encode(), digest_size=16).digest()
+
+
+def test_ids_of_chunks_of_files(reader):
+    seen = {}
+    for each in reader.chunks().values():
+        if each["path"] is None:
+            continue
+        copy = seen[each["path"], each["text"]] = seen.get((each["path"], each["text"]), -1) + 1
+        key = f"{each['path']}\0{copy}\0{each['text']}".encode()
+        assert each["id"] == hashlib.blake2b(key, digest_size=12).hexdigest()
+
+
+def test_every_vector_is_used_or_a_tombstone(reader):
+    used = {each["row"] for each in reader.chunks().values()}
+    dead = {row[0] for row in reader.database.execute("SELECT row FROM tombstones")}
+    assert dead
+    assert used.isdisjoint(dead)
+    assert used | dead == {row for key in reader.segments for row in reader.rows(key)}
+
+
+def test_rows_of_a_segment_ascend(reader):
+    for key, about in reader.segments.items():
+        assert reader.rows(key) == sorted(reader.rows(key))
+        positions = reader.database.execute("SELECT position FROM vectors WHERE segment = ? ORDER BY 1", (key,))
+        assert [row[0] for row in positions] == list(range(about["rows"]))
+
+
+def test_vectors(reader, store):
+    vectors, chunks = reader.vectors(), list(reader.chunks().values())
+    assert reader.meta("embedder")["config"]["postprocess"] == ["center", "normalize"]
+    assert reader.meta("embedder")["fitted_on"]["documents"] > 0
+    read = np.array([vectors[each["row"]] for each in chunks])
+    np.testing.assert_allclose(read, store.vectors([each["id"] for each in chunks]), atol=1e-6)
+
+
+def test_flat_indexes(reader):
+    vectors = reader.vectors()
+    for key, about in reader.segments.items():
+        assert about["kind"] == "flat"
+        ids, stored = flat_index(reader.folder / "segments" / about["folder"] / "index.faiss")
+        assert ids.tolist() == reader.rows(key)
+        assert stored.shape == (about["rows"], about["dim"])
+        np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=1e-6)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_dense_search(reader, store, question):
+    vector = store.embedder.encode_queries([question])[0]
+    assert_same_hits(reader.dense(vector, 12), store.search_vector(vector, 12))
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, "?!", "flie sleeping", '"writer the"'])
+def test_lexical_search(reader, store, question):
+    assert_same_hits(reader.lexical(question, 12), store.search(question, 12, "lexical"))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_hybrid_search(reader, store, question):
+    vector = store.embedder.encode_queries([question])[0]
+    assert_same_hits(reader.hybrid(vector, question, 12), store.search(question, 12))
+
+
+def assert_same_hits(read, hits):
+    assert [chunk_id for chunk_id, _ in read] == [hit.id for hit in hits]
+    assert [score for _, score in read] == pytest.approx([hit.score for hit in hits], abs=1e-5)
+
+
+def test_page_sums(made, tmp_path):
+    assert pages_that_differ(made) == ([], [])
+    copy = shutil.copytree(made, tmp_path / "copy")
+    alter(copy / "store.db", 3 * 4096 + 17)
+    alter(copy / "store.db-sums", 16 + 8 * 4)
+    assert pages_that_differ(copy) == ([4], [5])
+
+
+def alter(file, offset):
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+
+
+STEP_LISTS = [
+    ["center"],
+    ["zscore", "normalize"],
+    ["robust"],
+    ["whiten"],
+    ["whiten:4", "normalize"],
+    ["abtt:2", "normalize"],
+    ["quantile-u"],
+    ["quantile-n", "center"],
+    [],
+]
+
+
+@pytest.mark.parametrize("sides", ["two", "one"])
+@pytest.mark.parametrize("steps", STEP_LISTS, ids=",".join)
+def test_every_post_processor(tmp_path, tiny_config, steps, sides):
+    texts = [sentence(i) for i in range(48)]
+    embedder = Embedder(tiny_config.replace(postprocess=tuple(steps), sides=sides)).fit(texts)
+    with Store.create(tmp_path / "store", embedder) as store:
+        store.add([record(text, text) for text in texts])
+        expected = store.vectors(texts)
+    with Reader(tmp_path / "store") as reader:
+        vectors = reader.vectors()
+        read = [vectors[each["row"]] for each in reader.chunks().values()]
+        np.testing.assert_allclose(read, expected, atol=1e-5)
+        questions = reader.postprocess(embedder.raw_queries(texts[:5]), "queries")
+        np.testing.assert_allclose(questions, embedder.encode_queries(texts[:5]), atol=1e-4)
+
+
+def test_vectors_of_another_program(tmp_path, encoder):
+    with Store.create(tmp_path / "store", encoder) as store:
+        store.add([record("b", "bird"), record("c", "cat")])
+        expected = store.vectors(["b", "c"])
+    with Reader(tmp_path / "store") as reader:
+        assert reader.meta("embedder")["kind"] == "external"
+        np.testing.assert_allclose(list(reader.vectors().values()), expected, atol=1e-6)
+
+
+def test_commits_in_the_log_are_read_and_left_there(tmp_path, encoder):
+    with Store.create(tmp_path / "store", encoder) as store:
+        store.add([record("b", "bird")])
+        with store.writer() as writer:
+            writer.stage(["cat"])
+            writer.commit(chunks=[record("c", "cat")])
+            killed = shutil.copytree(tmp_path / "store", tmp_path / "killed")
+    log = (killed / "store.db-wal").read_bytes()
+    with Reader(killed) as reader:
+        assert [each["id"] for each in reader.chunks().values()] == ["b", "c"]
+    assert (killed / "store.db-wal").read_bytes() == log != b""
+    with Store.open(killed, encoder) as store:
+        assert store.verify().problems == []
+
+
+def test_the_lock_is_one_that_others_can_take(tmp_path, encoder):
+    fcntl = pytest.importorskip("fcntl")
+    with Store.create(tmp_path / "store", encoder) as store, (tmp_path / "store" / "writer.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(StoreLockedError):
+            store.add([record("b", "bird")])
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        store.add([record("b", "bird")])
+
+
+# The page names everything there is.
+
+
+def section(heading):
+    """Return a section of the page, without those below it."""
+    return re.split(r"^#+ ", PAGE.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_every_table_and_column_is_described(reader):
+    names = [row["name"] for row in reader.database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = [name for name in names if not name.startswith(("sqlite_", "chunks_fts_"))]
+    assert len(tables) == 9
+    for table in tables:
+        described = section(table)
+        for column in reader.database.execute(f"PRAGMA table_info({table})"):
+            assert f"`{column['name']}`" in described, (table, column["name"])
+            if f"| `{column['name']}` |" in described:
+                assert column["type"] in described, (table, column["name"])
+
+
+def test_every_key_of_the_metadata_is_described(reader):
+    described = section("meta")
+    kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
+    assert set(kept) == set(re.findall(r"^\| `(\w+)` \|", described.split("The object `embedder`")[0], re.MULTILINE))
+    below = described.split("The object `embedder`")[1]
+    assert set(kept["embedder"]) == set(re.findall(r"^\| `(\w+)` \|", below, re.MULTILINE))
+    inside = [*kept["embedder"]["fitted_on"], *kept["wanted"], *kept["indexing"]]
+    assert [name for name in inside if f"`{name}`" not in described] == []
+
+
+def test_every_file_is_described(made):
+    described = section("Files")
+    for file in made.rglob("*"):
+        if file.is_file():
+            assert file.name in described, file
+
+
+def test_every_field_and_array_of_an_embedder_is_described(reader):
+    described = section("Embedder files")
+    (folder,) = (reader.folder / "embedders").iterdir()
+    for name in json.loads((folder / "config.json").read_text(encoding="utf-8")):
+        assert f"`{name}`" in described, name
+    arrays = safetensors(folder / "state.safetensors")
+    assert len(arrays) == 5
+    for name in arrays:
+        general = re.sub(r"^chain\.(\w+)\.\d+\.\w+$", r"chain.\1.<position>.<name>", name)
+        assert f"`{general}`" in described, name
+
+
+def test_every_step_of_a_chain_is_described():
+    rows = re.findall(r"^\| (`.*?) \|", section("From raw vectors to vectors"), re.MULTILINE)
+    assert {re.split("[`:]", row)[1] for row in rows} == set(POSTPROCESSORS) == set(STEPS)
+    assert {step.split(":")[0] for steps in STEP_LISTS for step in steps} == set(STEPS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_index_begins_as_described(tmp_path, kind):
+    vectors = unit(np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32))
+    write_index(kind, vectors, np.arange(200), tmp_path / "index.faiss")
+    (described,) = re.findall(rf"^\| `{kind}` \|.*\|(.*)\|$", section("index.faiss"), re.MULTILINE)
+    types = re.findall(r"`(\w+)`", described)
+    data = (tmp_path / "index.faiss").read_bytes()
+    headers = [HEADER.unpack_from(data, HEADER.size * i) for i in range(len(types))]
+    assert [(header[0].decode(), *header[1:3], *header[5:]) for header in headers] == [
+        (name, 8, 200, True, 0) for name in types
+    ]
+
+
+def test_the_version_that_is_described_is_the_one_that_is_made(made):
+    with closing(sqlite3.connect(made / "store.db")) as database:
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+    assert f"Format version {version}." in PAGE
+    assert re.findall(r"^\| (\d+) \|", section("Versions"), re.MULTILINE)[0] == str(version)
