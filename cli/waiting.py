@@ -19,6 +19,7 @@ class WritingCommand(click.Command):
                 [_WAIT, "wait_seconds"],
                 type=float,
                 default=0.0,
+                callback=_finite,
                 metavar="[SECONDS]",
                 help="Wait while another process writes to the store, for as long as it takes or for SECONDS.",
             )
@@ -27,6 +28,12 @@ class WritingCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give ``--wait`` its number where it has none, and parse."""
         return super().parse_args(ctx, _with_number(args))
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:  # noqa: ARG001  click's signature
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number of seconds")
+    return value
 
 
 def _with_number(args: list[str]) -> list[str]:

@@ -65,7 +65,9 @@ def index_kind(connection: sqlite3.Connection) -> Kind:
     """Return the kind of index that the store asks for."""
     found = meta(connection, "index", FLAT)
     if found not in KINDS:
-        raise StoreDamagedError(f"the store's database asks for an index of kind {found!r}, which there is not")
+        raise StoreDamagedError(
+            f"the store's database asks for an index of kind {found!r}: expected {', '.join(KINDS)}"
+        )
     return checked_kind(found)
 
 
@@ -74,7 +76,7 @@ def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
     rows = connection.execute(
         "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
     )
-    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows]
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
 
 
 def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
@@ -84,7 +86,7 @@ def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) ->
         " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
         (fingerprint,),
     )
-    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows]
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
 
 
 def _named(files: SegmentFiles) -> SegmentFiles:

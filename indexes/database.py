@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
@@ -115,9 +115,12 @@ def open_for_writing(path: Path) -> Iterator[Database]:
         database.checkpoint()  # what a killed writer left: its log must not be written over before the sums are right
         try:
             yield database
-        finally:
-            database.checkpoint()
-            settled = True
+        except BaseException:
+            with suppress(StoreError):  # the log keeps what is committed; what went wrong first is to be told
+                database.checkpoint()
+            raise
+        database.checkpoint()
+        settled = True
     finally:
         database.close(settled=settled)
 

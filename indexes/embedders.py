@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ragembed.config import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.hashing import file_sha256, read_sha256
@@ -57,6 +58,16 @@ def load_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
                 " rebuild it with: ragembed verify --repair"
             )
     return Embedder.load(folder, model=_moved_model(store, record))
+
+
+def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
+    """Return an embedder with the configuration in ``record`` that is yet to be fitted; no model is downloaded for it.
+
+    Raises :class:`ModelError` where its model is not found, :class:`ConfigError` for no configuration of ours.
+    """
+    config = EmbedderConfig.from_dict(record["config"])
+    moved = _moved_model(store, record)
+    return Embedder(config if moved is None else config.replace(model=moved), download=False)
 
 
 def _relative_model(store: Path, model: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +48,19 @@ def refit_store(
             raise ConfigError(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
-        fit_store(store, writer, fitted, progress or Silent())
-        writer.set_meta({"wanted": {"postprocess": list(steps), "sides": fitted.config.sides}})
+        wanted = {"postprocess": list(steps), "sides": fitted.config.sides}
+        fit_store(store, writer, fitted, progress or Silent(), {"wanted": wanted})
         return fitted
 
 
-def fit_store(store: Store, writer: StoreWriter, unfitted: Embedder, progress: Progress) -> None:
-    """Fit the chain of ``unfitted`` on the store's raw vectors and texts, and let the store adopt it.
+def fit_store(
+    store: Store,
+    writer: StoreWriter,
+    unfitted: Embedder,
+    progress: Progress,
+    meta: Mapping[str, object] | None = None,
+) -> None:
+    """Fit the chain of ``unfitted`` on the store's raw vectors and texts, and let the store adopt it, and ``meta``.
 
     Raises :class:`ragembed.errors.RankError` where it has more directions than the vectors.
     """
@@ -63,7 +69,7 @@ def fit_store(store: Store, writer: StoreWriter, unfitted: Embedder, progress: P
     raw = _sample(writer, unfitted.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
     unfitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
     progress.finish()
-    writer.adopt(unfitted, progress)
+    writer.adopt(unfitted, progress, meta)
 
 
 def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:

@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.indexes import catalog, schema
-from ragembed.indexes.changes import extension
+from ragembed.indexes import catalog, changes, schema
 from ragembed.indexes.database import open_for_writing
 from ragembed.indexes.embedders import file_hashes
 from ragembed.indexes.kinds import FLAT
 from ragembed.indexes.layout import DATABASE, EMBEDDERS
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.records import text_hash
 
 _WAIT_SECONDS = 60.0
 
@@ -65,7 +65,7 @@ def _step(store: Path, version: int) -> None:
         with closing(schema.open_unchecked(path, "mode=rw")) as connection:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
-            connection.create_function("extension", 1, extension, deterministic=True)
+            connection.create_function("extension", 1, changes.extension, deterministic=True)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 _change(connection, store, version)
@@ -101,6 +101,7 @@ def _from_1(connection: sqlite3.Connection, store: Path) -> None:
     connection.executemany("UPDATE vectors SET text_hash = ?2 WHERE row = ?1", hashes)
     if sequence is not None:
         connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'vectors'", tuple(sequence))
+    _hash_as_stored(connection)
     _execute(connection, schema.REWRITTEN)
     embedder = catalog.embedder(connection)
     embedder["files"] = file_hashes(store / EMBEDDERS / embedder["fingerprint"])
@@ -108,6 +109,23 @@ def _from_1(connection: sqlite3.Connection, store: Path) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(v)) for key, v in values.items()]
     )
+
+
+def _hash_as_stored(connection: sqlite3.Connection) -> None:
+    """Give vectors of texts with lone surrogates the hash of the text as it is stored, with question marks."""
+    former = connection.execute(
+        "SELECT c.key, c.row, v.text_hash FROM chunks c JOIN vectors v USING (row) ORDER BY c.key"
+    )
+    for (key, row, made_from), record in zip(former.fetchall(), catalog.iterate_chunks(connection), strict=True):
+        stored = text_hash(record.chunk.embedded_text)
+        if stored == made_from:
+            continue
+        same = connection.execute("SELECT row FROM vectors WHERE text_hash = ?", (stored,)).fetchone()
+        if same is None:
+            connection.execute("UPDATE vectors SET text_hash = ? WHERE row = ?", (stored, row))
+        elif same[0] != row:
+            connection.execute("UPDATE chunks SET row = ? WHERE key = ?", (same[0], key))
+            changes.mark_unused(connection, [row, same[0]])
 
 
 _SEGMENTS_1 = "SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM old ORDER BY id"

@@ -286,9 +286,23 @@ class Store:
         with self.writer(wait_seconds) as writer:
             writer.optimize(progress)
 
-    def verify(self, progress: Progress | None = None, *, repair: bool = False, wait_seconds: float = 0.0) -> Report:
+    def verify(
+        self,
+        progress: Progress | None = None,
+        *,
+        repair: bool = False,
+        trust_database: bool = False,
+        wait_seconds: float = 0.0,
+    ) -> Report:
         """Read every byte of the store; see :func:`ragembed.indexes.verify.verify_store`."""
-        return verify_store(self.path, self._given, progress, repair=repair, wait_seconds=wait_seconds)
+        return verify_store(
+            self.path,
+            self._given,
+            progress,
+            repair=repair,
+            trust_database=trust_database,
+            wait_seconds=wait_seconds,
+        )
 
     # Closing
 

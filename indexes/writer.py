@@ -197,26 +197,28 @@ class StoreWriter:
 
     # Segments
 
-    def adopt(self, embedder: VectorEncoder, progress: Progress | None = None) -> None:
+    def adopt(
+        self, embedder: VectorEncoder, progress: Progress | None = None, meta: Mapping[str, object] | None = None
+    ) -> None:
         """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs.
 
         Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
-        all of them take over in one transaction.
+        all of them take over in one transaction, which also keeps the JSON values ``meta``.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
                 f"the raw vectors of {self._store} were made by another model or other token weights: index anew"
             )
-        if embedder.fingerprint == self._embedder.fingerprint:
-            return
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
-            self._rewrite_for(embedder, progress or Silent())
+            if embedder.fingerprint != self._embedder.fingerprint:
+                self._rewrite_for(embedder, progress or Silent())
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                catalog.set_meta(self._connection, "embedder", record)
+                for key, value in {**(meta or {}), "embedder": record}.items():
+                    catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 

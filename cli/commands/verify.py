@@ -14,22 +14,38 @@ from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.waiting import WritingCommand
 from ragembed.indexes.layout import choose_store
-from ragembed.indexes.verify import Problem, Report, verify_store
+from ragembed.indexes.verify import Part, Problem, Report, verify_store
+
+_LASTING = {Part.DATABASE, Part.CANARY}
+"""What a repair cannot mend."""
 
 
 @click.command(cls=WritingCommand)
 @click.option(
     "--repair", is_flag=True, help="Rebuild what can be: an index from its vectors, vectors from their texts."
 )
+@click.option(
+    "--trust-database",
+    is_flag=True,
+    help="With --repair: take store.db as it is where nothing else is wrong, as after another program wrote to it.",
+)
 @store_option
 @format_option
-def command(repair: bool, store: Path | None, wait_seconds: float, output: str) -> None:
+def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds: float, output: str) -> None:
     """Read every byte of a store and tell what is not as it was committed.
 
     The database is checked page by page and by SQLite, every file against its hash, every index against the vectors
     that it was made from, and some texts are encoded again. Exit status: 0 where all is well, 2 where something is not.
     """
-    report = verify_store(choose_store(store), progress=StderrProgress(), repair=repair, wait_seconds=wait_seconds)
+    if trust_database and not repair:
+        raise click.UsageError("--trust-database says how to repair: give it with --repair")
+    report = verify_store(
+        choose_store(store),
+        progress=StderrProgress(),
+        repair=repair,
+        trust_database=trust_database,
+        wait_seconds=wait_seconds,
+    )
     if output == "json":
         print_json(_as_dict(report))
     elif output == "jsonl":
@@ -54,8 +70,11 @@ def _print(report: Report, *, repair: bool) -> None:
             f"{report.canaries} texts encoded again: all is as it was committed"
         )
         return
-    remedy = "" if repair else "; rebuild what can be rebuilt with: ragembed verify --repair"
-    say(f"{len(report.problems):,} problems in {read}{remedy}", err=True)
+    count = len(report.problems)
+    remedy = (
+        "" if repair or report.parts() <= _LASTING else "; rebuild what can be rebuilt with: ragembed verify --repair"
+    )
+    say(f"{count:,} {'problem' if count == 1 else 'problems'} in {read}{remedy}", err=True)
 
 
 def _as_dict(report: Report) -> dict[str, Any]:

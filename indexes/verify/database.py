@@ -35,15 +35,17 @@ def check_bytes(store: Path) -> Iterator[Problem]:
     sums = str(store / _SUMS)
     for message in page_sums.damaged(store / DATABASE):
         of_sums = message.startswith(sums) or message.endswith(f"in {sums} is damaged")
-        yield Problem(Part.SUMS if of_sums else Part.DATABASE, _SUMS if of_sums else DATABASE, message)
+        yield Problem(Part.SUMS if of_sums else Part.PAGES, _SUMS if of_sums else DATABASE, message)
     if (altered := wal.damage(store / _WAL)) is not None:
-        yield Problem(Part.DATABASE, _WAL, altered)
+        yield Problem(Part.PAGES, _WAL, altered)
 
 
 def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Let SQLite check the database, and compare rows with one another; ``connection`` stands in a transaction."""
     for (message,) in connection.execute("PRAGMA integrity_check(20)"):
-        if message != "ok":
+        if "fts5" in message.lower():  # newer versions of SQLite look into the full-text index too
+            yield Problem(Part.WORDS, DATABASE, message)
+        elif message != "ok":
             yield _damaged(message)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that is not there")
@@ -83,11 +85,10 @@ def _is_right(key: str, text: str) -> bool:
 
 
 def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:
-    hashes: Mapping[int, bytes] = dict(connection.execute("SELECT row, text_hash FROM vectors").fetchall())
-    rows = connection.execute("SELECT row FROM chunks ORDER BY key")
+    hashes = connection.execute("SELECT v.text_hash FROM chunks c LEFT JOIN vectors v ON v.row = c.row ORDER BY c.key")
     try:
-        for (row,), record in zip(rows, catalog.iterate_chunks(connection), strict=True):
-            if hashes.get(row) != text_hash(record.chunk.embedded_text):
+        for (made_from,), record in zip(hashes, catalog.iterate_chunks(connection), strict=True):
+            if made_from != text_hash(record.chunk.embedded_text):
                 yield _damaged(f"the text of chunk {record.id!r} is not the one that its vector was made from")
     except (*_UNREADABLE, RagembedError) as error:
         yield _damaged(f"a chunk cannot be read: {error}")

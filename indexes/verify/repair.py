@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
-from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
 from ragembed.indexes import catalog, compaction, page_sums
 from ragembed.indexes.database import Database, open_for_writing, write_errors
-from ragembed.indexes.embedders import load_embedder, save_embedder
+from ragembed.indexes.embedders import load_embedder, save_embedder, unfitted_embedder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder
@@ -28,11 +27,18 @@ Halves = NDArray[np.float16]
 _BATCH = 1024
 
 
-def repair_store(store: Path, report: Report, given: VectorEncoder | None, progress: Progress) -> list[str]:
+def repair_store(
+    store: Path, report: Report, given: VectorEncoder | None, progress: Progress, *, trust_database: bool
+) -> list[str]:
     """Rebuild what ``report`` found damaged; returns notes on what could not be. The caller has the writer's lock."""
+    lost = (
+        f"{DATABASE} holds the texts and cannot be rebuilt from anything else: delete {store} and index again, or put "
+    )
+    lost += "a copy in its place"
     if Part.DATABASE in report.parts():
-        remedy = f"delete {store} and index again, or put a copy in its place"
-        return [f"{DATABASE} holds the texts and cannot be rebuilt from anything else: {remedy}"]
+        return [lost]
+    if Part.PAGES in report.parts() and not trust_database:
+        return [f"{lost}; if another program wrote to it, take it as it is: ragembed verify --repair --trust-database"]
     try:
         with write_errors(store):
             _Repair(store, report, given, progress).run()
@@ -52,7 +58,9 @@ class _Repair:
     def run(self) -> None:
         if Part.FOLDER in self._parts:
             replace_file(self._store / GITIGNORE, GITIGNORE_TEXT)
-        if Part.SUMS in self._parts:
+        if self._parts & {Part.SUMS, Part.PAGES}:
+            with open_for_writing(self._store / DATABASE):  # what the log still holds goes into the database first
+                pass
             page_sums.build(self._store / DATABASE)
         with open_for_writing(self._store / DATABASE) as database:
             if Part.WORDS in self._parts:
@@ -145,7 +153,7 @@ class _Repair:
         record = catalog.embedder(connection)
         if record["kind"] != "ragembed":
             raise RagembedError(f"the vectors were made by {record['model']}: open the store with it to rebuild them")
-        embedder = Embedder(EmbedderConfig.from_dict(record["config"])).fit_extractor(self._all_texts(database))
+        embedder = unfitted_embedder(self._store, record).fit_extractor(self._all_texts(database))
         if embedder.raw_fingerprint != record["raw_fingerprint"]:
             raise RagembedError(
                 "the token weights of the damaged embedder cannot be fitted again, as the corpus has changed since: "

@@ -10,6 +10,7 @@ class Part(Enum):
     """What a problem concerns, and so how it can be mended."""
 
     DATABASE = "database"
+    PAGES = "pages"
     SUMS = "sums"
     WORDS = "words"
     RAW = "raw"

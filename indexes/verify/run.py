@@ -38,15 +38,19 @@ def verify_store(
     progress: Progress | None = None,
     *,
     repair: bool = False,
+    trust_database: bool = False,
     wait_seconds: float = 0.0,
 ) -> Report:
     """Read every byte of the store and tell what is not as it was committed.
 
     ``embedder`` is needed only where the store was made with one that is not ragembed's own. With ``repair``, what can
     be rebuilt is: an index from the raw vectors, raw vectors from the texts; the report then tells what was mended and
-    what is left. Nobody writes to the store meanwhile: raises :class:`StoreLockedError` where another process does for
-    longer than ``wait_seconds``, :class:`StoreNotFoundError` where there is no store, and
-    :class:`IncompatibleStoreError` for one of a newer format.
+    what is left. ``trust_database`` takes the bytes of the database as right where nothing else is wrong with it, as
+    after another program wrote to it; else that is damage which cannot be rebuilt.
+
+    Nobody writes to the store meanwhile: raises :class:`StoreLockedError` where another process does for longer than
+    ``wait_seconds``, :class:`StoreNotFoundError` where there is no store, and :class:`IncompatibleStoreError` for one
+    of a newer format.
     """
     path = require_store(Path(store))
     progress = progress or Silent()
@@ -54,7 +58,7 @@ def verify_store(
         report = _Verification(path, embedder, progress).run()
         if not repair or not report.problems:
             return report
-        notes = repair_store(path, report, embedder, progress)
+        notes = repair_store(path, report, embedder, progress, trust_database=trust_database)
         after = _Verification(path, embedder, progress).run()
     after.repaired = [problem for problem in report.problems if problem not in after.problems]
     after.notes += notes
@@ -84,8 +88,6 @@ class _Verification:
     def run(self) -> Report:
         self._check_folder()
         self._report.problems += database.check_bytes(self._store)
-        if Part.DATABASE in self._report.parts():
-            return self._report
         try:
             with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
                 connection.execute("BEGIN")
@@ -94,11 +96,11 @@ class _Verification:
                     self._report.problems += database.check_words(self._store)
                 else:
                     self._note("the full-text index was not checked: the folder cannot be written")
-                if Part.DATABASE not in self._report.parts():
+                if not self._report.parts() & {Part.DATABASE, Part.PAGES}:
                     self._check_vectors(connection)
-        except IncompatibleStoreError:
-            raise
         except (RagembedError, sqlite3.DatabaseError) as error:
+            if isinstance(error, IncompatibleStoreError) and Part.PAGES not in self._report.parts():
+                raise
             self._add(Part.DATABASE, DATABASE, str(error))
         return self._report
 

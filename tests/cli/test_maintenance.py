@@ -1,0 +1,312 @@
+"""Keeping a store in order from the command line: verify, optimize, delete, refit, filters, waiting for a writer."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ragembed.cli.waiting import _with_number
+from ragembed.indexes import Store, fitting
+from ragembed.indexes.lock import writer_lock
+
+HOLD = (
+    "import sys; from pathlib import Path; from ragembed.indexes.lock import writer_lock\n"
+    "with writer_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+)
+
+
+@pytest.fixture
+def store(indexed, in_folder):
+    return in_folder / ".ragembed"
+
+
+@pytest.fixture
+def held(store):
+    """The process that holds the store's lock."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+        holder.stdin.close()
+
+
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def as_json(result):
+    value = json.loads(result.stdout)
+    assert value.pop("schema_version") == 1
+    return value
+
+
+# verify
+
+
+def test_verify_says_what_it_read(store, cli):
+    result = cli("verify")
+    assert result.stdout.endswith(
+        f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segments, "
+        f"{len(Store.open(store))} texts encoded again: all is as it was committed\n"
+    )
+    assert result.stdout.count("\n") == 1
+
+
+def test_verify_for_programs(store, cli):
+    report = as_json(cli("verify", "--json"))
+    assert report == as_json(cli("verify", "--format", "jsonl"))
+    assert report["ok"] is True
+    assert (report["problems"], report["notes"], report["repaired"]) == ([], [], [])
+    assert set(report) == {
+        *("ok", "problems", "notes", "repaired", "files", "bytes"),
+        *("segments", "vectors", "chunks", "canaries"),
+    }
+
+
+def test_verify_names_the_damaged_file_and_the_remedy(store, cli):
+    name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
+    result = cli("verify", exit_code=2)
+    assert result.stdout.startswith(f"{name}: it is not the file that was committed (sha256 ")
+    assert result.stdout.count("\n") == 1
+    [line] = result.stderr.strip().split("\n")[-1:]
+    assert line.startswith("1 problem in ")
+    assert line.endswith("; rebuild what can be rebuilt with: ragembed verify --repair")
+    report = as_json(cli("verify", "--json", exit_code=2))
+    assert report["ok"] is False
+    assert [(problem["part"], problem["file"]) for problem in report["problems"]] == [("index", name)]
+
+
+def test_verify_repairs(store, cli):
+    before = as_json(cli("query", "the lock of the store", "--mode", "dense", "--json"))
+    name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
+    refused = cli("query", "the lock of the store", exit_code=2)
+    assert name in refused.stderr
+    assert "ragembed verify --repair" in refused.stderr
+    result = cli("verify", "--repair")
+    first, second = result.stdout.splitlines()
+    assert first.startswith(f"rebuilt {name}: it is not the file that was committed")
+    assert second.endswith("all is as it was committed")
+    assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
+    flip(next(store.glob("segments/*/raw.f16")))
+    report = as_json(cli("verify", "--repair", "--json"))
+    assert (report["ok"], [problem["part"] for problem in report["repaired"]]) == (True, ["raw"])
+
+
+def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
+    flip(store / "store.db")
+    result = cli("verify", "--repair", exit_code=2)
+    assert "store.db" in result.stdout
+    assert "note: store.db holds the texts and cannot be rebuilt from anything else: delete" in result.stderr
+    assert "--repair" not in result.stderr
+    (store / "store.db").write_bytes(b"")
+    assert "Traceback" not in cli("verify", exit_code=2).output
+
+
+def test_verify_without_a_store(in_folder, cli):
+    assert "ragembed index PATH" in cli("verify", exit_code=2).stderr
+
+
+# optimize
+
+
+def test_optimize_says_what_it_did(store, indexed, cli):
+    for name in ("cat", "dog"):
+        (indexed / f"{name}.txt").write_text(f"The {name} sleeps.\n")
+    cli("index", "-q")
+    cli("delete", indexed / "cat.txt")
+    before = as_json(cli("query", "the lock of the store", "--json"))
+    result = as_json(cli("optimize", "--json"))
+    assert result["segments"] == {"before": 2, "after": 1}
+    assert result["unused_vectors"] == {"before": 1, "after": 0}
+    assert result["bytes"]["after"] > 0
+    again = cli("optimize")
+    assert again.stdout.startswith("segments: 1 to 1; unused vectors: 0 to 0; size: ")
+    assert as_json(cli("optimize", "--format", "jsonl"))["segments"] == {"before": 1, "after": 1}
+    assert as_json(cli("query", "the lock of the store", "--json")) == before
+    cli("verify")
+
+
+# delete
+
+
+def test_delete_a_file(store, indexed, cli):
+    result = cli("delete", indexed / "locks.md")
+    assert result.stdout.startswith("deleted 2 chunks and 1 files\n")
+    assert (
+        result.stderr
+        == "note: files that are still there come back with the next run, unless --exclude leaves them out\n"
+    )
+    assert cli("query", "reader", "--mode", "lexical", exit_code=1).stderr == "no results\n"
+    gone = cli("delete", indexed / "locks.md", exit_code=1)
+    assert (gone.stdout, gone.stderr) == ("deleted 0 chunks and 0 files\n", "")
+    assert as_json(cli("index", "--json"))["added"] == ["docs/locks.md"]
+
+
+def test_delete_a_folder_from_below_it(store, indexed, cli, monkeypatch):
+    monkeypatch.chdir(indexed)
+    result = as_json(cli("delete", ".", "--json"))
+    assert (sorted(result["files"]), result["dry_run"]) == (["docs/locks.md", "docs/wings.txt"], False)
+    assert result["chunks"] >= 3
+    assert as_json(cli("status", "--json"))["chunks"] == 0
+
+
+def test_delete_of_a_file_that_is_gone_needs_no_note(store, indexed, cli):
+    (indexed / "wings.txt").unlink()
+    assert cli("delete", indexed / "wings.txt").stderr == ""
+
+
+def test_delete_by_id_and_by_filter(store, indexed, cli):
+    ids = [hit["id"] for hit in as_json(cli("query", "lock", "--json"))["results"] if hit["path"] == "docs/locks.md"]
+    assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunks and 0 files\n"
+    assert as_json(cli("delete", "--where", "ext = 'md'", "--format", "jsonl"))["chunks"] == len(ids) - 1
+    assert cli("delete", "--path", "**/*.md", exit_code=1).stdout == "deleted 0 chunks and 0 files\n"
+    assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file is known, and did not change
+    assert cli("delete", "--path", "*.txt").stdout.startswith("deleted ")
+    assert as_json(cli("status", "--json"))["chunks"] == 0
+
+
+def test_delete_dry_run_deletes_nothing(store, indexed, cli):
+    before = as_json(cli("status", "--json"))
+    result = cli("delete", indexed, "--dry-run")
+    assert result.stdout == f"would delete {before['chunks']} chunks and 2 files\n"
+    assert result.stderr == ""
+    found = as_json(cli("delete", "--where", "ext = 'md'", "--dry-run", "--json"))
+    assert (found["chunks"], found["files"], found["dry_run"]) == (2, [], True)
+    cli("delete", "--where", "ext = 'pdf'", "--dry-run", exit_code=1)
+    assert as_json(cli("status", "--json")) == before
+
+
+def test_delete_nothing_is_an_error(store, cli):
+    result = cli("delete", exit_code=2)
+    assert result.stderr == "Error: nothing to delete: give files or folders, --id, --path or --where\n"
+
+
+# refit
+
+
+def test_refit(store, cli, monkeypatch):
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
+    result = cli("refit", "--postprocess", "center,normalize", "--sides", "one")
+    assert result.stdout.startswith("postprocess: center, normalize, sides: one, fitted on ")
+    about = as_json(cli("refit", "--postprocess", "none", "--sides", "two", "--json"))
+    assert (about["postprocess"], about["sides"]) == ([], "two")
+    assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
+    assert cli("refit").stdout.startswith("postprocess: none, sides: two, fitted on ")
+    assert as_json(cli("refit", "--postprocess", "normalize", "--format", "jsonl"))["fitted_on"]["texts"] > 0
+    cli("verify")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--postprocess", "nonsense"], "nonsense"),
+        (["--postprocess", "abtt:5"], "abtt:5 cannot be fitted on"),
+        (["--postprocess", "abtt:x"], "abtt"),
+        (["--sides", "three"], "'three' is not one of"),
+    ],
+)
+def test_refit_says_what_it_cannot_do(store, cli, args, message):
+    result = cli("refit", *args, exit_code=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+# Filters
+
+
+def test_query_where_and_path(store, indexed, cli):
+    def paths(*args, exit_code=0):
+        found = as_json(cli("query", "the lock of the store", *args, "--json", exit_code=exit_code))["results"]
+        return {hit["path"] for hit in found}
+
+    assert paths() == {"docs/locks.md", "docs/wings.txt"}
+    assert paths("--where", "ext = 'txt'") == {"docs/wings.txt"}
+    assert paths("--path", "*.md") == {"docs/locks.md"}
+    assert paths("--path", "*.md", "--path", "docs/w*") == {"docs/locks.md", "docs/wings.txt"}
+    assert paths("--path", "docs/**", "--where", "headings CONTAINS 'Readers'") == {"docs/locks.md"}
+    assert paths("--path", "*.md", "--where", "ext = 'txt'", exit_code=1) == set()
+    assert cli("query", "lock", "--where", "ext = 'pdf'", exit_code=1).stderr == "no results\n"
+    for mode in ("dense", "lexical", "hybrid"):
+        assert paths("--where", "ext = 'md'", "--mode", mode) == {"docs/locks.md"}
+
+
+@pytest.mark.parametrize("command", [["query", "lock"], ["delete"], ["delete", "--dry-run"]])
+@pytest.mark.parametrize("where", ["", "ext =", "ext = 'md' AND", "ext = md'", "size = 'big'", "ext LIKE 5", "(" * 500])
+def test_a_bad_condition_is_one_line_and_exit_status_2(store, cli, command, where):
+    result = cli(*command, "--where", where, exit_code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+# Waiting
+
+
+@pytest.mark.parametrize(
+    ("args", "joined"),
+    [
+        (["--wait"], ["--wait=-1"]),
+        (["--wait", "3"], ["--wait=3"]),
+        (["--wait", "0.5", "docs"], ["--wait=0.5", "docs"]),
+        (["--wait", "docs"], ["--wait=-1", "docs"]),
+        (["--wait=2"], ["--wait=2"]),
+        (["docs", "--wait", "--json"], ["docs", "--wait=-1", "--json"]),
+        (["--", "--wait"], ["--", "--wait"]),
+        (["--wait", "--", "3"], ["--wait=-1", "--", "3"]),
+        (["--wait", "nan"], ["--wait=-1", "nan"]),
+        ([], []),
+    ],
+)
+def test_wait_takes_a_number_or_none(args, joined):
+    assert _with_number(args) == joined
+
+
+@pytest.mark.parametrize("command", [["index"], ["verify"], ["optimize"], ["delete", "--id", "x"], ["refit"]])
+def test_a_second_writer_fails_at_once_and_names_the_first(store, held, cli, command):
+    started = time.monotonic()
+    result = cli(*command, exit_code=2)
+    assert time.monotonic() - started < 60  # it did not wait for the other, which goes on
+    assert f"is being written by another process (PID {held.pid})" in result.stderr
+    assert result.stderr.strip().count("\n") == 0
+    assert "--wait" in result.stderr
+
+
+@pytest.mark.parametrize("wait", [["--wait", "0.1"], ["--wait=0.1"]])
+def test_a_second_writer_gives_up_when_its_time_is_over(store, held, cli, wait):
+    assert f"PID {held.pid}" in cli("optimize", *wait, exit_code=2).stderr
+
+
+@pytest.mark.parametrize("command", [["optimize", "--wait"], ["verify", "--wait", "60"], ["index", "--wait", "docs"]])
+def test_a_second_writer_waits_for_the_first(store, held, cli, command):
+    begun = threading.Timer(0.3, held.stdin.close)
+    begun.start()
+    cli(*command)
+    begun.join()
+    assert held.wait() == 0
+
+
+def test_who_reads_waits_for_nobody(store, held, cli):
+    assert cli("query", "lock", "-k", "1").stdout
+    assert as_json(cli("status", "--json"))["files"] == 2
+    assert cli("delete", "--id", "x", "--dry-run", exit_code=1).stdout == "would delete 0 chunks and 0 files\n"
+
+
+def test_the_lock_names_this_process_while_it_writes(store):
+    with writer_lock(store):
+        assert (store / "writer.pid").read_text() == str(os.getpid())
+    assert not (store / "writer.pid").exists()
+
+
+@pytest.mark.parametrize("wait", ["--wait=soon", "--wait=nan", "--wait=inf", "--wait="])
+def test_what_is_no_time_is_refused(store, cli, wait):
+    result = cli("optimize", wait, exit_code=2)
+    assert "--wait" in result.stderr

@@ -1,0 +1,267 @@
+"""Searching what a filter leaves: applied before the search, the same in every mode and form, and always up to date."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import ConfigError
+from ragembed.indexes import ChunkRecord, Store, reader
+from ragembed.indexes.filters import And, Comparison, Field, Filter, Glob, Not, Or
+from ragembed.indexes.records import SourceRecord
+from tests.conftest import WORDS, KnownEncoder
+
+MODES = ("dense", "lexical", "hybrid")
+SIZE = 240
+FILES = {
+    f"{folder}/{name}{i}.{ext}": ext
+    for i, (folder, name, ext) in enumerate([("docs", "a", "md"), ("docs/deep", "b", "TXT"), ("notes", "c", "md")])
+}
+
+
+def text(i):
+    return f"{WORDS[i % 50]} {WORDS[(7 * i) % 50]} lock {i % 60}"
+
+
+def chunk(i):
+    """Chunks of three files and of none; every fourth has the text of another."""
+    metadata = {"i": i, "tenth": i % 10, "flag": i % 2 == 0, "name": WORDS[i % 5]}
+    if i % 3 == 0:
+        metadata["rare"] = [i % 7, "x"]
+    return Chunk(text(i), metadata=metadata, page=i % 9 or None, title="Title" if i % 5 == 0 else None)
+
+
+def source(i):
+    return None if i % 4 == 3 else list(FILES)[i % 4]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A store of many chunks in several segments, of which some were deleted."""
+    path = tmp_path_factory.mktemp("filtered") / "store"
+    with Store.create(path, KnownEncoder()) as store, store.writer() as writer:
+        records = [ChunkRecord(f"id{i}", chunk(i), source(i)) for i in range(SIZE)]
+        for name in FILES:
+            writer.commit(sources=[SourceRecord(name, 10, 10**9, "0" * 64, "r")])
+        for start in range(0, SIZE, 80):
+            writer.stage(record.chunk.embedded_text for record in records[start : start + 80])
+            writer.commit(chunks=records[start : start + 80])
+        writer.delete([f"id{i}" for i in range(0, SIZE, 11)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(path):
+    with Store.open(path, KnownEncoder()) as store:
+        yield store
+
+
+ALIVE = [i for i in range(SIZE) if i % 11]
+
+CONDITIONS = {
+    "tenth = 3": lambda i: i % 10 == 3,
+    "i < 5": lambda i: i < 5,
+    "i >= 0": lambda i: True,
+    "i > 1000": lambda i: False,
+    "flag = true AND NOT name = 'the'": lambda i: i % 2 == 0 and i % 5 != 0,
+    "ext = 'md'": lambda i: i % 4 in (0, 2),
+    "ext = 'txt' OR ext IS NULL": lambda i: i % 4 in (1, 3),
+    "path GLOB 'docs/**'": lambda i: i % 4 in (0, 1),
+    "path IS NULL": lambda i: i % 4 == 3,
+    "page = 4": lambda i: i % 9 == 4,
+    "title IS NOT NULL": lambda i: i % 5 == 0,
+    "rare CONTAINS 'x' AND i BETWEEN 30 AND 60": lambda i: i % 3 == 0 and 30 <= i <= 60,
+    "missing != 1": lambda i: True,
+}
+
+
+def matching(holds):
+    return {f"id{i}" for i in ALIVE if holds(i)}
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
+    wanted = matching(CONDITIONS[where])
+    assert store.count_selected(where=where) == len(wanted)
+    for question in ("lock 7", "segment vector", "file folder lock 13"):
+        for k in (1, 10, SIZE):
+            hits = store.search(question, k, mode, where=where)
+            assert set(ids(hits)) <= wanted
+            assert len(set(ids(hits))) == len(hits)
+            if mode != "lexical":
+                assert len(hits) == min(k, len(wanted))
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_filtered_search_is_the_search_of_all_without_what_does_not_match(store, where):
+    wanted = matching(CONDITIONS[where])
+    for mode in ("dense", "lexical"):
+        for question in ("lock 7", "one two three lock 50"):
+            everything = [hit for hit in store.search(question, SIZE, mode) if hit.id in wanted]
+            found = store.search(question, SIZE, mode, where=where)
+            assert ids(found) == ids(everything)
+            np.testing.assert_allclose([h.score for h in found], [h.score for h in everything], atol=1e-5)
+            assert ids(store.search(question, 4, mode, where=where)) == ids(everything[:4])
+
+
+def test_a_filter_that_holds_for_all_changes_nothing(store):
+    for mode in MODES:
+        plain, filtered = store.search("lock 7", 20, mode), store.search("lock 7", 20, mode, where="i >= 0")
+        assert ids(plain) == ids(filtered)
+        np.testing.assert_allclose([h.score for h in plain], [h.score for h in filtered], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_both_scores_of_a_hit_are_those_without_a_filter(store, mode):
+    plain = {hit.id: hit for hit in store.search("writer lock 7", SIZE, mode)}
+    for hit in store.search("writer lock 7", 10, mode, where="tenth = 3"):
+        assert (hit.chunk, hit.source) == (plain[hit.id].chunk, plain[hit.id].source)
+        if mode == "hybrid":
+            assert hit.dense == pytest.approx(plain[hit.id].dense, abs=1e-5)
+            assert hit.lexical == pytest.approx(plain[hit.id].lexical, abs=1e-5)
+
+
+FORMS = [
+    ("tenth = 3", {"tenth": 3}, Comparison(Field("tenth"), "=", 3)),
+    ("i >= 30 AND i < 60", {"i": {"$gte": 30, "$lt": 60}}, None),
+    ("name IN ('the', 'a')", {"name": {"$in": ["the", "a"]}}, None),
+    ("NOT flag = true", {"$not": {"flag": True}}, Not(Comparison(Field("flag"), "=", True))),
+    ("path GLOB '*.md' OR tenth = 1", {"$or": [{"path": {"$glob": "*.md"}}, {"tenth": 1}]}, None),
+    ("rare CONTAINS 3", {"rare": {"$contains": 3}}, None),
+    ("rare IS NULL", {"rare": {"$exists": False}}, None),
+    ("i >= 0", {}, And(())),
+]
+
+
+@pytest.mark.parametrize(("condition", "dictionary", "node"), FORMS)
+def test_all_forms_of_a_filter_find_the_same(store, condition, dictionary, node):
+    found = ids(store.search("lock 7", SIZE, "dense", where=condition))
+    assert found
+    assert ids(store.search("lock 7", SIZE, "dense", where=dictionary)) == found
+    if node is not None:
+        assert ids(store.search("lock 7", SIZE, "dense", where=node)) == found
+
+
+leaves = st.one_of(
+    st.builds(Comparison, st.just(Field("i")), st.sampled_from(["<", ">=", "="]), st.integers(-5, SIZE + 5)),
+    st.builds(Comparison, st.just(Field("tenth")), st.just("="), st.integers(0, 10)),
+    st.builds(Comparison, st.just(Field("flag")), st.just("="), st.booleans()),
+    st.builds(Glob, st.just(Field("path")), st.sampled_from(["*.md", "docs/**", "*"])),
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(lambda parts: And(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: Or(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+def holds(node: Filter, i: int) -> bool:
+    if isinstance(node, Not):
+        return not holds(node.operand, i)
+    if isinstance(node, And):
+        return all(holds(part, i) for part in node.operands)
+    if isinstance(node, Or):
+        return any(holds(part, i) for part in node.operands)
+    if isinstance(node, Glob):
+        name = source(i)
+        return (
+            name is not None
+            and {"*": True, "*.md": name.endswith(".md"), "docs/**": name.startswith("docs/")}[node.pattern]
+        )
+    value = chunk(i).metadata[node.field.name]
+    return {"<": value < node.value, ">=": value >= node.value, "=": value == node.value}[node.operator]
+
+
+@given(node=trees, k=st.integers(1, 30))
+def test_a_search_agrees_with_python_about_every_filter(store, node, k):
+    wanted = {f"id{i}" for i in ALIVE if holds(node, i)}
+    everything = [hit.id for hit in store.search("lock 7", SIZE, "dense") if hit.id in wanted]
+    assert ids(store.search("lock 7", k, "dense", where=node)) == everything[:k]
+    assert len(store.search("lock 7", k, where=node)) == min(k, len(wanted))
+
+
+def test_of_chunks_with_one_text_only_those_that_match_are_found(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add([ChunkRecord(f"id{i}", Chunk("same text", metadata={"i": i})) for i in range(20)])
+        store.add([ChunkRecord("other", Chunk("other text", metadata={"i": 7}))])
+        assert set(ids(store.search("same text", 9, "lexical", where="i = 7"))) == {"id7", "other"}
+        for mode in MODES:
+            assert ids(store.search("same text", 9, mode, where="i = 7"))[0] == "id7"
+            assert ids(store.search("same", 9, mode, where="i >= 18")) == ["id18", "id19"]
+
+
+def test_what_is_written_is_seen_by_the_next_filtered_search(tmp_path):
+    path = tmp_path / "s"
+    with Store.create(path, KnownEncoder()) as store, Store.open(path, KnownEncoder()) as other:
+        where = "kind = 'new'"
+        for turn in range(5):
+            store.add([ChunkRecord(f"id{turn}", Chunk(f"text {turn}", metadata={"kind": "new"}))])
+            for opened in (store, other):
+                assert len(opened.search("text", 9, "dense", where=where)) == turn + 1
+        store.add([ChunkRecord("id0", Chunk("text 0", metadata={"kind": "old"}))])
+        assert set(ids(other.search("text", 9, "dense", where=where))) == {"id1", "id2", "id3", "id4"}
+        store.delete(["id1"])
+        store.optimize()
+        assert set(ids(other.search("text", 9, where=where))) == {"id2", "id3", "id4"}
+        assert store.delete(where=where) == 3
+        assert other.search("text", 9, where=where) == []
+        assert ids(other.search("text", 9)) == ["id0"]
+
+
+def test_more_filters_than_are_kept_are_all_answered(store):
+    for _ in range(2):
+        for tenth in range(reader._SELECTIONS_KEPT + 2):
+            found = store.search("lock", 50, "dense", where={"tenth": tenth})
+            assert {hit.chunk.metadata["tenth"] for hit in found} == ({tenth} if tenth < 10 else set())
+    assert len(store._reader._selections) <= reader._SELECTIONS_KEPT
+
+
+def test_a_filtered_search_by_vector(store):
+    vector = KnownEncoder().encode_queries(["lock 7"])[0]
+    for where in (None, "tenth = 3", {"tenth": 3}):
+        assert ids(store.search_vector(vector, 9, where=where)) == ids(store.search("lock 7", 9, "dense", where=where))
+
+
+def test_only_what_matches_is_deleted(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add([ChunkRecord(f"id{i}", chunk(i)) for i in range(40)])
+        assert store.count_selected(["id1"], where="tenth = 3") == 5
+        assert store.delete(["id1", "unknown"], where="tenth = 3") == 5
+        assert {found.id for found in store.chunks()} == {f"id{i}" for i in range(40) if i != 1 and i % 10 != 3}
+        assert store.delete(where="i > 1000") == 0
+        generation = store.status()["generation"]
+        assert store.delete(where="i > 1000") == 0
+        assert store.status()["generation"] == generation
+        assert store.delete(where={}) == 35
+        assert len(store) == 0
+        assert store.search("lock", 5, where="i > 3") == []
+
+
+@pytest.mark.parametrize("where", ["tenth =", "tenth = 3 AND", {"tenth": {"$near": 3}}, {"$and": 5}, "", 5, ["tenth"]])
+def test_what_is_no_filter_is_refused_by_every_method(store, where):
+    for use in (
+        lambda: store.search("lock", where=where),
+        lambda: store.search_vector(np.zeros(8), where=where),
+        lambda: store.count_selected(where=where),
+        lambda: store.delete(where=where),
+    ):
+        with pytest.raises(ConfigError):
+            use()
+
+
+def test_values_in_a_filter_are_never_sql(store):
+    for value in ("' OR 1=1 --", "x'; DROP TABLE chunks; --", 'a"b', "\\", "%", "é", "?1"):
+        for name in ("name", value):
+            assert store.search("lock", 5, where=Comparison(Field(name), "=", value)) == []
+            assert store.count_selected(where={name: value}) == 0
+    assert len(store) == len(ALIVE)

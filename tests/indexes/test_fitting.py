@@ -1,0 +1,366 @@
+"""Fitting a store's post-processors anew: from its own raw vectors, whole or not at all, and carried on if cut off."""
+
+import contextlib
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
+from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.indexes import Store, fitting, writer
+from ragembed.indexes.fitting import least_fit, refit_store
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.verify import Part, verify_store
+from tests.conftest import WORDS, KnownEncoder, record
+
+TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 4), 0, 4000, 40)]
+QUESTIONS = ("segment vector file", "writer of the store", "answer")
+STEPS = ("center", "abtt:2", "normalize")
+
+
+class Interrupted(BaseException):
+    """Stands for the end of a process."""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
+    """A store of five segments, with some vectors that no chunk uses."""
+    path = tmp_path_factory.mktemp("fitting") / "store"
+    embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"), sides="two")).fit(TEXTS[:60])
+    with Store.create(path, embedder) as store:
+        for start in range(0, 100, 20):
+            store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 20)])
+        store.delete(["id1", "id30", "id99"])
+        assert len(store.status()["segments"]) == 5
+    return path
+
+
+@pytest.fixture
+def store(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
+
+
+@pytest.fixture
+def documents(monkeypatch):
+    """The document texts that went through the model."""
+    texts = []
+    original = TransformerExtractor.encode
+
+    def encode(self, batch, side, *rest):
+        if side == "documents":
+            texts.extend(batch)
+        return original(self, batch, side, *rest)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    return texts
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How many vectors each segment had that was written; set ``until`` to be interrupted after so many segments."""
+
+    class Written(list):
+        until = 10**9
+
+    sizes = Written()
+    original = writer.write_segment
+
+    def write_segment(path, raw, *rest):
+        if len(sizes) == sizes.until:
+            raise Interrupted
+        sizes.append(len(raw))
+        return original(path, raw, *rest)
+
+    monkeypatch.setattr(writer, "write_segment", write_segment)
+    return sizes
+
+
+def answers(path):
+    with Store.open(path) as store:
+        return [[(hit.id, hit.score) for hit in store.search(text, 10, "dense")] for text in QUESTIONS]
+
+
+def assert_same(found, expected):
+    for hits, wanted in zip(found, expected, strict=True):
+        assert [name for name, _ in hits] == [name for name, _ in wanted]
+        np.testing.assert_allclose([score for _, score in hits], [score for _, score in wanted], atol=1e-5)
+
+
+def config_of(path):
+    with Store.open(path) as store:
+        config = store.status()["embedder"]["config"]
+        assert store.wanted_chain() == (tuple(config["postprocess"]), config["sides"])
+        return tuple(config["postprocess"]), config["sides"]
+
+
+def folders(path):
+    return {folder.name for folder in (path / "segments").iterdir()}
+
+
+def test_a_refit_equals_a_store_made_with_those_post_processors(store, tmp_path, documents):
+    with Store.open(store) as opened:
+        raw = np.concatenate([block for _, block in _live_raw(opened)]).astype(np.float32)
+        texts = [chunk.chunk.embedded_text for chunk in opened.chunks()]
+        expected = opened.embedder.with_postprocess(STEPS, "two").fit_chain(raw, texts)
+    documents.clear()
+    fitted = refit_store(store, STEPS)
+    assert documents == []
+    assert fitted.fingerprint == expected.fingerprint
+    assert (fitted.config.postprocess, fitted.fitted_on.documents) == (STEPS, 97)
+    assert config_of(store) == (STEPS, "two")
+    clean = Store.create(tmp_path / "clean", expected)
+    with Store.open(store) as opened:
+        clean.add(list(opened.chunks()))
+    clean.close()
+    assert_same(answers(store), answers(tmp_path / "clean"))
+    assert verify_store(store).problems == []
+    assert [folder.name for folder in (store / "embedders").iterdir()] == [fitted.fingerprint]
+
+
+def _live_raw(opened):
+    with opened.writer() as open_writer:
+        return list(open_writer.live_raw())
+
+
+def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(store):
+    before = answers(store)
+    with Store.open(store) as opened:
+        assert opened.embedder.fitted_on.documents == 60
+    fitted = refit_store(store)
+    assert (fitted.config.postprocess, fitted.config.sides) == (("center", "normalize"), "two")
+    assert fitted.fitted_on.documents == 97
+    assert answers(store) != before
+    again = refit_store(store)
+    assert again.fingerprint == fitted.fingerprint
+
+
+def test_an_option_that_is_left_out_stays_as_it_is(store):
+    assert refit_store(store, sides="one").config.postprocess == ("center", "normalize")
+    assert config_of(store) == (("center", "normalize"), "one")
+    assert refit_store(store, ("abtt:1",)).config.sides == "one"
+    assert config_of(store) == (("abtt:1",), "one")
+    assert refit_store(store, (), "two").config.postprocess == ()
+    assert config_of(store) == ((), "two")
+    assert verify_store(store).problems == []
+
+
+def test_a_refit_can_change_the_dimension(store):
+    refit_store(store, ("whiten:7",), "one")
+    with Store.open(store) as opened:
+        assert (opened.status()["dim"], opened.status()["raw_dim"]) == (7, 32)
+        assert opened.vectors(["id0"]).shape == (1, 7)
+        opened.add([record("new", "the zebra sleeps")])
+        assert opened.search("the zebra sleeps", 1, "dense")[0].id == "new"
+    assert verify_store(store).problems == []
+    refit_store(store, ("normalize",))
+    with Store.open(store) as opened:
+        assert opened.status()["dim"] == 32
+
+
+def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, written):
+    before, config, segments = answers(store), config_of(store), folders(store)
+    written.until = 2
+    with pytest.raises(Interrupted):
+        refit_store(store, STEPS)
+    assert_same(answers(store), before)
+    assert config_of(store) == config
+    assert len(folders(store) - segments) == 2
+    report = verify_store(store)
+    assert (report.problems, report.notes) == ([], [])
+    written.until = 4
+    with pytest.raises(Interrupted):
+        refit_store(store, STEPS)
+    assert len(written) == 4  # the first two were not written again
+    assert_same(answers(store), before)
+    written.until = 10**9
+    fitted = refit_store(store, STEPS)
+    assert len(written) == 5
+    assert not folders(store) & segments
+    assert len(folders(store)) == 5
+    assert config_of(store) == (STEPS, "two")
+    assert fitted.config.postprocess == STEPS
+    assert verify_store(store).problems == []
+
+
+def test_what_is_written_between_a_refit_and_its_continuation_takes_part(store, written):
+    written.until = 2
+    with pytest.raises(Interrupted):
+        refit_store(store, ("normalize",), "one")
+    written.until = 10**9
+    with Store.open(store) as opened:
+        opened.add([record("new", "supersonic flow")])
+        opened.delete(["id0"])
+    written.clear()
+    refit_store(store, ("normalize",), "one")
+    assert sorted(written) == [1, 20, 20, 20]
+    with Store.open(store) as opened:
+        assert opened.search("supersonic flow", 1, "dense")[0].id == "new"
+        assert len(opened.search("answer", 999, "dense")) == 97
+    assert verify_store(store).problems == []
+
+
+def test_segments_that_are_merged_in_between_are_made_again(store, written):
+    written.until = 3
+    with pytest.raises(Interrupted):
+        refit_store(store, ("normalize",), "one")
+    written.until = 10**9
+    with Store.open(store) as opened:
+        opened.optimize()
+    assert len(folders(store)) == 1
+    written.clear()
+    refit_store(store, ("normalize",), "one")
+    assert written == [97]
+    assert verify_store(store).problems == []
+
+
+def test_another_refit_takes_the_place_of_one_that_was_cut_off(store, written):
+    written.until = 3
+    with pytest.raises(Interrupted):
+        refit_store(store, ("normalize",), "one")
+    written.until = 10**9
+    written.clear()
+    refit_store(store, STEPS)
+    assert len(written) == 5
+    assert len(folders(store)) == 5
+    assert config_of(store) == (STEPS, "two")
+    assert verify_store(store).problems == []
+
+
+def test_a_damaged_segment_of_a_refit_that_was_cut_off_is_dropped(store, written):
+    before, segments = answers(store), folders(store)
+    written.until = 2
+    with pytest.raises(Interrupted):
+        refit_store(store, STEPS)
+    written.until = 10**9
+    made = sorted(folders(store) - segments)
+    (store / "segments" / made[0] / "index.faiss").unlink()
+    (store / "segments" / made[1] / "raw.f16").write_bytes(b"x")
+    found = {(problem.part, problem.file) for problem in verify_store(store).problems}
+    assert found == {
+        (Part.REWRITTEN, f"segments/{made[0]}/index.faiss"),
+        (Part.REWRITTEN, f"segments/{made[1]}/raw.f16"),
+    }
+    report = verify_store(store, repair=True)
+    assert (report.problems, len(report.repaired)) == ([], 2)
+    assert folders(store) == segments
+    assert_same(answers(store), before)
+    refit_store(store, STEPS)
+    assert verify_store(store).problems == []
+
+
+def test_a_refit_that_is_cut_off_at_its_end_is_not_undone_by_the_next(store, monkeypatch):
+    def interrupted(self, values):
+        raise Interrupted
+
+    refit_store(store, ("normalize",), "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.StoreWriter, "set_meta", interrupted)
+        with contextlib.suppress(Interrupted):
+            refit_store(store, STEPS, "two")
+    with Store.open(store) as opened:
+        config = opened.embedder.config
+        assert (config.postprocess, config.sides) == opened.wanted_chain()
+
+
+def test_what_a_refit_left_goes_when_the_former_post_processors_are_asked_for_again(store, written):
+    refit_store(store)
+    segments = folders(store)
+    written.until = len(written) + 2
+    with pytest.raises(Interrupted):
+        refit_store(store, STEPS)
+    written.until = 10**9
+    refit_store(store, ("center", "normalize"))
+    assert folders(store) == segments
+
+
+def test_a_reader_that_is_open_answers_before_during_and_after(store, written, monkeypatch):
+    reader = Store.open(store)
+    original, seen = writer.write_segment, []
+
+    def write_segment(*args):
+        seen.append([hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")])
+        return original(*args)
+
+    before = [hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")]
+    monkeypatch.setattr(writer, "write_segment", write_segment)
+    fitted = refit_store(store, ("whiten:4",), "one")
+    assert seen == [before] * 5
+    assert len(reader.search(QUESTIONS[0], 5, "dense")) == 5
+    assert reader.embedder.fingerprint == fitted.fingerprint
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("steps", "error", "message"),
+    [
+        (("abtt:500",), ConfigError, "abtt:500 cannot be fitted on 97 chunks: expected 501 or more"),
+        (("whiten:40",), RankError, "40"),
+        (("nonsense",), ConfigError, "nonsense"),
+        (("abtt:-1",), ConfigError, "abtt"),
+    ],
+)
+def test_steps_that_cannot_be_fitted_are_refused_and_change_nothing(store, steps, error, message):
+    before, config = answers(store), config_of(store)
+    with pytest.raises(error, match=message):
+        refit_store(store, steps)
+    assert config_of(store) == config
+    assert_same(answers(store), before)
+    assert verify_store(store).problems == []
+
+
+def test_few_chunks_are_not_fitted_on(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(TEXTS)
+    with Store.create(tmp_path / "s", embedder) as opened:
+        opened.add([record(f"id{i}", TEXTS[i]) for i in range(31)])
+    with pytest.raises(ConfigError, match="center cannot be fitted on 31 chunks: expected 32 or more"):
+        refit_store(tmp_path / "s", ("center",))
+    assert refit_store(tmp_path / "s", ()).config.postprocess == ()  # nothing is fitted
+    with Store.open(tmp_path / "s") as opened:
+        opened.add([record("id31", TEXTS[31])])
+    assert refit_store(tmp_path / "s", ("center",)).fitted_on.documents == 32
+
+
+@pytest.mark.parametrize(
+    ("steps", "least"), [((), 32), (("center",), 32), (("abtt:40", "normalize"), 41), (("whiten:100", "abtt:2"), 101)]
+)
+def test_how_many_vectors_are_needed(steps, least):
+    assert least_fit(steps) == least
+
+
+def test_vectors_of_another_program_have_no_post_processors(tmp_path):
+    Store.create(tmp_path / "s", KnownEncoder()).close()
+    with pytest.raises(StoreError, match=r"open the store with the embeddings|not ragembed's own"):
+        refit_store(tmp_path / "s", ("center",))
+
+
+def test_a_refit_waits_for_no_other_writer_unless_told_to(store):
+    with writer_lock(store), pytest.raises(StoreLockedError, match="PID"):
+        refit_store(store, STEPS)
+
+
+def test_the_next_run_over_files_keeps_the_post_processors(in_folder, tiny_config, monkeypatch, documents):
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
+    docs = in_folder / "docs"
+    docs.mkdir()
+    for i in range(12):
+        (docs / f"{i}.txt").write_text(TEXTS[i] + "\n")
+    path = in_folder / ".ragembed"
+    index_files(IndexingRequest(path, (docs,), embedder=tiny_config))
+    fitted = refit_store(path, STEPS, "one")
+    documents.clear()
+    (docs / "new.txt").write_text("zebra alpha beta\n")
+    assert index_files(IndexingRequest(path)).encoded == 1
+    assert len(documents) == 1
+    with Store.open(path) as opened:
+        assert opened.embedder.fingerprint == fitted.fingerprint
+    for i in range(12, 30):
+        (docs / f"{i}.txt").write_text(TEXTS[i] + "\n")
+    index_files(IndexingRequest(path))
+    assert config_of(path) == (STEPS, "one")
+    with Store.open(path) as opened:
+        assert opened.embedder.fitted_on.documents == 31
+    assert verify_store(path).problems == []

@@ -1,0 +1,426 @@
+"""Stores of format 1 open with all that is in them, whatever happens on the way to the present format."""
+
+import functools
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreLockedError
+from ragembed.indexes import Store, migrations
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.schema import FORMAT_VERSION
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder, record
+
+DATA = Path(__file__).parent / "data"
+KEPT = [i for i in range(40) if i not in (7, 8)]
+
+
+@pytest.fixture
+def known(tmp_path):
+    with zipfile.ZipFile(DATA / "format-1-known.zip") as archive:
+        archive.extractall(tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def minilm(tmp_path, needs_minilm):
+    with zipfile.ZipFile(DATA / "format-1-minilm.zip") as archive:
+        archive.extractall(tmp_path / "minilm")
+    return tmp_path / "minilm" / ".ragembed"
+
+
+def ask(store, statement):
+    with closing(sqlite3.connect(store / "store.db")) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def tell(store, script):
+    with closing(sqlite3.connect(store / "store.db")) as connection:
+        connection.executescript(script)
+
+
+def digest(store):
+    files = [file for file in store.rglob("*") if file.is_file() and not file.name.startswith(("store.db-", "writer."))]
+    return {file.relative_to(store).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def assert_migrated(store):
+    with Store.open(store, KnownEncoder()) as opened:
+        assert opened.status()["format"] == FORMAT_VERSION
+        assert {chunk.id for chunk in opened.chunks()} == {f"id{i}" for i in KEPT}
+        assert opened.search("text number 20", 1, "dense")[0].id == "id20"
+    assert verify_store(store, KnownEncoder()).problems == []
+
+
+def test_the_archive_holds_a_store_of_format_1(known):
+    assert ask(known, "PRAGMA user_version") == [(1,)]
+    assert not (known / "store.db-sums").exists()
+
+
+def test_all_that_is_in_a_store_of_format_1_is_there(known):
+    before = {
+        row[0]: row[1:]
+        for row in ask(known, "SELECT id, text, title, headings, metadata, row, key, tokens FROM chunks")
+    }
+    hashes = {row: bytes.fromhex(text) for row, text in ask(known, "SELECT row, text_hash FROM vectors")}
+    encoder = KnownEncoder()
+    with Store.open(known, encoder) as store:
+        assert len(store) == len(KEPT) == 38
+        chunks = {found.id: found for found in store.chunks()}
+        assert list(chunks) == [row[0] for row in ask(known, "SELECT id FROM chunks ORDER BY key")]
+        assert chunks["id3"].chunk.title == "Third"
+        for name, (text, title, headings, metadata, *_) in before.items():
+            chunk = chunks[name].chunk
+            assert (chunk.text, chunk.title, chunk.metadata) == (text, title, json.loads(metadata))
+            assert list(chunk.headings) == json.loads(headings)
+        ids = list(before)
+        raw = encoder._vectors([chunks[name].chunk.embedded_text for name in ids]).astype(np.float16).astype(np.float32)
+        np.testing.assert_allclose(store.vectors(ids), raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+        status = store.status()
+        assert (status["generation"], status["vectors"], status["unused_vectors"], status["dim"]) == (6, 41, 3, 8)
+        assert (status["index"], status["files"], status["ragembed"]) == ("flat", 0, "0.1.0")
+        assert encoder.encoded == 0
+        for i in (0, 3, 39):
+            text = chunks[f"id{i}"].chunk.embedded_text
+            assert store.search(text, 1, "dense")[0].id == f"id{i}"
+        assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
+        assert {hit.id for hit in store.search("text", 99, where="even = true")} == {
+            f"id{i}" for i in KEPT if i % 2 == 0
+        }
+    assert dict(ask(known, "SELECT row, text_hash FROM vectors")) == hashes
+    report = verify_store(known, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_a_migrated_database_is_as_one_made_anew(known, tmp_path):
+    Store.open(known, KnownEncoder()).close()
+    Store.create(tmp_path / "new", KnownEncoder()).close()
+    schemas = [
+        {
+            name: "".join(sql.replace('"', "").split())
+            for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")
+        }
+        for path in (known, tmp_path / "new")
+    ]
+    assert schemas[0] == schemas[1]
+    assert ask(known, "PRAGMA foreign_key_check") == ask(known, "PRAGMA integrity_check(1)")[1:] == []
+    assert ask(known, "PRAGMA journal_mode") == [("wal",)]
+    assert {row[0] for row in ask(known, "SELECT DISTINCT typeof(text_hash) FROM vectors")} == {"blob"}
+
+
+def test_a_migrated_store_goes_on(known):
+    encoder = KnownEncoder()
+    with Store.open(known, encoder) as store:
+        store.add([record("new", "brand new text"), record("id5", "text number 5")])
+        assert encoder.encoded == 1
+        store.delete(["id0"])
+        store.optimize()
+        assert (len(store), store.status()["unused_vectors"]) == (38, 0)
+        assert store.search("brand new text", 1, "dense")[0].id == "new"
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+def test_opening_again_writes_nothing(known):
+    Store.open(known, KnownEncoder()).close()
+    before = digest(known)
+    Store.open(known, KnownEncoder()).close()
+    assert digest(known) == before
+
+
+def test_verifying_migrates_too(known):
+    report = verify_store(known, KnownEncoder())
+    assert (report.problems, report.chunks) == ([], 38)
+    assert_migrated(known)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["with vectors", "without vectors"])
+def test_rows_are_not_used_again_after_a_migration(known, emptied):
+    if emptied:
+        tell(known, "DELETE FROM chunks; DELETE FROM tombstones; DELETE FROM vectors; DELETE FROM segments;")
+    tell(known, "UPDATE sqlite_sequence SET seq = seq + 100")
+    with Store.open(known, KnownEncoder()) as store:
+        store.add([record("new", "new text")])
+    assert ask(known, "SELECT max(row) FROM vectors") == [(142,)]
+    assert ask(known, "SELECT max(key) FROM chunks") == [(142,)]
+
+
+def test_commits_in_the_log_of_format_1_are_kept(known, tmp_path):
+    connection = sqlite3.connect(known / "store.db", isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("UPDATE chunks SET metadata = '{\"late\": 1}' WHERE id = 'id1'")
+    killed = shutil.copytree(known, tmp_path / "killed")
+    connection.close()
+    assert (killed / "store.db-wal").stat().st_size > 0
+    with Store.open(killed, KnownEncoder()) as store:
+        assert store.get(["id1"])[0].chunk.metadata == {"late": 1}
+    assert_migrated(killed)
+
+
+# Interrupted
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+CHANGES = ("INSERT", "UPDATE", "DROP", "CREATE", "ALTER", "COMMIT", "PRAGMA user_version =")
+
+
+def test_a_migration_that_fails_at_any_statement_leaves_format_1(known, tmp_path, monkeypatch):
+    left = None
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql, *args):
+            nonlocal left
+            if left is not None and sql.lstrip().startswith(CHANGES):
+                left -= 1
+                if left == 0:
+                    raise Killed
+            return super().execute(sql, *args)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Failing))
+    for nth in itertools.count(1):
+        store = shutil.copytree(known, tmp_path / f"store{nth}")
+        left = nth
+        try:
+            migrations.migrate(store)
+        except Killed:
+            left = None
+            assert ask(store, "PRAGMA user_version") == [(1,)]
+            assert ask(store, "SELECT count(*), max(typeof(segment)) FROM vectors") == [(41, "text")]
+            assert_migrated(store)
+        else:
+            left = None
+            break
+    assert nth > 15
+    assert_migrated(store)
+
+
+def test_a_migration_killed_before_the_sums_are_written_is_finished_by_the_next_writer(known, monkeypatch):
+    def killed(*args):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ragembed.indexes.page_sums.build", killed)
+        with pytest.raises(Killed):
+            Store.open(known, KnownEncoder())
+    with Store.open(known, KnownEncoder()) as store:
+        store.add([record("x", "y")])
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from ragembed.indexes import migrations
+from ragembed.indexes.schema import open_unchecked
+if sys.argv[2] == "wait":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    migrations.migrate(Path(sys.argv[1]))
+    print("done", flush=True)
+else:
+    original = migrations._STEPS[1]
+    def step(connection, store):
+        original(connection, store)
+        os._exit(9)
+    migrations._STEPS = {1: step}
+    migrations.migrate(Path(sys.argv[1]))
+"""
+
+
+def test_a_process_that_dies_in_the_middle_leaves_format_1(known):
+    before = digest(known)
+    assert subprocess.run([sys.executable, "-c", SCRIPT, str(known), "die"], check=False).returncode == 9
+    assert digest(known) == before
+    assert_migrated(known)
+
+
+def test_two_processes_may_open_it_at_once(known):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(known), "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate()[0] for process in processes] == ["done\n", "done\n"]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert_migrated(known)
+
+
+def test_a_reader_of_an_old_snapshot_is_no_obstacle(known, monkeypatch):
+    monkeypatch.setattr(migrations.schema, "_BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(f"{(known / 'store.db').as_uri()}?mode=ro", uri=True, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM chunks").fetchone() == (38,)
+        Store.open(known, KnownEncoder()).close()
+        assert reader.execute("SELECT typeof(id) FROM segments LIMIT 1").fetchone() == ("text",)
+        reader.execute("ROLLBACK")
+    assert_migrated(known)
+
+
+# Refused
+
+
+def test_a_store_of_format_1_that_cannot_be_written_is_refused(known, monkeypatch):
+    def read_only(path, data):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("ragembed.indexes.lock.write_file", read_only)
+    with pytest.raises(
+        IncompatibleStoreError, match=r"has format 1 and could not be brought to format 2.*can be written"
+    ):
+        Store.open(known, KnownEncoder())
+    assert ask(known, "PRAGMA user_version") == [(1,)]
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs to be another user")
+def test_another_user_is_told_that_it_must_be_opened_once_where_it_can_be_written(known, tmp_path):
+    script = (
+        "import os, sys, sqlite3, filelock, faiss; from ragembed.indexes import Store\n"
+        "from ragembed.errors import RagembedError\nos.setuid(65534)\n"
+        "try:\n    Store.open(sys.argv[1])\nexcept RagembedError as error:\n    print(type(error).__name__, error)\n"
+    )
+    for folder in (known, *known.parents):
+        if folder.stat().st_uid == 0 and folder.is_relative_to(tmp_path.parent.parent.parent):
+            folder.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", script, str(known)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("IncompatibleStoreError"), done
+    assert "has format 1" in done.stdout
+    assert ask(known, "PRAGMA user_version") == [(1,)]
+
+
+def test_a_writer_in_the_way_is_waited_for_and_then_named(known, monkeypatch):
+    monkeypatch.setattr(migrations, "_WAIT_SECONDS", 0.1)
+    with writer_lock(known), pytest.raises(IncompatibleStoreError, match=rf"PID {os.getpid()}") as raised:
+        Store.open(known, KnownEncoder())
+    assert isinstance(raised.value.__cause__, StoreLockedError)
+    assert_migrated(known)
+
+
+@pytest.mark.parametrize("version", [0, -1, -(2**31)])
+def test_a_format_that_there_never_was_is_refused(known, version):
+    tell(known, f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreDamagedError, match=f"format {version}"):
+        Store.open(known, KnownEncoder())
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 2**31 - 1])
+def test_a_newer_format_is_refused(known, version):
+    tell(known, f"PRAGMA user_version = {version}")
+    before = digest(known)
+    with pytest.raises(IncompatibleStoreError, match=f"has format {version}.*upgrade"):
+        Store.open(known, KnownEncoder())
+    assert digest(known) == before
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "UPDATE vectors SET text_hash = 'no hash' WHERE row = 5",
+        "UPDATE vectors SET text_hash = upper((SELECT text_hash FROM vectors WHERE row = 1)) WHERE row = 5",
+        "UPDATE vectors SET segment = 'gone' WHERE row = 5",
+        "DELETE FROM vectors WHERE row = 5",
+        "DELETE FROM meta WHERE key = 'embedder'",
+        "UPDATE meta SET value = '{' WHERE key = 'embedder'",
+        "UPDATE meta SET value = '{}' WHERE key = 'embedder'",
+        "UPDATE meta SET value = replace(value, '7117', '../x') WHERE key = 'embedder'",
+    ],
+)
+def test_a_damaged_store_of_format_1_is_an_error_and_stays_as_it_is(known, script):
+    tell(known, f"PRAGMA foreign_keys = OFF; {script};")
+    before = digest(known)
+    with pytest.raises(StoreDamagedError, match="store"):
+        Store.open(known, KnownEncoder())
+    assert digest(known) == before
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "DROP TABLE segments",
+        "DROP TABLE sources; CREATE VIEW sources AS SELECT 1",
+        "CREATE TABLE evil (x)",
+        "CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
+        "CREATE TRIGGER evil AFTER INSERT ON meta BEGIN DELETE FROM chunks; END",
+    ],
+)
+def test_a_store_of_format_1_with_another_schema_is_refused(known, script):
+    tell(known, script)
+    with pytest.raises((StoreDamagedError, IncompatibleStoreError), match="store"):
+        Store.open(known, KnownEncoder())
+
+
+def test_a_store_of_format_1_without_its_embedder_is_damaged(known):
+    shutil.rmtree(known / "embedders")
+    with pytest.raises(StoreDamagedError, match=r"format 1 is damaged.*No such file"):
+        Store.open(known, KnownEncoder())
+    assert ask(known, "PRAGMA user_version") == [(1,)]
+
+
+# With a model
+
+
+def test_a_store_of_files_of_format_1_opens_and_is_brought_up_to_date(minilm):
+    docs = minilm.parent / "docs"
+    sources = {
+        path: (size, mtime, sha, recipe)
+        for path, size, mtime, sha, recipe in ask(minilm, "SELECT path, size, mtime_ns, sha256, recipe FROM sources")
+    }
+    with Store.open(minilm) as store:
+        found = store.sources()
+        assert {path: (s.size, s.mtime_ns, s.sha256, s.recipe) for path, s in found.items()} == sources
+        assert sorted(found) == ["docs/locks.md", "docs/table.csv", "docs/zebra.txt"]
+        assert len(store) == 4
+        assert store.search("striped animal", 1)[0].source == "docs/zebra.txt"
+        assert {hit.source for hit in store.search("lock", 9, where="ext = 'md'")} == {"docs/locks.md"}
+        before = [(hit.id, hit.score) for hit in store.search("striped animal", 4, "dense")]
+    report = verify_store(minilm)
+    assert (report.problems, report.notes, report.canaries) == ([], [], 4)
+    again = index_files(IndexingRequest(minilm, (docs,)))
+    assert (again.encoded, again.scan.added, again.scan.changed, again.scan.removed) == (0, [], [], [])
+    (docs / "new.md").write_text("# Bread\n\nBread needs flour, water and salt.\n")
+    assert index_files(IndexingRequest(minilm)).encoded == 1
+    with Store.open(minilm) as store:
+        assert store.search("how to bake", 1)[0].source == "docs/new.md"
+        assert [(i, pytest.approx(s, abs=1e-5)) for i, s in before] == [
+            (hit.id, hit.score) for hit in store.search("striped animal", 5, "dense") if hit.source != "docs/new.md"
+        ]
+    assert verify_store(minilm).problems == []
+
+
+def test_hashes_are_those_of_the_texts_as_they_are_stored(known):
+    """Format 1 hashed a text with half a surrogate pair, and stored it with a question mark."""
+    other = hashlib.blake2b("text number 5\ud800".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    tell(known, f"UPDATE vectors SET text_hash = '{other}' WHERE row = (SELECT row FROM chunks WHERE id = 'id5')")
+    assert_migrated(known)
+
+
+def test_vectors_of_texts_that_are_stored_as_one_become_one(known):
+    other = hashlib.blake2b("text number 5\ud800".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    tell(
+        known,
+        "PRAGMA recursive_triggers = ON; INSERT OR REPLACE INTO chunks (key, id, row, text, headings, tokens,"
+        " metadata) SELECT key, id, row, 'text number 6', headings, tokens, metadata FROM chunks WHERE id = 'id5'",
+    )
+    tell(known, f"UPDATE vectors SET text_hash = '{other}' WHERE row = (SELECT row FROM chunks WHERE id = 'id5')")
+    assert_migrated(known)
+    assert ask(known, "SELECT count(DISTINCT row) FROM chunks WHERE id IN ('id5', 'id6')") == [(1,)]

@@ -1,0 +1,903 @@
+"""Verification: every altered byte is reported with its file, nothing is changed, and what can be rebuilt is."""
+
+import hashlib
+import json
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from contextlib import closing
+
+import faiss
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import (
+    IncompatibleStoreError,
+    RagembedError,
+    StoreDamagedError,
+    StoreLockedError,
+    StoreNotFoundError,
+)
+from ragembed.indexes import Store, fitting, page_sums
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.verify import Part, run, verify_store
+from tests.conftest import WORDS, KnownEncoder, record
+
+FLIPS = 24
+NO_CONTENT = ("store.db-shm", "writer.lock", "writer.pid")
+MODES = ("dense", "lexical", "hybrid")
+
+
+def name_of(file, store):
+    return file.relative_to(store).as_posix()
+
+
+def files_of(store):
+    """What a store is made of, without SQLite's shared memory and the writer's lock, which hold nothing."""
+    found = [file for file in store.rglob("*") if file.is_file() and file.name not in NO_CONTENT]
+    return sorted(file for file in found if file.name != "store.db-wal" or file.stat().st_size > 0)
+
+
+def hashes(store):
+    return {name_of(file, store): hashlib.sha256(file.read_bytes()).hexdigest() for file in files_of(store)}
+
+
+def only(store, pattern):
+    [file] = store.glob(pattern)
+    return file
+
+
+def flip(file, offset, mask=0x10):
+    data = bytearray(file.read_bytes())
+    data[offset] ^= mask
+    file.write_bytes(data)
+
+
+def damage(file):
+    flip(file, file.stat().st_size // 2)
+
+
+def edit(store, *statements, sums=True):
+    """Change the database behind ragembed's back, and make the sums of its pages right again."""
+    with closing(sqlite3.connect(store / "store.db")) as connection:
+        for statement in statements:
+            connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if sums:
+        page_sums.build(store / "store.db")
+
+
+def rename_hash(store, file, column):
+    """Let the database hold the hash that a segment's file has now."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    edit(store, (f"UPDATE segments SET {column} = ? WHERE folder = ?", (digest, file.parent.name)))
+
+
+def found_parts(report):
+    return {(problem.part, problem.file) for problem in report.problems}
+
+
+@pytest.fixture(scope="module")
+def known_template(tmp_path_factory):
+    """A store of 30 chunks in three segments, some rows of which no chunk uses."""
+    path = tmp_path_factory.mktemp("known") / "store"
+    with Store.create(path, KnownEncoder()) as store:
+        for start in (0, 10, 20):
+            store.add(
+                [
+                    record(f"id{i}", f"text number {i} of {WORDS[i]}", title="T", metadata={"i": i})
+                    for i in range(start, start + 10)
+                ]
+            )
+        store.delete(["id3", "id14", "id15"])
+    return path
+
+
+@pytest.fixture
+def known(known_template, tmp_path):
+    return shutil.copytree(known_template, tmp_path / "store")
+
+
+@pytest.fixture
+def killed(known, tmp_path):
+    """The store as a process leaves it that was killed with commits in the log."""
+    with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
+        writer.stage(["late text"])
+        writer.commit(chunks=[record("late", "late text")], removed_ids=["id20"])
+        path = shutil.copytree(known, tmp_path / "killed")
+    assert (path / "store.db-wal").stat().st_size > 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny_template(tmp_path_factory, tiny_config):
+    """A folder ``docs`` of eight files and the store that ``index_files`` makes of it beside it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "docs").mkdir()
+    draw = random.Random(5)
+    for i in range(8):
+        paragraphs = [" ".join(draw.choices(WORDS, k=30)) for _ in range(6)]
+        (folder / "docs" / f"file{i}.md").write_text(f"# File {i}\n\n" + "\n\n".join(paragraphs) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "MIN_FIT", 2)
+        index_files(IndexingRequest(folder / ".ragembed", (folder / "docs",), embedder=tiny_config))
+    return folder
+
+
+@pytest.fixture
+def tiny(tiny_template, tmp_path):
+    return shutil.copytree(tiny_template, tmp_path / "tiny") / ".ragembed"
+
+
+@pytest.fixture
+def tiny_with_dead(tiny):
+    """The same store, of which a file was deleted and so few rows are unused that they stay."""
+    with Store.open(tiny) as store:
+        assert store.delete(paths=["docs/file2.md"]) > 0
+        assert store.status()["unused_vectors"] > 0
+    return tiny
+
+
+def answers(store, embedder=None):
+    """Ids and scores of the ten best for some questions."""
+    draw = random.Random(3)
+    with Store.open(store, embedder) as opened:
+        questions = [" ".join(draw.choices(WORDS, k=4)) for _ in range(6)]
+        return [
+            [(hit.id, round(hit.score, 6)) for hit in opened.search(question, 10, mode)]
+            for question in questions
+            for mode in MODES
+        ]
+
+
+def assert_same_answers(found, expected, tolerance=1e-3):
+    assert len(found) == len(expected)
+    for hits, wanted in zip(found, expected, strict=True):
+        assert dict(hits).keys() == dict(wanted).keys()
+        for chunk_id, score in wanted:
+            assert dict(hits)[chunk_id] == pytest.approx(score, abs=tolerance)
+
+
+# What is right
+
+
+def test_a_healthy_store_has_no_problem_and_everything_is_counted(known):
+    report = verify_store(known, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+    assert (report.chunks, report.vectors, report.segments, report.canaries) == (27, 30, 3, 16)
+    kept = [file for file in known.rglob("*") if file.is_file() and file.name not in NO_CONTENT]
+    assert report.files >= len(kept)
+    assert report.bytes >= sum(file.stat().st_size for file in kept)
+
+
+def test_a_healthy_store_of_files_has_no_problem(tiny, tiny_with_dead):
+    report = verify_store(tiny)
+    assert (report.problems, report.notes) == ([], [])
+    assert report.canaries == 16
+
+
+def test_a_store_without_chunks_is_verified(tmp_path):
+    Store.create(tmp_path / "s", KnownEncoder()).close()
+    report = verify_store(tmp_path / "s", KnownEncoder())
+    assert (report.problems, report.notes, report.canaries) == ([], [], 0)
+
+
+def test_a_killed_store_has_no_problem(killed):
+    report = verify_store(killed, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+    assert report.chunks == 27
+    assert answers(killed, KnownEncoder())
+
+
+def test_the_store_says_it_by_its_method_too(known):
+    with Store.open(known, KnownEncoder()) as store:
+        assert store.verify().problems == []
+
+
+def test_verifying_leaves_every_byte_as_it_was(known, killed, tiny):
+    for store, embedder in ((known, KnownEncoder()), (killed, KnownEncoder()), (tiny, None)):
+        before = hashes(store)
+        verify_store(store, embedder)
+        assert hashes(store) == before
+
+
+def test_an_external_store_without_its_embedder_says_what_was_not_checked(known):
+    report = verify_store(known)
+    assert report.problems == []
+    assert report.notes == [
+        "vectors were not compared with texts: they were made by known, and the store was not opened with it"
+    ]
+    assert report.canaries == 0
+
+
+def test_where_there_is_no_store(tmp_path):
+    with pytest.raises(StoreNotFoundError, match="ragembed index PATH"):
+        verify_store(tmp_path / "nothing")
+
+
+# Altered bytes
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["store.db", "store.db-sums", ".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"],
+)
+def test_any_altered_byte_is_reported_with_its_file(known, pattern):
+    draw = random.Random(pattern)
+    file = sorted(known.glob(pattern))[0]
+    name, original = name_of(file, known), file.read_bytes()
+    for offset in sorted(draw.sample(range(len(original)), min(FLIPS, len(original)))):
+        flip(file, offset, draw.randint(1, 255))
+        report = verify_store(known, KnownEncoder())
+        assert name in {problem.file for problem in report.problems}, offset
+        assert all(problem.message for problem in report.problems)
+        file.write_bytes(original)
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+@pytest.mark.parametrize("pattern", ["embedders/*/config.json", "embedders/*/state.safetensors"])
+def test_any_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern):
+    draw = random.Random(pattern)
+    file = only(tiny, pattern)
+    original = file.read_bytes()
+    for offset in draw.sample(range(len(original)), 8):
+        flip(file, offset, draw.randint(1, 255))
+        assert found_parts(verify_store(tiny)) == {(Part.EMBEDDER, name_of(file, tiny))}, offset
+        file.write_bytes(original)
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.db-sums"])
+def test_any_altered_byte_is_reported_where_commits_are_in_the_log(killed, tmp_path, name):
+    draw = random.Random(name)
+    size = (killed / name).stat().st_size
+    for i, offset in enumerate(sorted(draw.sample(range(size), FLIPS))):
+        copy = shutil.copytree(killed, tmp_path / f"copy{i}")
+        flip(copy / name, offset, draw.randint(1, 255))
+        assert name in {problem.file for problem in verify_store(copy, KnownEncoder()).problems}, offset
+
+
+def test_every_byte_of_the_databases_header_is_covered(known):
+    original = (known / "store.db").read_bytes()
+    for offset in [*range(24), *range(24, 100, 3), 60, 61, 62, 63, 68]:
+        for mask in (0x01, 0x80, 0x03):
+            flip(known / "store.db", offset, mask)
+            report = verify_store(known, KnownEncoder())
+            assert "store.db" in {problem.file for problem in report.problems}, (offset, mask)
+            (known / "store.db").write_bytes(original)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["store.db-sums", ".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"]
+)
+def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, pattern):
+    file = sorted(known.glob(pattern))[0]
+    original = file.read_bytes()
+    for size in (0, 1, len(original) // 2, len(original) - 1):
+        file.write_bytes(original[:size])
+        assert name_of(file, known) in {problem.file for problem in verify_store(known, KnownEncoder()).problems}, size
+    file.unlink()
+    assert name_of(file, known) in {problem.file for problem in verify_store(known, KnownEncoder()).problems}
+
+
+def test_a_truncated_database_is_reported(known):
+    original = (known / "store.db").read_bytes()
+    for size in (0, 1, 16, 100, 4096, len(original) // 2, len(original) - 4096, len(original) - 1):
+        (known / "store.db").write_bytes(original[:size])
+        report = verify_store(known, KnownEncoder())
+        assert report.parts() & {Part.DATABASE, Part.PAGES}, size
+
+
+def test_missing_folders_are_reported(known):
+    segment = sorted((known / "segments").iterdir())[0]
+    shutil.rmtree(segment)
+    files = {f"segments/{segment.name}/raw.f16", f"segments/{segment.name}/index.faiss"}
+    assert {problem.file for problem in verify_store(known, KnownEncoder()).problems} == files
+    shutil.rmtree(known / "segments")
+    shutil.rmtree(known / "embedders")
+    report = verify_store(known, KnownEncoder())
+    assert len(report.problems) == 7
+    assert {problem.message for problem in report.problems} == {"it is missing"}
+
+
+def test_an_empty_store_without_its_folders_is_verified(tmp_path):
+    Store.create(tmp_path / "s", KnownEncoder()).close()
+    (tmp_path / "s" / "segments").rmdir()
+    assert verify_store(tmp_path / "s", KnownEncoder()).problems == []
+
+
+def test_a_folder_of_no_commit_is_a_note(known):
+    (known / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
+    report = verify_store(known, KnownEncoder())
+    assert report.problems == []
+    assert report.notes == ["1 folders below segments belong to no commit: the next run removes them"]
+
+
+def test_a_link_in_the_place_of_a_folder_is_reported(known, tmp_path):
+    (known / "segments").rename(tmp_path / "elsewhere")
+    (known / "segments").symlink_to(tmp_path / "elsewhere")
+    assert (Part.DATABASE, "segments") in found_parts(verify_store(known, KnownEncoder()))
+
+
+# What agrees with its hash and is wrong all the same
+
+
+def test_another_dimension_is_reported(known):
+    edit(known, "UPDATE meta SET value = '4' WHERE key = 'dim'")
+    report = verify_store(known, KnownEncoder())
+    assert {problem.part for problem in report.problems} == {Part.RAW}
+    assert "160 bytes: expected 10 vectors of dimension 4" in report.problems[0].message
+
+
+@pytest.mark.parametrize("size", [0, 2, 158, 159, 162, 320])
+def test_raw_vectors_of_another_size_are_reported(known, size):
+    file = sorted(known.glob("segments/*/raw.f16"))[0]
+    file.write_bytes(bytes(size))
+    rename_hash(known, file, "raw_sha256")
+    assert (Part.RAW, name_of(file, known)) in found_parts(verify_store(known, KnownEncoder()))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_is_reported(known, value):
+    file = sorted(known.glob("segments/*/raw.f16"))[0]
+    raw = np.fromfile(file, "<f2")
+    raw[17] = value
+    raw.tofile(file)
+    rename_hash(known, file, "raw_sha256")
+    report = verify_store(known, KnownEncoder())
+    assert found_parts(report) == {(Part.RAW, name_of(file, known))}
+    assert "not finite" in report.problems[0].message
+
+
+def test_an_index_that_disagrees_with_the_raw_vectors_is_reported(known):
+    first, second = sorted(known.glob("segments/*/index.faiss"))[:2]
+    index = faiss.read_index(str(first))
+    vectors = index.index.reconstruct_n(0, 10)
+    vectors[4] = vectors[5]
+    other = faiss.IndexIDMap(faiss.IndexFlatIP(8))
+    other.add_with_ids(vectors, faiss.vector_to_array(index.id_map))
+    faiss.write_index(other, str(first))
+    rename_hash(known, first, "index_sha256")
+    shutil.copyfile(known / name_of(first, known), known / name_of(second, known))
+    rename_hash(known, second, "index_sha256")
+    messages = {problem.file: problem.message for problem in verify_store(known, KnownEncoder()).problems}
+    assert messages == {
+        name_of(first, known): "its vectors are not those that the embedder makes of the raw vectors",
+        name_of(second, known): "its ids are not the rows that the database names",
+    }
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO tombstones SELECT row FROM chunks LIMIT 1",
+        "DELETE FROM tombstones",
+        "UPDATE vectors SET position = position + 1 WHERE row = (SELECT max(row) FROM vectors)",
+        "UPDATE vectors SET segment = (SELECT max(key) FROM segments) WHERE row = 1",
+        "UPDATE segments SET rows = 11",
+        "DELETE FROM vectors WHERE row = 1",
+        "UPDATE chunks SET row = 999 WHERE key = 1",
+        "UPDATE chunks SET source = 5 WHERE key = 1",
+    ],
+)
+def test_rows_that_do_not_agree_with_one_another_are_reported(known, statement):
+    edit(known, f"PRAGMA foreign_keys = OFF; {statement};")
+    assert (Part.DATABASE, "store.db") in found_parts(verify_store(known, KnownEncoder()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "text = 'another text'",
+        "title = 'another title'",
+        "headings = '[\"H\"]'",
+        "text = x'ff00'",
+        "headings = '{'",
+        "headings = '7'",
+        "metadata = '['",
+        f"metadata = '{'[' * 100_000}'",
+    ],
+)
+def test_a_chunk_that_was_changed_is_found_by_the_hash_of_its_text(known, change):
+    edit(known, f"UPDATE chunks SET {change} WHERE id = 'id7'")
+    report = verify_store(known, KnownEncoder())
+    assert (Part.DATABASE, "store.db") in found_parts(report)
+
+
+UNWRITE = (
+    "INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)"
+    " SELECT 'delete', key, title, headings, text FROM chunks WHERE id = 'id7'"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        UNWRITE,
+        "INSERT INTO chunks_fts (rowid, title, headings, text) VALUES (7, 'T', '[]', 'zebra')",
+        "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')",
+        "DELETE FROM chunks_fts_data WHERE id > 10",
+    ],
+)
+def test_words_that_are_out_of_step_are_reported_and_rebuilt(known, statement):
+    before = answers(known, KnownEncoder())
+    edit(known, statement)
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.WORDS, "store.db")}
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert (report.problems, report.notes) == ([], [])
+    assert [problem.part for problem in report.repaired] == [Part.WORDS]
+    assert_same_answers(answers(known, KnownEncoder()), before, 1e-6)
+
+
+class Other(KnownEncoder):
+    """Calls itself the known encoder, and makes ``made(texts)`` of documents."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
+
+    def raw_documents(self, texts, progress=None):
+        return self.made(super().raw_documents(texts, progress))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda vectors: -vectors,
+        lambda vectors: vectors[:, ::-1].copy(),
+        lambda vectors: np.zeros_like(vectors),
+        lambda vectors: vectors[:, :5],
+        lambda vectors: np.where(np.arange(8) == 2, np.nan, vectors),
+    ],
+    ids=["opposite", "reversed", "zero", "shorter", "nan"],
+)
+def test_a_model_that_gives_other_vectors_now_is_reported(known, made):
+    report = verify_store(known, Other(made))
+    assert {problem.part for problem in report.problems} == {Part.CANARY}
+    repaired = verify_store(known, Other(made), repair=True)
+    assert {problem.part for problem in repaired.problems} == {Part.CANARY}
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+def with_own_model(tiny, tiny_model):
+    """Let the store of files have its model beside it, and return the model's folder."""
+    model = shutil.copytree(tiny_model, tiny.parent / "model")
+    shutil.rmtree(tiny)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "MIN_FIT", 2)
+        config = EmbedderConfig(model=str(model), dtype="float32")
+        index_files(IndexingRequest(tiny, (tiny.parent / "docs",), embedder=config))
+    return model
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["embedder whole", "embedder damaged"])
+@pytest.mark.parametrize("change", ["missing", "another"])
+def test_without_its_model_a_store_is_verified_but_not_rebuilt(tiny, tiny_model, change, damaged):
+    model = with_own_model(tiny, tiny_model)
+    if change == "missing":
+        model.rename(model.with_name("away"))
+    else:
+        weights = safetensors.numpy.load_file(model / "model.safetensors")
+        weights = {name: array[::-1].copy() for name, array in weights.items()}
+        safetensors.numpy.save_file(weights, model / "model.safetensors", {"format": "pt"})
+    if damaged:
+        damage(only(tiny, "embedders/*/state.safetensors"))
+    part, name = (Part.EMBEDDER, "/state.safetensors") if damaged else (Part.CANARY, "")
+    expected = {(part, f"embedders/{only(tiny, 'embedders/*').name}{name}")}
+    assert found_parts(verify_store(tiny)) == expected
+    before = hashes(tiny)
+    report = verify_store(tiny, repair=True)
+    assert found_parts(report) == expected
+    assert (report.repaired, len(report.notes)) == ([], int(damaged))
+    assert hashes(tiny) == before
+
+
+# Searching a damaged store
+
+
+def test_a_search_says_which_file_is_damaged(known):
+    file = sorted(known.glob("segments/*/index.faiss"))[1]
+    damage(file)
+    with Store.open(known, KnownEncoder()) as store:
+        with pytest.raises(StoreDamagedError, match=re.escape(str(file)) + r".*verify --repair"):
+            store.search("text", 3, "dense")
+        assert store.search("text", 3, "lexical")
+        with pytest.raises(StoreDamagedError, match=re.escape(str(file))):
+            store.search("text", 3)
+
+
+def test_a_damaged_raw_file_is_refused_where_it_is_used(known):
+    for file in known.glob("segments/*/raw.f16"):
+        damage(file)
+    with Store.open(known, KnownEncoder()) as store:
+        assert store.search("text", 3, "dense")
+        with pytest.raises(StoreDamagedError, match=r"raw\.f16 is not the file that was committed.*verify --repair"):
+            store.vectors(["id1"])
+        with pytest.raises(StoreDamagedError, match=r"raw\.f16"):
+            store.optimize()
+    assert verify_store(known, KnownEncoder(), repair=True).problems == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "state.safetensors"])
+def test_a_damaged_embedder_is_refused_before_anything_reads_it(tiny, name, monkeypatch):
+    damage(only(tiny, f"embedders/*/{name}"))
+    monkeypatch.setattr(safetensors.numpy, "load", lambda data: pytest.fail("read"))
+    monkeypatch.setattr(Embedder, "load", lambda *args, **kwargs: pytest.fail("loaded"))
+    with Store.open(tiny) as store, pytest.raises(StoreDamagedError, match=rf"{name} is not the file.*verify --repair"):
+        store.search("heat")
+    assert found_parts(verify_store(tiny)) == {(Part.EMBEDDER, name_of(only(tiny, f"embedders/*/{name}"), tiny))}
+
+
+# Repairing
+
+
+def test_repairing_a_healthy_store_changes_nothing(known):
+    before = hashes(known)
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert (report.problems, report.repaired, report.notes) == ([], [], [])
+    assert hashes(known) == before
+
+
+@pytest.mark.parametrize("state", ["live", "dead"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["segments/*/index.faiss"],
+        ["segments/*/raw.f16"],
+        ["segments/*/raw.f16", "segments/*/index.faiss"],
+        ["store.db-sums", "segments/*/index.faiss", ".gitignore"],
+    ],
+    ids=" ".join,
+)
+def test_damaged_segments_are_rebuilt(tiny, names, state):
+    if state == "dead":
+        with Store.open(tiny) as store:
+            store.delete(paths=["docs/file2.md"])
+            assert store.status()["unused_vectors"] > 0
+    before = answers(tiny)
+    damaged = [only(tiny, name) for name in names]
+    for file in damaged:
+        damage(file)
+    assert {problem.file for problem in verify_store(tiny).problems} == {name_of(file, tiny) for file in damaged}
+    report = verify_store(tiny, repair=True)
+    assert (report.problems, report.notes) == ([], [])
+    assert {problem.file for problem in report.repaired} == {name_of(file, tiny) for file in damaged}
+    assert verify_store(tiny).problems == []
+    assert_same_answers(answers(tiny), before)
+    with Store.open(tiny) as store:
+        assert "segments/*/raw.f16" not in names or store.status()["unused_vectors"] == 0
+        store.add([record("new", "the zebra sleeps")])
+        assert store.search("zebra sleeps", 1, "dense")[0].id == "new"
+
+
+def test_a_segment_of_which_every_row_is_dead_goes_when_its_raw_vectors_are_damaged(known):
+    with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
+        writer.stage(["staged alone"])
+    with closing(sqlite3.connect(known / "store.db")) as connection:
+        [(folder,)] = connection.execute("SELECT folder FROM segments WHERE rows = 1")
+    before = answers(known, KnownEncoder())
+    damage(known / "segments" / folder / "raw.f16")
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert (report.problems, report.segments, len(report.repaired)) == ([], 3, 1)
+    assert_same_answers(answers(known, KnownEncoder()), before, 1e-6)
+
+
+def test_one_damaged_segment_of_several_is_rebuilt_alone(known):
+    encoder = KnownEncoder()
+    before = answers(known, encoder)
+    index, raw = sorted(known.glob("segments/*/index.faiss"))[0], sorted(known.glob("segments/*/raw.f16"))[1]
+    damage(index)
+    raw.unlink()
+    kept = sorted(known.glob("segments/*"))[2]
+    encoder.encoded = 0
+    report = verify_store(known, encoder, repair=True)
+    assert (report.problems, report.notes, len(report.repaired)) == ([], [], 2)
+    assert kept.is_dir()
+    assert not index.parent.exists()
+    assert encoder.encoded < 30 + 16
+    assert_same_answers(answers(known, encoder), before)
+
+
+@pytest.mark.parametrize("names", [["state.safetensors"], ["config.json"], ["config.json", "state.safetensors"], []])
+@pytest.mark.parametrize("raw", [False, True], ids=["raw whole", "raw damaged"])
+def test_a_damaged_embedder_is_fitted_again(tiny, names, raw):
+    before = answers(tiny)
+    for name in names:
+        damage(only(tiny, f"embedders/*/{name}"))
+    if not names:
+        shutil.rmtree(only(tiny, "embedders/*"))
+    if raw:
+        damage(only(tiny, "segments/*/raw.f16"))
+    report = verify_store(tiny, repair=True)
+    assert (report.problems, report.notes) == ([], [])
+    assert {problem.part for problem in report.repaired} == {Part.EMBEDDER, *([Part.RAW] if raw else [])}
+    assert_same_answers(answers(tiny), before)
+    assert len(list((tiny / "embedders").iterdir())) == len(list((tiny / "segments").iterdir())) == 1
+
+
+def test_an_embedder_cannot_be_fitted_again_on_another_corpus(tiny_with_dead):
+    damage(only(tiny_with_dead, "embedders/*/state.safetensors"))
+    before = hashes(tiny_with_dead)
+    report = verify_store(tiny_with_dead, repair=True)
+    assert {problem.part for problem in report.problems} == {Part.EMBEDDER}
+    assert report.repaired == []
+    [note] = report.notes
+    assert note.startswith("not everything could be rebuilt: the token weights of the damaged embedder cannot be")
+    assert hashes(tiny_with_dead) == before
+
+
+def test_an_external_embedder_is_saved_again_where_it_is_given(known):
+    damage(only(known, "embedders/*/known.json"))
+    left = verify_store(known, repair=True)
+    assert {problem.part for problem in left.problems} == {Part.EMBEDDER}
+    assert any("open the store with it" in note for note in left.notes)
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert (report.problems, report.notes) == ([], [])
+    assert only(known, "embedders/*/known.json").read_text() == '"known"'
+
+
+@pytest.mark.parametrize("change", ["flipped", "missing", "short", "empty", "no header"])
+def test_damaged_sums_are_made_again(known, change):
+    sums = known / "store.db-sums"
+    original = sums.read_bytes()
+    if change == "flipped":
+        damage(sums)
+    elif change == "missing":
+        sums.unlink()
+    else:
+        sums.write_bytes({"short": original[:-8], "empty": b"", "no header": b"x" * len(original)}[change])
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.SUMS, "store.db-sums")}
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert (report.problems, report.notes, len(report.repaired)) == ([], [], 1)
+    assert sums.read_bytes() == original
+
+
+def test_sums_are_made_again_where_commits_are_in_the_log(killed):
+    (killed / "store.db-sums").unlink()
+    assert verify_store(killed, KnownEncoder(), repair=True).problems == []
+    with Store.open(killed, KnownEncoder()) as store:
+        store.add([record("more", "more")])
+    assert verify_store(killed, KnownEncoder()).problems == []
+
+
+def test_a_link_in_the_place_of_a_file_is_not_written_through(known, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (known / ".gitignore").unlink()
+    (known / ".gitignore").symlink_to(victim)
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert report.problems == []
+    assert [problem.part for problem in report.repaired] == [Part.FOLDER]
+    assert victim.read_text() == "precious"
+    assert not (known / ".gitignore").is_symlink()
+
+
+@pytest.mark.parametrize("change", ["page", "text", "cut", "log"])
+def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, change):
+    store = killed if change == "log" else known
+    if change == "page":
+        flip(store / "store.db", 3 * 4096 + 2000)
+    elif change == "text":
+        edit(store, "UPDATE chunks SET text = 'another text' WHERE id = 'id7'")
+    elif change == "cut":
+        (store / "store.db").write_bytes((store / "store.db").read_bytes()[:-4096])
+    else:
+        damage(store / "store.db-wal")
+    damage(sorted(store.glob("segments/*/index.faiss"))[0])
+    before = hashes(store)
+    report = verify_store(store, KnownEncoder(), repair=True)
+    assert report.parts() & {Part.DATABASE, Part.PAGES}
+    assert report.repaired == []
+    [note] = report.notes
+    assert note.startswith(f"store.db holds the texts and cannot be rebuilt from anything else: delete {store} and")
+    assert hashes(store) == before
+
+
+# Who else is at the store
+
+
+def test_nothing_is_verified_while_another_process_writes(known):
+    script = (
+        "import sys; from pathlib import Path; from ragembed.indexes.lock import writer_lock\n"
+        "with writer_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(known)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreLockedError, match=rf"another process \(PID {holder.pid}\)"):
+            verify_store(known, KnownEncoder())
+        holder.stdin.close()
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+def test_in_a_folder_that_cannot_be_written_the_words_are_not_checked(known, monkeypatch):
+    monkeypatch.setattr(run.os, "access", lambda path, mode: False)
+    before = hashes(known)
+    report = verify_store(known, KnownEncoder())
+    assert report.problems == []
+    assert report.notes == ["the full-text index was not checked: the folder cannot be written"]
+    assert report.canaries == 16
+    damage(sorted(known.glob("segments/*/raw.f16"))[0])
+    assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.RAW}
+    assert hashes(known).keys() == before.keys()
+
+
+def test_a_newer_format_is_refused_and_not_called_damaged(known):
+    edit(known, "PRAGMA user_version = 3")
+    for repair in (False, True):
+        with pytest.raises(IncompatibleStoreError, match=r"has format 3.*upgrade"):
+            verify_store(known, KnownEncoder(), repair=repair)
+
+
+# Stores made to do harm
+
+
+def _pq(vectors, ids):
+    index = faiss.IndexIDMap(faiss.IndexPQ(8, 2, 2, faiss.METRIC_INNER_PRODUCT))
+    index.train(np.tile(vectors, (8, 1)))
+    index.add_with_ids(vectors, ids)
+    return index
+
+
+def _bare(vectors, ids):
+    index = faiss.IndexFlatIP(8)
+    index.add(vectors)
+    return index
+
+
+def _hnsw(vectors, ids):
+    index = faiss.IndexIDMap(faiss.IndexHNSWFlat(8, 4, faiss.METRIC_INNER_PRODUCT))
+    index.add_with_ids(vectors, ids)
+    return index
+
+
+def _ivf(vectors, ids):
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(8), 8, 1, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add_with_ids(vectors, ids)
+    return index
+
+
+def _fewer(vectors, ids):
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(8))
+    index.add_with_ids(vectors[:-1], ids[:-1])
+    return index
+
+
+def _narrower(vectors, ids):
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(4))
+    index.add_with_ids(np.ascontiguousarray(vectors[:, :4]), ids)
+    return index
+
+
+@pytest.mark.parametrize("made", [_pq, _bare, _hnsw, _ivf, _fewer, _narrower])
+def test_another_index_is_refused_before_faiss_reads_it(known, made, monkeypatch):
+    file = sorted(known.glob("segments/*/index.faiss"))[0]
+    flat = faiss.read_index(str(file))
+    index = made(flat.index.reconstruct_n(0, flat.ntotal), faiss.vector_to_array(flat.id_map))
+    faiss.write_index(index, str(file))
+    rename_hash(known, file, "index_sha256")
+    original = faiss.read_index
+    monkeypatch.setattr(
+        faiss, "read_index", lambda name, *a: pytest.fail("read") if name == str(file) else original(name, *a)
+    )
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a FAISS index"):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
+    monkeypatch.undo()
+    assert verify_store(known, KnownEncoder(), repair=True).problems == []
+
+
+@pytest.mark.parametrize("data", [b"", b"IxMp", b"IxMp" + bytes(200), b"\x80\x04" * 40])
+def test_what_is_no_index_is_refused_before_faiss_reads_it(known, data, monkeypatch):
+    file = sorted(known.glob("segments/*/index.faiss"))[0]
+    file.write_bytes(data)
+    rename_hash(known, file, "index_sha256")
+    edit(known, ("DELETE FROM segments WHERE folder <> ?", (file.parent.name,)))
+    monkeypatch.setattr(faiss, "read_index", lambda *args: pytest.fail("read"))
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a FAISS index"):
+        store.search("text", 3, "dense")
+
+
+def test_an_index_that_ends_after_its_header_is_an_error(known):
+    file = sorted(known.glob("segments/*/index.faiss"))[0]
+    file.write_bytes(file.read_bytes()[:120])
+    rename_hash(known, file, "index_sha256")
+    with (
+        Store.open(known, KnownEncoder()) as store,
+        pytest.raises(StoreDamagedError, match="cannot be read as a FAISS"),
+    ):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
+        "CREATE VIEW evil AS SELECT * FROM chunks",
+        "CREATE TABLE evil (x)",
+        "CREATE INDEX evil ON chunks (title)",
+        "DROP TRIGGER chunks_inserted",
+        "DROP INDEX chunks_by_row",
+    ],
+)
+def test_a_database_with_another_schema_is_refused(known, statement):
+    edit(known, statement)
+    with pytest.raises(StoreDamagedError, match="other tables than a store of format 2"):
+        Store.open(known, KnownEncoder())
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
+
+
+@pytest.mark.parametrize("name", ["../../victim", "/etc", "..", "0f8fad5b-d9cb-469f-a165-70867728950e/../x", ""])
+def test_names_that_lead_elsewhere_are_refused(known, tmp_path, name):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "raw.f16").write_bytes(b"precious")
+    folder = sorted((known / "segments").iterdir())[0].name
+    edit(known, ("UPDATE segments SET folder = ? WHERE folder = ?", (name, folder)))
+    with Store.open(known, KnownEncoder()) as store:
+        with pytest.raises(StoreDamagedError, match="names a segment"):
+            store.search("text", 3, "dense")
+        with pytest.raises(StoreDamagedError, match="names a segment"):
+            store.add([record("x", "y")])
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert found_parts(report) == {(Part.DATABASE, "store.db")}
+    assert (victim / "raw.f16").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, "", 5])
+def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
+    with closing(sqlite3.connect(known / "store.db")) as connection:
+        about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
+    about["fingerprint"] = fingerprint
+    edit(known, ("UPDATE meta SET value = ? WHERE key = 'embedder'", (json.dumps(about),)))
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="which is no hash"):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
+
+
+@pytest.mark.parametrize(
+    "value", ["5", "[]", "{}", "{", '{"kind": "external", "model": "known"}', "null", "[" * 100_000]
+)
+@pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index"])
+def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
+    if (key, value) == ("generation", "5"):
+        pytest.skip("a generation is a number")
+    edit(known, ("UPDATE meta SET value = ? WHERE key = ?", (value, key)))
+    try:
+        report = verify_store(known, KnownEncoder())
+    except RagembedError:
+        return
+    assert report.problems
+
+
+@pytest.mark.parametrize("where", ["meta", "segments"])
+def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where):
+    edit(
+        known,
+        "UPDATE meta SET value = '\"pq\"' WHERE key = 'index'"
+        if where == "meta"
+        else "UPDATE segments SET kind = 'pq' WHERE key = 1",
+    )
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(RagembedError, match=r"'pq'.*flat, hnsw, ivf"):
+        store.add([record("x", "y")]) if where == "meta" else store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
+
+
+def test_the_sums_are_those_that_the_format_describes(known):
+    """The sums can be checked with nothing but zlib."""
+    pages, sums = (known / "store.db").read_bytes(), (known / "store.db-sums").read_bytes()
+    assert (sums[:8], int.from_bytes(sums[8:12], "little")) == (b"RGESUMS1", 4096)
+    for number in range(1, len(pages) // 4096 + 1):
+        page = pages[(number - 1) * 4096 : number * 4096]
+        assert int.from_bytes(sums[8 + 8 * number : 12 + 8 * number], "little") == zlib.crc32(page)
+    assert (known / "store.db-sums").stat().st_size == 16 + 8 * (len(pages) // 4096)
