@@ -26,12 +26,17 @@ def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
         publish(temporary, final)
+    return embedder_record(store, embedder, final)
+
+
+def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[str, Any]:
+    """Return what the database keeps of an embedder whose files are in ``folder``."""
     about = embedder.describe()
     return {
         **about,
         "fingerprint": embedder.fingerprint,
         "raw_fingerprint": embedder.raw_fingerprint,
-        "files": file_hashes(final),
+        "files": file_hashes(folder),
         "model_beside": _relative_model(store, about["model"]),
     }
 

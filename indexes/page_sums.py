@@ -85,7 +85,11 @@ def damaged(database: Path) -> list[str]:
     if header[:8] != _MAGIC or checksum != _crc(header) or not wal.is_page_size(page_size):
         return [f"{sums} is damaged: it does not begin with a header of sums"]
     found = list(_disagreements(_PageFile(database, page_size), sums, stored[_HEADER_BYTES:]))
-    return found if len(found) <= _SHOWN else [*found[:_SHOWN], f"and {len(found) - _SHOWN:,} more"]
+    rest = found[_SHOWN:]
+    if not rest:
+        return found
+    where = f" in {sums}" if all(problem.endswith(f"in {sums} is damaged") for problem in rest) else ""
+    return [*found[:_SHOWN], f"and {len(rest):,} more{where}"]
 
 
 class _PageFile:

@@ -34,7 +34,7 @@ def check_bytes(store: Path) -> Iterator[Problem]:
     """Compare every page of the database with its sum, and the log with itself."""
     sums = str(store / _SUMS)
     for message in page_sums.damaged(store / DATABASE):
-        of_sums = message.startswith(sums) or message.endswith(f"in {sums} is damaged")
+        of_sums = message.startswith(sums) or message.endswith((f"in {sums} is damaged", f"more in {sums}"))
         yield Problem(Part.SUMS if of_sums else Part.PAGES, _SUMS if of_sums else DATABASE, message)
     if (altered := wal.damage(store / _WAL)) is not None:
         yield Problem(Part.PAGES, _WAL, altered)

@@ -14,7 +14,8 @@ from ragembed.errors import RagembedError
 from ragembed.files import replace_file
 from ragembed.indexes import catalog, compaction, page_sums
 from ragembed.indexes.database import Database, open_for_writing, write_errors
-from ragembed.indexes.embedders import load_embedder, save_embedder, unfitted_embedder
+from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
+from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder
@@ -136,16 +137,22 @@ class _Repair:
 
     def _save(self, database: Database, embedder: VectorEncoder, segments: Sequence[SegmentRecord]) -> None:
         """Write the embedder's files anew, and the indexes of ``segments`` with the vectors that it makes."""
-        folder = self._store / EMBEDDERS / embedder.fingerprint
-        if folder.exists():
-            shutil.rmtree(folder)
-        record = save_embedder(self._store, embedder)
+        final = self._store / EMBEDDERS / embedder.fingerprint
+        temporary = temporary_folder(final)
+        embedder.save(str(temporary))
+        record = embedder_record(self._store, embedder, temporary)
         rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
+        damaged = final.exists()
+        if not damaged:
+            publish(temporary, final)
         with database.transaction():
             for key, files in rewritten.items():
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             catalog.set_meta(database.connection, "embedder", record)
+        if damaged:  # in their place last: killed before, they are found damaged again, and all of this is done again
+            shutil.rmtree(final)
+            publish(temporary, final)
 
     def _fit_again(self, database: Database) -> None:
         """Fit the embedder again on what the store holds; raw vectors that are damaged are made anew before."""

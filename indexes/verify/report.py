@@ -36,11 +36,15 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What verifying a store gave. ``notes`` say what could not be checked, and why."""
+    """What verifying a store gave.
+
+    ``notes`` say what could not be checked, and why; ``leftovers`` counts folders of writes that never committed.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     repaired: list[Problem] = field(default_factory=list)
+    leftovers: int = 0
     files: int = 0
     bytes: int = 0
     segments: int = 0

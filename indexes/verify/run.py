@@ -56,7 +56,7 @@ def verify_store(
     progress = progress or Silent()
     with _alone(path, wait_seconds):
         report = _Verification(path, embedder, progress).run()
-        if not repair or not report.problems:
+        if not repair or not (report.problems or report.leftovers):
             return report
         notes = repair_store(path, report, embedder, progress, trust_database=trust_database)
         after = _Verification(path, embedder, progress).run()
@@ -172,6 +172,7 @@ class _Verification:
         folder = self._store / SEGMENTS
         left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
         if left:
+            self._report.leftovers = len(left)
             self._note(f"{len(left)} folders below {SEGMENTS} belong to no commit: the next run removes them")
 
     def _add(self, part: Part, file: str, message: str) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -109,6 +111,20 @@ def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
     assert "--repair" not in result.stderr
     (store / "store.db").write_bytes(b"")
     assert "Traceback" not in cli("verify", exit_code=2).output
+
+
+def test_verify_takes_what_another_program_wrote_where_it_is_told_to(store, cli):
+    with closing(sqlite3.connect(store / "store.db")) as connection:
+        connection.execute("UPDATE skipped SET reason = reason")
+        connection.execute("INSERT INTO skipped VALUES ('docs/x', 'by hand')")
+        connection.commit()
+    left = cli("verify", "--repair", exit_code=2)
+    assert "ragembed verify --repair --trust-database" in left.stderr
+    assert cli("verify", "--repair", "--trust-database").stdout.startswith("rebuilt store.db: page ")
+    cli("verify")
+    alone = cli("verify", "--trust-database", exit_code=2)
+    assert "--repair" in alone.stderr
+    assert "Traceback" not in alone.output
 
 
 def test_verify_without_a_store(in_folder, cli):

@@ -6,6 +6,7 @@ as it was before or after the write, nothing in it is damaged, and the write can
 
 import errno
 import functools
+import gc
 import itertools
 import os
 import shutil
@@ -20,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed.errors import StoreError
-from ragembed.indexes import Store, compaction, page_sums
+from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.indexes import Store, catalog, compaction, page_sums
 from ragembed.indexes.database import Database
+from ragembed.indexes.segments import Segment
 from tests.conftest import KnownEncoder, record
 
 SQL = ("BEGIN IMMEDIATE", "COMMIT", "PRAGMA wal_checkpoint", "VACUUM", "INSERT INTO chunks_fts (chunks_fts, rank)")
@@ -82,7 +84,7 @@ def adopt(path: Path) -> None:
 OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt)
 
 
-STEPS = {optimize: 3, adopt: 4}
+STEPS = {upsert: 3, delete_by_filter: 3, optimize: 3, adopt: 4}
 """How many moments lie between those at which a process dies, where there are very many."""
 
 
@@ -197,6 +199,11 @@ def states(template):
     return found
 
 
+KEPT_OPEN = pytest.mark.xfail(
+    strict=True, reason="a cursor keeps the connection open, and SQLite checkpoints when it goes"
+)
+
+
 class Interrupted(BaseException):
     """Stands for Ctrl-C."""
 
@@ -223,8 +230,10 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
     assert operation is not optimize or "after VACUUM" in names
 
 
-@pytest.mark.xfail(strict=True, reason="the checkpoint after an error hides it; a cursor keeps a connection open")
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "operation",
+    [operation if operation is optimize else pytest.param(operation, marks=KEPT_OPEN) for operation in OPERATIONS],
+)
 def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
     for nth, name in enumerate(names):
@@ -288,18 +297,23 @@ def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(temp
             check(path, operation, states[operation])
 
 
-def add_with_a_limit(template: str, folder: str) -> None:
-    """Add chunks while no file may grow beyond so many bytes; prints how each attempt ended."""
+def create(path: Path) -> None:
+    Store.create(path, KnownEncoder()).close()
+
+
+def with_a_limit(operation: str, template: str, folder: str) -> None:
+    """Create a store or add to a copy of one while no file may grow beyond so many bytes; prints how that ended."""
     import resource
 
     for limit in (0, 1, 100, 600, 4096, 10_000, 30_000, 60_000, 90_000, 120_000, 10_000_000):
         path = Path(folder) / str(limit)
         child = os.fork()
         if child == 0:
-            shutil.copytree(template, path)
+            if operation == "add":
+                shutil.copytree(template, path)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             try:
-                add(path)
+                {"add": add, "create": create}[operation](path)
             except StoreError:
                 os._exit(REFUSED)
             os._exit(0)
@@ -309,11 +323,25 @@ def add_with_a_limit(template: str, folder: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
 def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_after(template, states, tmp_path):
-    ended = [line.split() for line in in_fresh_process("add_with_a_limit", template, tmp_path).splitlines()]
+    ended = [line.split() for line in in_fresh_process("with_a_limit", "add", template, tmp_path).splitlines()]
     assert {code for _, code in ended} == {str(REFUSED), "0"}
     assert ended[-1][1] == "0"
     for limit, _ in ended:
         check(tmp_path / limit, add, states[add])
+
+
+@pytest.mark.xfail(strict=True, reason="what SQLite says while a store is made comes through as it is")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
+def test_a_store_that_cannot_be_made_is_one_error_and_can_be_made_later(tmp_path):
+    ended = [line.split() for line in in_fresh_process("with_a_limit", "create", "", tmp_path).splitlines()]
+    for limit, code in ended:
+        path = tmp_path / limit
+        if code != "0":
+            create(path)
+        with opened(path) as store:
+            store.add([record("a", "b")])
+        assert_sound(path)
+    assert {code for _, code in ended} == {str(REFUSED), "0"}
 
 
 # Where a write is made of several
@@ -346,19 +374,28 @@ def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
     assert_sound(path)
 
 
-@pytest.mark.xfail(strict=True, reason="the checkpoint after an error fails and hides it")
-@pytest.mark.parametrize("error", [Interrupted(), ValueError("of a caller")])
-def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_as_it_is(error, template, tmp_path):
+@KEPT_OPEN
+@pytest.mark.parametrize("error", [Interrupted, StoreDamagedError])
+def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_no_damage(
+    error, template, tmp_path, monkeypatch
+):
     path = shutil.copytree(template, tmp_path / "s")
+
+    def fail(segment: Segment) -> None:
+        raise error("while rows are still to be read")
 
     def write() -> None:
         with opened(path) as store, store.writer() as writer:
             writer.set_meta({"note": 1})
-            for _ in writer.live_raw():
-                raise error
+            connection = writer._connection
+            for _ in compaction.live_raw(path, connection, catalog.segments(connection), 2):
+                pass
 
-    with pytest.raises(type(error)):
-        write()
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "raw", fail)
+        with pytest.raises(error, match="still to be read"):
+            write()
+    gc.collect()
     assert_sound(path)
 
 
@@ -415,6 +452,8 @@ def test_readers_and_a_writer_do_not_disturb_one_another(template, tmp_path):
                     assert len(found) % 2 == 0  # pairs come and go together
                     if draw.integers(10) == 0:
                         store.close()
+                    elif draw.integers(10) == 0:
+                        assert store.status()["chunks"] >= 14
                     answered[number] += 1
         except BaseException as error:  # noqa: BLE001  told to the test below
             errors.append(error)

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -293,19 +294,20 @@ def test_a_store_of_format_1_that_cannot_be_written_is_refused(known, monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs to be another user")
-def test_another_user_is_told_that_it_must_be_opened_once_where_it_can_be_written(known, tmp_path):
+def test_another_user_is_told_that_it_must_be_opened_once_where_it_can_be_written(known):
     script = (
         "import os, sys, sqlite3, filelock, faiss; from ragembed.indexes import Store\n"
         "from ragembed.errors import RagembedError\nos.setuid(65534)\n"
         "try:\n    Store.open(sys.argv[1])\nexcept RagembedError as error:\n    print(type(error).__name__, error)\n"
     )
-    for folder in (known, *known.parents):
-        if folder.stat().st_uid == 0 and folder.is_relative_to(tmp_path.parent.parent.parent):
-            folder.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", script, str(known)], capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as folder:  # those of pytest are for one user alone
+        Path(folder).chmod(0o755)
+        store = shutil.copytree(known, Path(folder) / "store")
+        store.chmod(0o755)
+        done = subprocess.run([sys.executable, "-c", script, str(store)], capture_output=True, text=True, check=True)
+        assert ask(store, "PRAGMA user_version") == [(1,)]
     assert done.stdout.startswith("IncompatibleStoreError"), done
     assert "has format 1" in done.stdout
-    assert ask(known, "PRAGMA user_version") == [(1,)]
 
 
 def test_a_writer_in_the_way_is_waited_for_and_then_named(known, monkeypatch):

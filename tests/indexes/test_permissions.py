@@ -196,7 +196,6 @@ def test_a_model_where_it_was_is_used_whatever_the_variable_says(beside, monkeyp
     assert best(beside / ".ragembed")[0][0] == "docs/zebra.txt"
 
 
-@pytest.mark.xfail(strict=True, reason="the model is looked for where it was alone")
 def test_a_damaged_embedder_of_a_moved_store_is_fitted_again(beside, tmp_path):
     before = best(beside / ".ragembed")
     moved = beside.rename(tmp_path / "elsewhere") / ".ragembed"

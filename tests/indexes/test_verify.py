@@ -431,7 +431,7 @@ def test_words_that_are_out_of_step_are_reported_and_rebuilt(known, statement):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.WORDS, "store.db")}
     report = verify_store(known, KnownEncoder(), repair=True)
     assert (report.problems, report.notes) == ([], [])
-    assert [problem.part for problem in report.repaired] == [Part.WORDS]
+    assert {problem.part for problem in report.repaired} == {Part.WORDS}
     assert_same_answers(answers(known, KnownEncoder()), before, 1e-6)
 
 
@@ -697,6 +697,44 @@ def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, ch
     [note] = report.notes
     assert note.startswith(f"store.db holds the texts and cannot be rebuilt from anything else: delete {store} and")
     assert hashes(store) == before
+
+
+def test_what_another_program_wrote_is_taken_only_where_that_is_asked_for(known):
+    edit(known, "UPDATE chunks SET metadata = '{\"edited\": 1}' WHERE id = 'id7'", sums=False)
+    assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.PAGES}
+    before = hashes(known)
+    report = verify_store(known, KnownEncoder(), repair=True)
+    assert ({problem.part for problem in report.problems}, report.repaired) == ({Part.PAGES}, [])
+    assert any("--trust-database" in note for note in report.notes)
+    assert hashes(known) == before
+    report = verify_store(known, KnownEncoder(), repair=True, trust_database=True)
+    assert (report.problems, report.notes) == ([], [])
+    assert {problem.part for problem in report.repaired} == {Part.PAGES}
+    with Store.open(known, KnownEncoder()) as store:
+        assert store.get(["id7"])[0].chunk.metadata == {"edited": 1}
+        store.add([record("more", "more")])
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+@pytest.mark.parametrize("change", ["text = 'another text'", "row = 99", "headings = '{'"])
+def test_what_contradicts_itself_is_not_taken_even_then(known, change):
+    edit(known, f"PRAGMA foreign_keys = OFF; UPDATE chunks SET {change} WHERE id = 'id7';", sums=False)
+    before = hashes(known)
+    report = verify_store(known, KnownEncoder(), repair=True, trust_database=True)
+    assert Part.DATABASE in {problem.part for problem in report.problems}
+    assert report.repaired == []
+    assert hashes(known) == before
+
+
+def test_sums_of_which_many_are_damaged_are_made_again(known):
+    sums = known / "store.db-sums"
+    data = bytearray(sums.read_bytes())
+    assert len(data) > 16 + 8 * 21
+    for offset in range(16, len(data), 8):
+        data[offset + 5] ^= 1
+    sums.write_bytes(data)
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.SUMS, "store.db-sums")}
+    assert verify_store(known, KnownEncoder(), repair=True).problems == []
 
 
 # Who else is at the store

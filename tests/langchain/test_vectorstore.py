@@ -195,14 +195,131 @@ def test_unknown_arguments_are_refused(store: RagVectorStore) -> None:
     assert len(store) == 0
 
 
-def test_filter_is_refused_not_ignored(store: RagVectorStore) -> None:
-    store.add_texts(["a"])
-    for search in (store.similarity_search, store.similarity_search_with_score, store.max_marginal_relevance_search):
-        with pytest.raises(ConfigError, match="filter is not supported"):
-            search("a", filter={"x": 1})
-        assert len(search("a", filter=None)) == 1
-    with pytest.raises(ConfigError, match="filter is not supported"):
-        store.as_retriever(search_kwargs={"filter": {"x": 1}}).invoke("a")
+# Filters
+
+
+@pytest.fixture
+def dated() -> Iterator[RagVectorStore]:
+    """Documents at 0, 10, … 350 degrees with their ``angle``, and properties of some files that are not there."""
+    with RagVectorStore(Angles()) as store:
+        store.add_documents(
+            [
+                Document(
+                    id=str(n),
+                    page_content=str(10 * n),
+                    metadata={"angle": 10 * n, "half": "upper" if n < 18 else "lower", "source": f"docs/{n % 4}.md"}
+                    | ({"title": "Third", "page": n, "tags": ["a", n]} if n % 3 == 0 else {}),
+                )
+                for n in range(36)
+            ]
+        )
+        yield store
+
+
+FILTERS: list[tuple[Any, Any]] = [
+    ({"half": "lower"}, lambda n: n >= 18),
+    ("half = 'lower'", lambda n: n >= 18),
+    ({"angle": {"$gte": 100, "$lt": 130}}, lambda n: 10 <= n < 13),
+    ({"$or": [{"angle": 350}, {"$and": [{"half": "upper"}, {"angle": {"$gt": 160}}]}]}, lambda n: n in (35, 17)),
+    ({"angle": {"$in": [0, 170, 5]}}, lambda n: n in (0, 17)),
+    ({"angle": {"$nin": [0, 170, 5]}, "half": "upper"}, lambda n: n < 17 and n > 0),
+    ({"title": "Third"}, lambda n: n % 3 == 0),
+    ({"title": None}, lambda n: n % 3 != 0),
+    ({"title": {"$exists": True}}, lambda n: n % 3 == 0),
+    ({"page": {"$gte": 30}}, lambda n: n in (30, 33)),
+    ({"tags": {"$contains": 9}}, lambda n: n == 9),
+    ({"source": "docs/3.md"}, lambda n: n % 4 == 3),
+    ({"source": {"$glob": "docs/*"}, "angle": 70}, lambda n: n == 7),
+    ({"half": {"$ne": "upper"}}, lambda n: n >= 18),
+    ({"half": {"$like": "up%"}}, lambda n: n < 18),
+    ({"angle": {"$lt": 0}}, lambda n: False),
+    ({"no such": 1}, lambda n: False),
+    ({}, lambda n: True),
+    (None, lambda n: True),
+]
+
+
+@pytest.mark.parametrize(("condition", "holds"), FILTERS)
+def test_every_search_finds_what_the_filter_selects(dated: RagVectorStore, condition: Any, holds: Any) -> None:
+    wanted = {str(n) for n in range(36) if holds(n)}
+    vector = Angles().embed_query("95")
+    for found in (
+        dated.similarity_search("95", k=40, filter=condition),
+        [document for document, _ in dated.similarity_search_with_score("95", k=40, filter=condition)],
+        dated.similarity_search_by_vector(vector, k=40, filter=condition),
+        [d for d, _ in dated.similarity_search_with_relevance_scores("95", k=40, filter=condition)],
+        dated.max_marginal_relevance_search("95", k=40, fetch_k=40, filter=condition),
+        dated.max_marginal_relevance_search_by_vector(vector, k=40, fetch_k=40, filter=condition),
+    ):
+        assert {document.id for document in found} == wanted
+        assert len(found) == len(wanted)
+    for k in (1, 3):
+        found = dated.similarity_search("94", k=k, filter=condition)
+        assert len(found) == min(k, len(wanted))
+        if wanted:
+            assert found[0].id == min(wanted, key=lambda name: (_apart(94, 10 * int(name)), int(name)))
+
+
+def _apart(one: float, other: float) -> float:
+    between = abs(one - other) % 360
+    return min(between, 360 - between)
+
+
+def test_a_score_is_the_same_with_a_filter(dated: RagVectorStore) -> None:
+    plain = {d.id: score for d, score in dated.similarity_search_with_score("94", k=36)}
+    for document, score in dated.similarity_search_with_score("94", k=9, filter={"half": "lower"}):
+        assert score == pytest.approx(plain[document.id], abs=1e-6)
+        assert document.metadata["half"] == "lower"
+
+
+def test_a_retriever_takes_a_filter(dated: RagVectorStore) -> None:
+    for kind, more in (
+        ("similarity", {}),
+        ("mmr", {"fetch_k": 9}),
+        ("similarity_score_threshold", {"score_threshold": 0.1}),
+    ):
+        settings = {"k": 2, "filter": {"angle": {"$in": [90, 100]}}, **more}
+        retriever = dated.as_retriever(search_type=kind, search_kwargs=settings)
+        assert {document.id for document in retriever.invoke("0")} == {"9", "10"}
+
+
+async def test_asynchronous_searches_take_a_filter(dated: RagVectorStore) -> None:
+    assert texts(await dated.asimilarity_search("0", k=1, filter={"angle": {"$gte": 50, "$lt": 99}})) == ["50"]
+    found = await dated.amax_marginal_relevance_search("0", k=1, filter="angle BETWEEN 50 AND 99")
+    assert texts(found) == ["50"]
+    assert await dated.adelete(filter={"half": "lower"}) is True
+    assert len(dated) == 18
+
+
+@pytest.mark.parametrize("condition", [{"x": {"$near": 1}}, {"$xor": []}, "x = ", 5, {"x": [1]}, {1: 2}])
+def test_a_filter_that_is_none_is_refused(dated: RagVectorStore, condition: Any) -> None:
+    for use in (
+        lambda: dated.similarity_search("0", filter=condition),
+        lambda: dated.max_marginal_relevance_search("0", filter=condition),
+        lambda: dated.delete(filter=condition),
+        lambda: dated.as_retriever(search_kwargs={"filter": condition}).invoke("0"),
+    ):
+        with pytest.raises(ConfigError):
+            use()
+    assert len(dated) == 36
+
+
+def test_deleting_by_filter(dated: RagVectorStore) -> None:
+    assert dated.delete(["0", "20"], filter={"angle": {"$gte": 330}}) is True
+    assert {d.id for d in dated.similarity_search("0", k=99)} == {str(n) for n in range(1, 33) if n != 20}
+    assert dated.delete([], filter={"title": "Third"}) is True
+    assert dated.delete([]) is True
+    assert dated.delete(filter={"no such": 1}) is True
+    assert len(dated) == 32 - 1 - 10
+    assert dated.delete(filter={}) is True
+    assert len(dated) == 0
+
+
+def test_a_filter_before_there_is_anything(tmp_path: Path) -> None:
+    store = RagVectorStore(FAKE, tmp_path / "store")
+    assert store.similarity_search("a", filter={"x": 1}) == []
+    assert store.delete(filter={"x": 1}) is True
+    assert not (tmp_path / "store").exists()
 
 
 # Deleting and looking in
