@@ -472,7 +472,17 @@ def test_a_text_with_lone_surrogates_can_be_stored(tmp_path, encoder, make_recor
 def test_nothing_in_a_store_is_pickle(plane):
     files = [file for file in plane.path.rglob("*") if file.is_file()]
     assert len(files) >= 4
-    assert {file.suffix for file in files} <= {".db", ".db-sums", ".f16", ".faiss", ".json", ".lock", "", ".db-wal", ".db-shm"}
+    assert {file.suffix for file in files} <= {
+        ".db",
+        ".db-sums",
+        ".f16",
+        ".faiss",
+        ".json",
+        ".lock",
+        "",
+        ".db-wal",
+        ".db-shm",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,279 @@
+"""Two thousand random changes and searches of a store of each kind of index, beside a dictionary and brute force.
+
+Every search has min(k, matches) results, each selected and with its right score; on a flat index they are the best, on
+the others nearly all of them are. To have approximate indexes of a few hundred vectors, and to have them searched under
+a filter, limits of the program are lowered meanwhile: the least size of an approximate index, from 10,000 vectors to
+64, and the number of selected vectors up to which a segment is searched exactly, from 5,000 to 16, and none by share.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from report import table
+
+from ragembed.documents.model import Chunk
+from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store, kinds, view
+from ragembed.indexes.kinds import FLAT, KINDS, Kind
+from reliability.common import finish, parser, scratch, told
+from reliability.corpus import HashedEncoder
+from reliability.mirror import Entry, Mirror, Predicate, Ranking
+from reliability.stores import same_answers
+
+LIMITS = ((kinds, "LEAST_APPROXIMATE", 64), (view, "_EXACT_ROWS", 16), (view, "_EXACT_SHARE", 0.0))
+"""Modules, names in them, and what these are while the operations run."""
+
+_DIM, _WORDS, _FILES, _BUCKETS = 16, 60, 12, 1000
+_FIRST, _MOST = 600, 1200
+_TOLERANCE = 2e-5
+
+
+@contextmanager
+def low_limits() -> Iterator[None]:
+    """Let small stores have what large ones have, for the time of the ``with`` block."""
+    before = [getattr(module, name) for module, name, _ in LIMITS]
+    for module, name, value in LIMITS:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(LIMITS, before, strict=True):
+            setattr(module, name, value)
+
+
+@dataclass
+class Tally:
+    """What became of the operations on one kind of index; ``overlaps`` has the share of the best k that were found."""
+
+    changes: int = 0
+    searches: int = 0
+    approximate: int = 0
+    overlaps: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Operations:
+    """A store, the dictionary that it should agree with, and random operations on both."""
+
+    def __init__(self, path: Path, kind: Kind, seed: int) -> None:
+        self._path = path
+        self._kind = kind
+        self._rng = np.random.default_rng([seed, KINDS.index(kind)])
+        self._mirror = Mirror(HashedEncoder(_DIM))
+        self._store = Store.create(path, self._mirror.encoder, index=kind)
+        self._next = 0
+        self._turn = 0
+        self.tally = Tally()
+
+    def run(self, count: int) -> Tally:
+        """Fill the store, make ``count`` operations, half of them searches, and compare all that is left."""
+        self._add(_FIRST)
+        changes: Sequence[Callable[[], None]] = (
+            *(self._add_some, self._upsert, self._put_file),
+            *(self._delete_ids, self._delete_paths, self._delete_where, self._reopen),
+        )
+        searches = (self._dense, self._dense, self._lexical, self._hybrid)
+        for self._turn in range(count):
+            if self._turn % 100 == 50:
+                self._store.optimize()
+                self.tally.changes += 1
+            elif self._turn % 2:
+                searches[int(self._rng.integers(len(searches)))]()
+            else:
+                changes[int(self._rng.integers(len(changes)))]()
+                self.tally.changes += 1
+        self._compare_all()
+        self._store.close()
+        return self.tally
+
+    # Changes
+
+    def _add_some(self) -> None:
+        if len(self._mirror.entries) < _MOST:
+            self._add(int(self._rng.integers(1, 40)))
+
+    def _add(self, count: int) -> None:
+        self._next += count
+        self._put([f"c{self._next - i}" for i in range(count)])
+
+    def _upsert(self) -> None:
+        self._put(self._some_ids())
+
+    def _put(self, ids: Sequence[str]) -> None:
+        records = [self._new(name, None) for name in ids]
+        self._store.add(records)
+
+    def _put_file(self) -> None:
+        path = self._some_path()
+        self._mirror.drop(lambda _, entry: entry.path == path)
+        self._next += 1
+        records = [self._new(f"{path}-{self._next}-{i}", path) for i in range(int(self._rng.integers(0, 30)))]
+        with self._store.writer() as writer:
+            writer.stage(record.chunk.embedded_text for record in records)
+            writer.commit(chunks=records, sources=[SourceRecord(path, 1, self._turn, "0" * 64, "operations")])
+            writer.merge()
+
+    def _new(self, name: str, path: str | None) -> ChunkRecord:
+        texts = [entry.text for entry in list(self._mirror.entries.values())[-50:]]
+        shared = texts and self._rng.random() < 0.1  # a text that another chunk has, and so its vector
+        text = texts[self._rng.integers(len(texts))] if shared else self._text(int(self._rng.integers(3, 9)))
+        bucket = int(self._rng.integers(_BUCKETS))
+        self._mirror.put(name, text, bucket, path)
+        return ChunkRecord(name, Chunk(text, metadata={"bucket": bucket}), path)
+
+    def _delete_ids(self) -> None:
+        ids = set(self._some_ids())
+        deleted = self._store.delete([*ids, "unknown"])
+        self._dropped(deleted, lambda name, _: name in ids)
+
+    def _delete_paths(self) -> None:
+        path = self._some_path()
+        self._dropped(self._store.delete(paths=[path]), lambda _, entry: entry.path == path)
+
+    def _delete_where(self) -> None:
+        first = int(self._rng.integers(_BUCKETS))
+        last = first + int(self._rng.integers(40))
+        deleted = self._store.delete(where=f"bucket BETWEEN {first} AND {last}")
+        self._dropped(deleted, lambda _, entry: first <= entry.bucket <= last)
+
+    def _dropped(self, deleted: int, condition: Callable[[str, Entry], bool]) -> None:
+        before = len(self._mirror.entries)
+        self._mirror.drop(condition)
+        gone = before - len(self._mirror.entries)
+        self._expect(deleted == gone, f"{deleted} chunks were deleted, expected {gone}")
+
+    def _reopen(self) -> None:
+        self._store.close()
+        self._store = Store.open(self._path, self._mirror.encoder)
+
+    # Searches
+
+    def _dense(self) -> None:
+        question, k, (where, selected) = self._text(3), self._some_k(), self._some_filter()
+        expected = self._mirror.dense(question, selected)
+        hits = self._store.search(question, k, "dense", where=where)
+        self._check_dense(f"dense, k={k}, {where}", hits, expected, k)
+
+    def _check_dense(self, name: str, hits: Sequence[Hit], expected: Ranking, k: int) -> None:
+        found, best = [(hit.id, hit.score) for hit in hits], expected[:k]
+        self._searched(name, found, expected, k)
+        if self._kind == FLAT:
+            self._expect(same_answers([found], [best], _TOLERANCE), f"{name}: not the best")
+        elif best:
+            kinds_there = {segment["kind"] for segment in self._store.status()["segments"]}
+            self.tally.approximate += self._kind in kinds_there
+            self.tally.overlaps.append(sum(score >= best[-1][1] - _TOLERANCE for _, score in found) / len(best))
+
+    def _lexical(self) -> None:
+        question, k, (where, selected) = self._text(2), self._some_k(), self._some_filter()
+        expected = self._mirror.lexical(question, selected)
+        hits = self._store.search(question, k, "lexical", where=where)
+        found = [(hit.id, hit.score) for hit in hits]
+        self._searched(f"lexical, k={k}, {where}", found, expected, k)
+        self._expect(same_answers([found], [expected[:k]], _TOLERANCE), f"lexical, k={k}, {where}: not the best")
+
+    def _hybrid(self) -> None:
+        question, k, (where, selected) = self._text(2), self._some_k(), self._some_filter()
+        hits = self._store.search(question, k, where=where)
+        found = [(hit.id, float(hit.dense or 0.0)) for hit in hits]
+        self._searched(f"hybrid, k={k}, {where}", found, self._mirror.dense(question, selected), k)
+
+    def _searched(self, name: str, found: Ranking, expected: Ranking, k: int) -> None:
+        self.tally.searches += 1
+        wanted = min(k, len(expected))
+        self._expect(len(found) == wanted, f"{name}: {len(found)} results, expected {wanted}")
+        self._expect(len(dict(found)) == len(found), f"{name}: a chunk was found twice")
+        scores = dict(expected)
+        for chunk_id, score in found:
+            right = chunk_id in scores and abs(scores[chunk_id] - score) <= _TOLERANCE * max(1.0, abs(score))
+            self._expect(right, f"{name}: {chunk_id} has the score {score}, expected {scores.get(chunk_id)}")
+
+    def _compare_all(self) -> None:
+        expected = {name: (entry.text, entry.bucket, entry.path) for name, entry in self._mirror.entries.items()}
+        found = {
+            record.id: (record.chunk.text, record.chunk.metadata["bucket"], record.source)
+            for record in self._store.chunks()
+        }
+        self._expect(found == expected, "at the end, the store does not hold what the dictionary holds")
+        problems = self._store.verify().problems
+        self._expect(not problems, f"at the end, verify found {problems[:3]}")
+
+    def _expect(self, kept: bool, otherwise: str) -> None:
+        if not kept:
+            self.tally.wrong.append(f"{self._kind}, operation {self._turn}: {otherwise}")
+
+    # What is drawn
+
+    def _text(self, length: int) -> str:
+        return " ".join(f"w{i}x" for i in self._rng.integers(_WORDS, size=length).tolist())
+
+    def _some_k(self) -> int:
+        return int(self._rng.choice([1, 3, 10, 10, 10, 50, 2000]))
+
+    def _some_ids(self) -> list[str]:
+        ids = [name for name, entry in self._mirror.entries.items() if entry.path is None]
+        return [ids[i] for i in self._rng.permutation(len(ids))[: self._rng.integers(1, 30)].tolist()]
+
+    def _some_path(self) -> str:
+        return f"docs/f{self._rng.integers(_FILES)}.md"
+
+    def _some_filter(self) -> tuple[str | None, Predicate]:
+        limit = int(_BUCKETS * 10 ** self._rng.uniform(-3, 0))
+        path = self._some_path()
+        options: list[tuple[str | None, Predicate]] = [
+            (None, lambda _: True),
+            (f"bucket < {limit}", lambda entry: entry.bucket < limit),
+            (f"NOT bucket < {limit}", lambda entry: entry.bucket >= limit),
+            (f"path = '{path}'", lambda entry: entry.path == path),
+            (f"path IS NULL AND bucket < {limit}", lambda entry: entry.path is None and entry.bucket < limit),
+        ]
+        return options[self._rng.integers(len(options))]
+
+
+def measure(folder: Path, kind: Kind, count: int, seed: int) -> Tally:
+    """Make ``count`` operations on a new store of ``kind`` below ``folder``."""
+    with low_limits():
+        tally = Operations(folder / kind, kind, seed).run(count)
+    shutil.rmtree(folder / kind)
+    return tally
+
+
+def main() -> None:
+    """Measure, print the table and put it into the page of results."""
+    options = parser(__doc__, "about a minute; a trial some seconds")
+    options.add_argument("--operations", type=int, help="on each kind (default: 2,000, in a trial 200)")
+    arguments = options.parse_args()
+    count = arguments.operations or (200 if arguments.trial else 2000)
+    tallies = {}
+    with scratch(arguments.folder) as folder:
+        for kind in KINDS:
+            tallies[kind] = measure(folder, kind, count, arguments.seed)
+            told(f"{kind}: {count:,} operations")
+    about = (
+        f"{count:,} operations on each kind, about half of them searches, on {_FIRST} to {_MOST:,} chunks; seed "
+        f"{arguments.seed}. Changes: add, replace by id, put and delete files, delete by id and by filter, optimize, "
+        "reopen. Searches: dense, lexical and hybrid, most under a filter that selects a thousandth to all of the "
+        "chunks, k from 1 to 2,000. Wrong: other than min(k, matches) results, one that is not selected or has not "
+        "the score that brute force gives it, or, dense on flat and lexical on all, one that is not among the best. "
+        f"So that approximate indexes are built and filtered, they begin at {LIMITS[0][2]} vectors here, and up to "
+        f"{LIMITS[1][2]} selected vectors are searched exactly."
+    )
+    header = ["index", "changes", "searches", "wrong", "approximate searches", "mean overlap@k", "least overlap@k"]
+    rows = [_row(kind, tally) for kind, tally in tallies.items()]
+    broken = [sentence for tally in tallies.values() for sentence in tally.wrong]
+    finish("operations", "random operations", [about, table(header, rows)], broken, trial=arguments.trial)
+
+
+def _row(kind: str, tally: Tally) -> list[str]:
+    overlaps = tally.overlaps or [1.0]
+    counts = (tally.changes, tally.searches, len(tally.wrong), tally.approximate)
+    return [kind, *(f"{count:,}" for count in counts), f"{np.mean(overlaps):.4f}", f"{min(overlaps):.2f}"]
+
+
+if __name__ == "__main__":
+    main()
