@@ -130,8 +130,9 @@ def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]
 
 def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
     """Return the names of the files that are any of ``paths`` or lie below one of them."""
-    roots = list(paths)
-    return [name for name in sources(connection) if any(is_below(name, root) for root in roots)] if roots else []
+    roots = set(paths)
+    names = sources(connection) if roots else {}
+    return [name for name in names if name in roots or any(is_below(name, root) for root in roots)]
 
 
 def selected_keys(

@@ -56,8 +56,11 @@ class Database:
         if self._wal.stat().st_size > _CHECKPOINT_BYTES:
             self.checkpoint()
 
-    def checkpoint(self) -> None:
-        """Copy all commits into the database file, and empty the log where no reader is in the way."""
+    def checkpoint(self) -> bool:
+        """Copy all commits into the database file, and empty the log where no reader is in the way.
+
+        Returns whether all were copied, and so whether their sums are right.
+        """
         with write_errors(self._path.parent):
             _, in_log, copied = self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if in_log or not self._sums.exists():
@@ -65,6 +68,7 @@ class Database:
             if copied == in_log:  # else emptying it would copy pages whose sums are not written yet
                 with self._without_waiting():
                     self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return bool(copied == in_log)
 
     def merge_words(self) -> None:
         """Join the parts of the full-text index into one, some pages at a time."""
@@ -88,7 +92,7 @@ class Database:
         self.checkpoint()
 
     def close(self, *, settled: bool) -> None:
-        """Close; ``settled`` says that the last checkpoint came after the last commit.
+        """Close; ``settled`` says that the last checkpoint copied the last commit.
 
         SQLite then removes its log, where no reader is in the way.
         """
@@ -119,8 +123,7 @@ def open_for_writing(path: Path) -> Iterator[Database]:
             with suppress(StoreError):  # the log keeps what is committed; what went wrong first is to be told
                 database.checkpoint()
             raise
-        database.checkpoint()
-        settled = True
+        settled = database.checkpoint()
     finally:
         database.close(settled=settled)
 

@@ -43,7 +43,7 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file of an embedder, by name."""
-    return {file.name: read_sha256(file) for file in sorted(folder.iterdir())}
+    return {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()}
 
 
 def load_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:

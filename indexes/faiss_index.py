@@ -102,7 +102,8 @@ class SegmentIndex:
             return faiss.SearchParametersHNSW(efSearch=min(looked_at, self._index.ntotal), **settings)
         if self._kind == "ivf":
             lists = self._index.nlist
-            probed = max(_LEAST_PROBED, math.ceil(_PROBED_SHARE * lists / share))
+            for_k = 2 * k * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
+            probed = math.ceil(max(_LEAST_PROBED, for_k / share, _PROBED_SHARE * lists / share))
             return faiss.SearchParametersIVF(nprobe=min(probed, lists), **settings)
         return faiss.SearchParameters(**settings)
 

@@ -30,7 +30,7 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     try:
         if not file.exists():
             write_file(file, b"")
-        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode))  # else it would not heed the umask
+        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)  # else it ignores the umask
         lock.acquire(timeout=wait_seconds)
     except Timeout:
         raise StoreLockedError(

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError
-from ragembed.files import replace_file
+from ragembed.files import NO_LINK, replace_file
 from ragembed.indexes import wal
 
 SUMS_SUFFIX = "-sums"
@@ -60,7 +60,7 @@ def update(database: Path, pages: Collection[int]) -> None:
         build(database)
         return
     file = _PageFile(database)
-    with sums.open("r+b") as out:
+    with open(os.open(sums, os.O_RDWR | getattr(os, "O_BINARY", 0) | NO_LINK), "r+b") as out:  # noqa: PTH123  as above
         out.truncate(_HEADER_BYTES + _ENTRY_BYTES * file.whole)
         for number, page in file.pages(sorted(number for number in set(pages) if 1 <= number <= file.whole)):
             out.seek(_HEADER_BYTES + _ENTRY_BYTES * (number - 1))

@@ -10,9 +10,11 @@ import json
 import os
 import re
 import sqlite3
+import weakref
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
@@ -202,9 +204,40 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
 def open_unchecked(path: Path, mode: str) -> sqlite3.Connection:
     """Open the database whatever it holds; ``mode`` is SQLite's, as in ``"mode=ro"``."""
     uri = f"{path.resolve().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=_ClosingConnection,
+    )
     connection.row_factory = sqlite3.Row
     return connection
+
+
+class _ClosingConnection(sqlite3.Connection):
+    """A connection that is closed when :meth:`close` returns.
+
+    SQLite keeps one open for as long as there is a cursor that was not read to its end, as a traceback may hold it; it
+    would then be closed after the others, and checkpoint on its own.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        """Execute a statement, and remember its cursor."""
+        cursor = super().execute(*args)
+        self._cursors.add(cursor)
+        return cursor
+
+    def close(self) -> None:
+        """Close all cursors, and then the connection."""
+        for cursor in list(self._cursors):
+            cursor.close()
+        super().close()
 
 
 def format_version(connection: sqlite3.Connection, path: Path) -> int:

@@ -96,8 +96,8 @@ class Store:
             write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             create_database(path / DATABASE, about)
-        except OSError as error:
-            raise StoreError(f"no store can be made at {path}: {error.strerror or error}") from error
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
 
     @classmethod
     def open(cls, path: str | Path, embedder: VectorEncoder | None = None) -> Store:

@@ -69,14 +69,17 @@ class View:
     def _nearest_in(
         self, key: int, segment: Segment, queries: Floats, k: int, selection: Selection | None
     ) -> tuple[Floats, Rows]:
-        if selection is None or segment.kind == FLAT:
-            return segment.search(queries, k, None if selection is None else selection.mask, 1.0)
+        mask = None if selection is None else selection.mask
+        if segment.kind == FLAT:
+            return segment.search(queries, k, mask, 1.0)
         if segment.rows is None:
             segment.rows = catalog.rows_of_segment(self.connection, key)
-        chosen = np.flatnonzero(selection.mask[segment.rows])
+        chosen = np.arange(len(segment.rows)) if mask is None else np.flatnonzero(mask[segment.rows])
         share = len(chosen) / len(segment.rows)
-        if len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE:
-            return segment.search(queries, k, selection.mask, share)
+        if mask is None or (len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE):
+            scores, rows = segment.search(queries, k, mask, share)
+            if (rows >= 0).sum(axis=1).min() >= min(k, len(chosen)):
+                return scores, rows
         cosines = queries @ self._vectors_at(segment, chosen).T
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(cosines, best, axis=1), segment.rows[chosen][best]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""Flag of ``os.open`` that makes an error of a symbolic link, where the system has it."""
+
 _FILE_MODE, _FOLDER_MODE = 0o664, 0o775
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` as the whole of ``path``; on disk only after :func:`sync`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    """Write ``data`` as the whole of ``path``, which is no link; on disk only after :func:`sync`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | NO_LINK
     with open(os.open(path, flags, _FILE_MODE), "wb") as file:  # noqa: PTH123  a descriptor, for the mode
         file.write(data)
 
 
 def make_folders(path: Path) -> None:
     """Make the folder ``path`` and those above it, where they are not there."""
-    path.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+    for folder in reversed([path, *path.parents]):
+        if not folder.is_dir():
+            folder.mkdir(_FOLDER_MODE, exist_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -176,7 +176,7 @@ def measure(folder: Path, vectors: Vectors, kinds: Sequence[Kind] = KINDS) -> li
 
 def main() -> None:
     """Measure, print the tables and put them into the page of results."""
-    options = parser(__doc__, "about 12 minutes, three of them encoding; a trial two")
+    options = parser(__doc__, "about six minutes; a trial two")
     options.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
     options.add_argument("--kind", choices=KINDS, action="append", help="one of the kinds; may be repeated")
     options.add_argument("--vectors", type=int, help="default: 60,000, in a trial 30,000")

@@ -197,7 +197,7 @@ def measure(
 
 def main() -> None:
     """Measure, print the table and put it into the page of results."""
-    options = parser(__doc__, "about four minutes; a trial one")
+    options = parser(__doc__, "about two minutes; a trial 20 seconds")
     options.add_argument("--flips", type=int, help="default: 300, in a trial 40")
     arguments = options.parse_args()
     files, rows, flips = (20, 1200, 40) if arguments.trial else (60, 2500, 300)

@@ -196,7 +196,7 @@ def measure(
 
 def main() -> None:
     """Measure, print the table and put it into the page of results."""
-    options = parser(__doc__, "about 20 minutes; a trial two")
+    options = parser(__doc__, "about 25 minutes; a trial two")
     options.add_argument("--kills", type=int, help="default: 100, in a trial 8")
     options.add_argument("--command", choices=CASES, action="append", help="one of the commands; may be repeated")
     arguments = options.parse_args()

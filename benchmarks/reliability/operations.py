@@ -245,7 +245,7 @@ def measure(folder: Path, kind: Kind, count: int, seed: int) -> Tally:
 
 def main() -> None:
     """Measure, print the table and put it into the page of results."""
-    options = parser(__doc__, "about a minute; a trial some seconds")
+    options = parser(__doc__, "about a minute; a trial five seconds")
     options.add_argument("--operations", type=int, help="on each kind (default: 2,000, in a trial 200)")
     arguments = options.parse_args()
     count = arguments.operations or (200 if arguments.trial else 2000)

@@ -202,7 +202,7 @@ def _await_readers(folder: Path, readers: Sequence[Future[Tally]]) -> None:
 
 def main() -> None:
     """Measure, print the tables and put them into the page of results."""
-    options = parser(__doc__, "about three minutes; a trial half a minute")
+    options = parser(__doc__, "about three minutes; a trial 40 seconds")
     options.add_argument("--seconds", type=float, help="of each of the two runs (default: 60, in a trial 8)")
     arguments = options.parse_args()
     seconds = arguments.seconds or (8 if arguments.trial else 60)

@@ -69,7 +69,7 @@ def test_verify_for_programs(store, cli):
     assert report["ok"] is True
     assert (report["problems"], report["notes"], report["repaired"]) == ([], [], [])
     assert set(report) == {
-        *("ok", "problems", "notes", "repaired", "files", "bytes"),
+        *("ok", "problems", "notes", "repaired", "leftovers", "files", "bytes"),
         *("segments", "vectors", "chunks", "canaries"),
     }
 

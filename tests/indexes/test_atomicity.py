@@ -199,11 +199,6 @@ def states(template):
     return found
 
 
-KEPT_OPEN = pytest.mark.xfail(
-    strict=False, reason="a cursor may keep the connection open, and SQLite checkpoints when it goes"
-)
-
-
 class Interrupted(BaseException):
     """Stands for Ctrl-C."""
 
@@ -232,7 +227,7 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
 
 @pytest.mark.parametrize(
     "operation",
-    [operation if operation is optimize else pytest.param(operation, marks=KEPT_OPEN) for operation in OPERATIONS],
+    OPERATIONS,
 )
 def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
@@ -330,7 +325,6 @@ def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_afte
         check(tmp_path / limit, add, states[add])
 
 
-@pytest.mark.xfail(strict=True, reason="what SQLite says while a store is made comes through as it is")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
 def test_a_store_that_cannot_be_made_is_one_error_and_can_be_made_later(tmp_path):
     ended = [line.split() for line in in_fresh_process("with_a_limit", "create", "", tmp_path).splitlines()]
@@ -374,7 +368,6 @@ def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
     assert_sound(path)
 
 
-@KEPT_OPEN
 @pytest.mark.parametrize("error", [Interrupted, StoreDamagedError])
 def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_no_damage(
     error, template, tmp_path, monkeypatch
@@ -399,7 +392,6 @@ def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_n
     assert_sound(path)
 
 
-@pytest.mark.xfail(strict=True, reason="SQLite's own checkpoint on closing leaves the sums of pages behind")
 @pytest.mark.parametrize("moment", ["checkpoint", "close"])
 def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template, tmp_path, monkeypatch, moment):
     """The last checkpoint finds a reader in its way, which closes before the writer's connection does."""

@@ -95,7 +95,6 @@ def test_a_store_of_files_has_the_mode_that_the_mask_leaves(in_folder, tiny_conf
     assert {file.name for file in store.glob("embedders/*/*")} == {"config.json", "state.safetensors"}
 
 
-@pytest.mark.xfail(strict=True, reason="parents=True gives the folders above the mode 0o777")
 def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
     with umask(0):
         Store.create(tmp_path / "a" / "b" / "store", Plain()).close()
@@ -103,7 +102,6 @@ def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o775
 
 
-@pytest.mark.xfail(strict=True, reason="filelock refuses a mode without the owner's right to write")
 def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
     path = tmp_path / "store"
     with Store.create(path, Plain()) as store:
@@ -116,7 +114,6 @@ def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
         assert len(store) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="what is written in place is written through a link")
 @pytest.mark.parametrize("name", ["writer.pid", "store.db-sums"])
 def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path, name):
     path, victim = tmp_path / "store", tmp_path / "victim"
