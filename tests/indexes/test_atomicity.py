@@ -225,10 +225,7 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
     assert operation is not optimize or "after VACUUM" in names
 
 
-@pytest.mark.parametrize(
-    "operation",
-    OPERATIONS,
-)
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
     for nth, name in enumerate(names):
