@@ -39,7 +39,7 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
     eight of them. So a vector is copied a number of times that grows with the logarithm of the store, and so does the
     number of segments.
     """
-    dead = catalog.dead_counts(connection)
+    dead = _dead_counts(connection)
     groups: list[list[SegmentRecord]] = []
     alike: dict[int, list[SegmentRecord]] = {}
     for record in catalog.segments(connection):
@@ -52,7 +52,7 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
 
 def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
     """Return every segment that has dead rows or could be joined with another, in groups that make one segment."""
-    dead = catalog.dead_counts(connection)
+    dead = _dead_counts(connection)
     groups: list[list[SegmentRecord]] = []
     rows = 0
     for record in sorted(catalog.segments(connection), key=lambda record: record.files.rows):
@@ -66,17 +66,32 @@ def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord
     return [group for group in groups if len(group) > 1 or group[0].key in dead]
 
 
+def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
+    """Return how many rows of each segment may go: none while a run over files is to be carried on."""
+    return {} if _unfinished(connection) else catalog.dead_counts(connection)
+
+
+def _unfinished(connection: sqlite3.Connection) -> bool:
+    return bool(catalog.meta(connection, "unfinished", False))
+
+
 def live_raw(
-    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], size: int = _MERGED_ROWS
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord]
 ) -> Iterator[tuple[Rows, Halves]]:
-    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, by row, ``size`` at a time."""
+    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, by row, in blocks."""
+    return _raw(store, connection, records, "row NOT IN (SELECT row FROM tombstones)")
+
+
+def _raw(
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], condition: str
+) -> Iterator[tuple[Rows, Halves]]:
     opened = {record.key: Segment(store, record.files) for record in records}
-    live = connection.execute(
-        "SELECT row, segment, position FROM vectors WHERE row NOT IN (SELECT row FROM tombstones)"
+    chosen = connection.execute(
+        f"SELECT row, segment, position FROM vectors WHERE {condition}"  # noqa: S608  constants
         " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
         (json.dumps(list(opened)),),
     )
-    while block := live.fetchmany(size):
+    while block := chosen.fetchmany(_MERGED_ROWS):
         rows, keys, positions = np.array([tuple(place) for place in block], dtype=np.int64).T
         raw = np.empty((len(rows), next(iter(opened.values())).raw().shape[1]), dtype=np.float16)
         for key in np.unique(keys).tolist():
@@ -88,28 +103,26 @@ def live_raw(
 def rewrite(
     store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], embedder: VectorEncoder
 ) -> Rewritten:
-    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them."""
+    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them.
+
+    While a run over files is to be carried on, all rows are taken along.
+    """
     kind = catalog.index_kind(connection)
-    new = [
-        (write_segment(store, raw, rows, embedder.postprocess_documents, kind), rows.tolist())
-        for rows, raw in live_raw(store, connection, records)
-    ]
+    kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
+    new = [(write_segment(store, raw, rows, embedder.postprocess_documents, kind), rows.tolist()) for rows, raw in kept]
     return Rewritten(records, new)
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
-    """Name the new segments in the place of the old, within the caller's transaction; dead rows go."""
+    """Name the new segments in the place of the old, within the caller's transaction; rows in none of them go."""
     old = json.dumps([record.key for record in rewritten.old])
-    connection.execute(
-        "DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?)) AND row IN (SELECT row FROM tombstones)",
-        (old,),
-    )
     for files, kept in rewritten.new:
         key = insert_segment(connection, files)
         connection.executemany(
             "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",
             [(key, position, row) for position, row in enumerate(kept)],
         )
+    connection.execute("DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?))", (old,))
     connection.execute("DELETE FROM segments WHERE key IN (SELECT value FROM json_each(?))", (old,))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _LINKS, _EF_CONSTRUCTION, _EF_SEARCH = 32, 200, 256
-_LISTS_PER_ROOT, _TRAINING_PER_LIST, _PROBED_SHARE, _LEAST_PROBED = 4, 64, 0.125, 8
+_LISTS_PER_ROOT, _TRAINING_PER_LIST, _PROBED_SHARE, _LEAST_PROBED = 4, 64, 0.25, 8
+_LEAST_GRAPH_SHARE = 0.8
+_FEW_QUERIES = 8
 _HEADER = struct.Struct("<4siqqq?i")
 """Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
 _TYPES: Mapping[Kind, tuple[bytes, ...]] = {"flat": (b"IxMp", b"IxFI"), "hnsw": (b"IxMp", b"IHNf"), "ivf": (b"IwFl",)}
@@ -87,14 +90,25 @@ class SegmentIndex:
         Both results have shape ``(n, min(k, vectors))``, best first, with row -1 and score -inf where there are fewer.
         """
         k = min(k, self._index.ntotal)
-        settings: dict[str, Any] = {}
-        if allowed is not None:
-            bits = np.packbits(allowed, bitorder="little")
-            settings["sel"] = faiss.IDSelectorBitmap(bits)
-        parameters = self._parameters(k, share, settings)
-        scores, rows = self._index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=parameters)
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        with _few_threads(len(queries)):
+            if allowed is not None and self._kind == "hnsw" and share < _LEAST_GRAPH_SHARE:
+                scores, rows = self._search_storage(queries, k, allowed)
+            else:
+                parameters = self._parameters(k, share, {} if allowed is None else {"sel": _selector(allowed)})
+                scores, rows = self._index.search(queries, k, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
+
+    def _search_storage(self, queries: Floats, k: int, allowed: Mask) -> tuple[Floats, Rows]:
+        """Search the vectors of a graph one by one: its links lead past what a filter selects far from the query."""
+        row_of = faiss.vector_to_array(self._index.id_map)
+        storage = faiss.downcast_index(faiss.downcast_index(self._index.index).storage)
+        selected = np.zeros(len(row_of), dtype=bool)
+        known = row_of < len(allowed)
+        selected[known] = allowed[row_of[known]]
+        scores, positions = storage.search(queries, k, params=faiss.SearchParameters(sel=_selector(selected)))
+        return scores, np.where(positions < 0, -1, row_of[positions])
 
     def _parameters(self, k: int, share: float, settings: dict[str, Any]) -> Any:
         if self._kind == "hnsw":
@@ -116,6 +130,24 @@ class SegmentIndex:
             vectors = faiss.downcast_index(self._index.index).reconstruct_n(0, len(rows))
         order = np.argsort(rows, kind="stable")
         return rows[order], vectors[order]
+
+
+def _selector(allowed: Mask) -> Any:
+    return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+
+
+@contextmanager
+def _few_threads(queries: int) -> Iterator[None]:
+    """Search for few queries in one thread: others have nothing to do, and wait for it by spinning."""
+    if queries > _FEW_QUERIES:
+        yield
+        return
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 def _inverted_lists(index: Any) -> tuple[Rows, Floats]:

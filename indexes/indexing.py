@@ -194,9 +194,9 @@ class _Run:
             with store.writer(locked=True) as writer:
                 encoded = self._write(writer, spool, scan)
                 self._fit(store, writer, scan)
-                writer.merge()
                 if writer.meta("unfinished"):
                     writer.set_meta({"unfinished": False})
+                writer.merge()
             self._note_growth(store, scan)
             return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
 

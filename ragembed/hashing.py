@@ -7,15 +7,20 @@ import json
 import os
 from pathlib import Path
 
+_REMEMBERED_BYTES = 1 << 20
+"""Size from which reading a file costs more than remembering its hash."""
+
 
 def file_sha256(path: Path) -> str:
-    """Return the file's sha256 in hex, read once for each (path, size, modification time).
+    """Return the file's sha256 in hex, read once for each (path, size, modification time) if it is large.
 
     The memory is a JSON file in the user's cache folder (``$XDG_CACHE_HOME/ragembed``); where that cannot be
     written, the file is read anew each time.
     """
     path = path.resolve()
     stat = path.stat()
+    if stat.st_size < _REMEMBERED_BYTES:
+        return read_sha256(path)
     version = [stat.st_size, stat.st_mtime_ns]
     cache = cache_folder() / "hashes.json"
     known = _read_cache(cache)

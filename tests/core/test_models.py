@@ -45,7 +45,8 @@ def test_a_model_that_is_nowhere(name):
         find_model(name)
 
 
-def test_a_file_is_hashed_once_for_each_version(tmp_path, monkeypatch):
+def test_a_large_file_is_hashed_once_for_each_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(hashing, "_REMEMBERED_BYTES", 3)
     file = tmp_path / "file"
     file.write_bytes(b"one")
     read = []
@@ -62,6 +63,7 @@ def test_a_cache_that_cannot_be_written_or_read_does_no_harm(tmp_path, monkeypat
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the cache folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    monkeypatch.setattr(hashing, "_REMEMBERED_BYTES", 3)
     (tmp_path / "file").write_bytes(b"one")
     assert hashing.file_sha256(tmp_path / "file") == hashlib.sha256(b"one").hexdigest()
 

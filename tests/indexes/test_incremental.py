@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, fitting, scan
+from ragembed.indexes import Store, fitting, scan, writer
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.scan import IndexingOptions
 from tests.conftest import WORDS
@@ -163,3 +163,38 @@ def test_old_chunks_go_in_the_transaction_that_brings_the_new(indexed, corpus, m
 def chunks_of(store, name):
     with Store.open(store) as opened:
         return list(opened.chunks(name))
+
+
+@pytest.mark.parametrize("between", ["optimize", "delete", "more files"])
+def test_what_an_interrupted_run_embedded_is_not_embedded_again(corpus, tiny_config, encoded, monkeypatch, between):
+    """A file of many batches is cut off: none of its chunks is in the store yet, but their vectors are."""
+    monkeypatch.setattr(writer, "BATCH", 8)
+    store = corpus.parent / ".ragembed"
+    index_files(IndexingRequest(store, (corpus,), embedder=tiny_config))
+    rows = "\n".join(f"the zebra number {i} runs from lock {i % 7} to wing {i % 5}" for i in range(100))
+    (corpus / "zebras.csv").write_text(f"text\n{rows}\n")
+    original = writer.StoreWriter._commit_vectors
+
+    def interrupted(self, keys, vectors):
+        original(self, keys, vectors)
+        if len(self._segments()) > 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.StoreWriter, "_commit_vectors", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index_files(IndexingRequest(store))
+    with Store.open(store) as opened:
+        staged = opened.status()["unused_vectors"]
+        assert staged >= 40
+        if between == "optimize":
+            opened.optimize()
+        elif between == "delete":
+            opened.delete(["no such chunk"])
+    if between == "more files":
+        (corpus / "aardvark.md").write_text("alpha beta\n")
+    report = index_files(IndexingRequest(store))
+    assert report.encoded <= 100 - staged + 1
+    with Store.open(store) as opened:
+        assert opened.status()["unused_vectors"] == 0
+    assert_equals_clean_build(store, corpus)
