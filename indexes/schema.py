@@ -210,13 +210,13 @@ def open_unchecked(path: Path, mode: str) -> sqlite3.Connection:
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        factory=_ClosingConnection,
+        factory=ClosingConnection,
     )
     connection.row_factory = sqlite3.Row
     return connection
 
 
-class _ClosingConnection(sqlite3.Connection):
+class ClosingConnection(sqlite3.Connection):
     """A connection that is closed when :meth:`close` returns.
 
     SQLite keeps one open for as long as there is a cursor that was not read to its end, as a traceback may hold it; it

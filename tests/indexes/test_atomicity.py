@@ -378,10 +378,11 @@ def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_n
         with opened(path) as store, store.writer() as writer:
             writer.set_meta({"note": 1})
             connection = writer._connection
-            for _ in compaction.live_raw(path, connection, catalog.segments(connection), 2):
+            for _ in compaction.live_raw(path, connection, catalog.segments(connection)):
                 pass
 
     with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_MERGED_ROWS", 2)
         patch.setattr(Segment, "raw", fail)
         with pytest.raises(error, match="still to be read"):
             write()

@@ -1,6 +1,5 @@
 """Stores of format 1 open with all that is in them, whatever happens on the way to the present format."""
 
-import functools
 import hashlib
 import itertools
 import json
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreLockedError
-from ragembed.indexes import Store, migrations
+from ragembed.indexes import Store, migrations, schema
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.schema import FORMAT_VERSION
@@ -183,7 +182,7 @@ CHANGES = ("INSERT", "UPDATE", "DROP", "CREATE", "ALTER", "COMMIT", "PRAGMA user
 def test_a_migration_that_fails_at_any_statement_leaves_format_1(known, tmp_path, monkeypatch):
     left = None
 
-    class Failing(sqlite3.Connection):
+    class Failing(schema.ClosingConnection):
         def execute(self, sql, *args):
             nonlocal left
             if left is not None and sql.lstrip().startswith(CHANGES):
@@ -192,7 +191,7 @@ def test_a_migration_that_fails_at_any_statement_leaves_format_1(known, tmp_path
                     raise Killed
             return super().execute(sql, *args)
 
-    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Failing))
+    monkeypatch.setattr(schema, "ClosingConnection", Failing)
     for nth in itertools.count(1):
         store = shutil.copytree(known, tmp_path / f"store{nth}")
         left = nth
