@@ -99,8 +99,8 @@ def assert_each_equals_an_embedder(configs, documents=DOCUMENTS, queries=QUERIES
     assert len(found) == len(configs)
     for config, encoded in zip(configs, found, strict=True):
         embedder = Embedder(config).fit(documents)
-        np.testing.assert_allclose(encoded.documents, embedder.encode_documents(documents), atol=2e-5)
-        np.testing.assert_allclose(encoded.queries, embedder.encode_queries(queries), atol=2e-5)
+        np.testing.assert_allclose(encoded.documents, embedder.encode_documents(documents), atol=5e-5)
+        np.testing.assert_allclose(encoded.queries, embedder.encode_queries(queries), atol=5e-5)
         assert encoded.documents.dtype == encoded.queries.dtype == np.float32
 
 

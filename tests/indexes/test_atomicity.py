@@ -270,10 +270,11 @@ def die_at_every_moment(template: str, folder: str) -> None:
 
 def in_fresh_process(function: str, *args: object) -> str:
     """Run a function of this module in a process that no library has started threads in."""
-    script = "import runpy, sys; runpy.run_path(sys.argv[1])[sys.argv[2]](*sys.argv[3:])"
-    command = [sys.executable, "-c", script, __file__, function, *map(str, args)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    # At the end of the path, where the folder ragembed/ beside tests/ does not hide the installed package.
+    script = "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2])[sys.argv[3]](*sys.argv[4:])"
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", script, str(root), __file__, function, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
