@@ -66,7 +66,7 @@ def _print(report: Report, *, repair: bool) -> None:
     read = f"{report.files:,} files ({readable_bytes(report.bytes)})"
     if not report.problems:
         say(
-            f"{read}, {report.chunks:,} chunks, {report.vectors:,} vectors in {report.segments:,} segments, "
+            f"{read}, {report.chunks:,} chunks, {report.vectors:,} vectors in {_segments(report.segments)}, "
             f"{report.canaries} texts encoded again: all is as it was committed"
         )
         return
@@ -75,6 +75,10 @@ def _print(report: Report, *, repair: bool) -> None:
         "" if repair or report.parts() <= _LASTING else "; rebuild what can be rebuilt with: ragembed verify --repair"
     )
     say(f"{count:,} {'problem' if count == 1 else 'problems'} in {read}{remedy}", err=True)
+
+
+def _segments(count: int) -> str:
+    return f"{count:,} {'segment' if count == 1 else 'segments'}"
 
 
 def _as_dict(report: Report) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def as_json(result):
 def test_verify_says_what_it_read(store, cli):
     result = cli("verify")
     assert result.stdout.endswith(
-        f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segments, "
+        f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segment, "
         f"{len(Store.open(store))} texts encoded again: all is as it was committed\n"
     )
     assert result.stdout.count("\n") == 1
