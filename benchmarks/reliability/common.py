@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sqlite3
 import sys
 import tempfile
@@ -61,11 +60,8 @@ def finish(name: str, title: str, parts: Sequence[str], broken: Sequence[str], *
 
 def versions() -> str:
     """Return the versions of what a store is made with."""
-    numpy, kernel = version("numpy"), platform.release()
-    return (
-        f"ragembed {__version__}, SQLite {sqlite3.sqlite_version}, FAISS {faiss.__version__}, NumPy {numpy}, "
-        f"kernel {kernel}"
-    )
+    numpy = version("numpy")
+    return f"ragembed {__version__}, SQLite {sqlite3.sqlite_version}, FAISS {faiss.__version__}, NumPy {numpy}"
 
 
 def told(message: str) -> None:

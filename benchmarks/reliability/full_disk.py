@@ -192,7 +192,7 @@ def read_only(folder: Path, seed: int, files: int, rows: int) -> tuple[list[list
             kept = done.returncode == 0 if reads else (done.returncode, len(lines)) == (ERROR_EXIT, 1)
             if arguments[0] == "query":
                 kept = kept and done.stdout == before
-            said = "" if reads and kept else done.stderr.strip().replace(str(disk), "")
+            said = "" if reads and kept else done.stderr.strip().replace(f"{disk}/work/", "")
             rows_of_table.append([f"`ragembed {arguments[0]}`", str(done.returncode), said])
             if not kept:
                 broken.append(f"in a read-only folder, {arguments[0]} ended with {done.returncode}: {done.stderr}")

@@ -250,15 +250,18 @@ def test_a_mistake_is_named_with_its_place(text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_metadata_takes_values_that_properties_of_its_name_never_have():
-    for text in (
-        "metadata.size = 'big'",
-        "metadata.ext = 5",
-        "metadata.mtime LIKE '2026%'",
-        "size = null",
-        "ext IS NULL",
-    ):
-        parse_where(text)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("metadata.size = 'big'", Comparison(Field("size", metadata=True), "=", "big")),
+        ("metadata.ext = 5", Comparison(Field("ext", metadata=True), "=", 5)),
+        ("metadata.mtime LIKE '2026%'", Like(Field("mtime", metadata=True), "2026%")),
+        ("size = null", Not(Exists(Field("size")))),
+        ("ext IS NULL", Not(Exists(Field("ext")))),
+    ],
+)
+def test_metadata_takes_values_that_properties_of_its_name_never_have(text, expected):
+    assert parse_where(text) == expected
 
 
 def outcome(text):
