@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
+from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.layout import STORE_VARIABLE
 from ragembed.presets import DEFAULT_PRESET, PRESETS
 from ragembed.specs import POOLINGS
@@ -24,6 +26,9 @@ EMBEDDING_OPTIONS = (
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
 """Names of the options that decide how texts are embedded."""
+INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall")
+"""Names of the options that decide on the kind of index."""
+_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -33,6 +38,82 @@ def size_in_bytes(value: str) -> int:
     if match is None or not float(match[1]):
         raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, as in 20M")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+class _NoLimit:
+    """Says that a limit which was asked for before is lifted."""
+
+
+NO_LIMIT = _NoLimit()
+
+
+def limit(read: Callable[[str], float | int]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Return what reads a limit: None where it is not given, :data:`NO_LIMIT` for ``none``."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
+        if value is None:
+            return None
+        return NO_LIMIT if value.strip().lower() == "none" else read(value)
+
+    return callback
+
+
+def milliseconds(value: str) -> float:
+    """Turn ``5ms`` or ``0.01s`` into milliseconds; raises a usage error for what is not a time above 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", value.strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, as in 5ms")
+    return float(match[1]) * _MILLISECONDS[match[2].lower()]
+
+
+def share(value: str) -> float:
+    """Turn ``0.98`` or ``98%`` into 0.98; raises a usage error for what is not above 0 and up to 1."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", value.strip())
+    number = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < number <= 1:
+        raise click.BadParameter(f"{value!r} is not a share: expected a number above 0 and up to 1, as in 0.98")
+    return number
+
+
+def index_options(command: Command) -> Command:
+    """Add the options that decide on the kind of index; each is None where it is not given."""
+    return with_options(
+        command,
+        click.option(
+            "--index",
+            "index_kind",
+            metavar="KIND",
+            help=f"{AUTO}, {', '.join(NAMES)}, or a factory string of FAISS.  [default: {AUTO}]",
+        ),
+        click.option(
+            "--max-memory",
+            callback=limit(size_in_bytes),
+            metavar="SIZE",
+            help="Most that the index may take, as in 500M, or none.",
+        ),
+        click.option(
+            "--max-latency",
+            "max_latency_ms",
+            callback=limit(milliseconds),
+            metavar="TIME",
+            help=f"Most that a search of it may take, as in 5ms, or none.  [default: {LATENCY_MS:g}ms, if possible]",
+        ),
+        click.option(
+            "--min-recall",
+            callback=limit(share),
+            metavar="SHARE",
+            help=f"Least share of the 10 nearest that is found, or none.  [default: {RECALL:g}, if possible]",
+        ),
+    )
+
+
+def device_option(command: Command) -> Command:
+    """Add ``--device``."""
+    return click.option(
+        "--device",
+        metavar="DEVICE",
+        help="Where documents are encoded and indexes built: auto (GPUs, if any), cpu, gpu, gpu:0,2.  [default: auto]",
+    )(command)
 
 
 def store_option(command: Command) -> Command:

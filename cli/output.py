@@ -6,11 +6,18 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from ragembed.errors import IndexWarning
+
+if TYPE_CHECKING:
+    from ragembed.indexes.ann.records import Check, Choice
 
 SCHEMA_VERSION = 1
 
@@ -67,3 +74,23 @@ def say(text: str, *, err: bool = False) -> None:
 def _commands(character: str) -> bool:
     turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
     return turns or unicodedata.category(character) == "Cc"
+
+
+def say_choice(choice: Choice, check: Check) -> None:
+    """Print on stderr which index was picked, and why."""
+    say(f"index: {choice.kind}, {check.describe()}, built {choice.built_on}", err=True)
+    for name, text in choice.describe():
+        say(f"  {name}: {text}", err=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print the warnings of an index that come up meanwhile on stderr, a line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", IndexWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, IndexWarning):
+            say(f"note: {warning.message}", err=True)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

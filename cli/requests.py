@@ -8,10 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragembed.cli.options import EMBEDDING_OPTIONS
+from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
 from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.indexes.indexing import stored_config, stored_request
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.indexing import stored_config, stored_index, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
 
@@ -47,6 +49,21 @@ def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
 def postprocess_steps(text: str) -> tuple[str, ...]:
     """Return the post-processors that ``abtt:2,normalize`` or ``none`` names."""
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
+
+
+def wanted_index(options: Mapping[str, Any], store: Path) -> Wanted | None:
+    """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
+
+    A kind that is asked for drops the limits that were asked for before with another.
+    """
+    given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
+    if not given:
+        return None
+    stored = stored_index(store) or Wanted()
+    kind = given.pop("index_kind", stored.kind)
+    budget = stored.budget if kind == stored.kind else Budget()
+    limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
+    return Wanted(kind, replace(budget, **limits))
 
 
 def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:

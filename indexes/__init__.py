@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
 from ragembed.indexes.store import Store
 
-__all__ = ["ChunkRecord", "Hit", "SourceRecord", "Store", "VectorEncoder"]
+__all__ = ["Budget", "ChunkRecord", "Hit", "SourceRecord", "Store", "VectorEncoder", "Wanted"]

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
-from ragembed.errors import StoreDamagedError
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
-from ragembed.indexes.kinds import FLAT, KINDS, Kind, checked_kind
+from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord
 from ragembed.indexes.segments import SegmentFiles, SegmentRecord
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
+Value = TypeVar("Value")
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
@@ -61,14 +64,35 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
-def index_kind(connection: sqlite3.Connection) -> Kind:
-    """Return the kind of index that the store asks for."""
-    found = meta(connection, "index", FLAT)
-    if found not in KINDS:
-        raise StoreDamagedError(
-            f"the store's database asks for an index of kind {found!r}: expected {', '.join(KINDS)}"
-        )
-    return checked_kind(found)
+def index_wanted(connection: sqlite3.Connection) -> Wanted:
+    """Return what is asked of the store's index; raises :class:`StoreDamagedError` where it is not well formed."""
+    return _stored(connection, "index", Wanted.from_dict) or Wanted()
+
+
+def index_choice(connection: sqlite3.Connection) -> Choice | None:
+    """Return the index that was picked, None where none was yet; raises as :func:`index_wanted` does."""
+    return _stored(connection, "index_choice", Choice.from_dict)
+
+
+def index_check(connection: sqlite3.Connection) -> Check | None:
+    """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
+    return _stored(connection, "index_check", Check.from_dict)
+
+
+def index_spec(connection: sqlite3.Connection) -> IndexSpec:
+    """Return the kind of index that segments are to have: the one picked, else the one asked for."""
+    choice, wanted = index_choice(connection), index_wanted(connection)
+    if choice is not None and choice.wanted == wanted:
+        return stored_spec(choice.kind)
+    return stored_spec(FLAT if wanted.kind == AUTO else wanted.kind)
+
+
+def _stored(connection: sqlite3.Connection, key: str, read: Callable[[Any], Value]) -> Value | None:
+    found = meta(connection, key)
+    try:
+        return None if found is None else read(found)
+    except ConfigError as error:
+        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for {key!r}: {error}") from error
 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:

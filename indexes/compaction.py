@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,21 @@ from ragembed.indexes import catalog
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, SEGMENTS
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Segment, SegmentFiles, SegmentRecord, write_segment
+from ragembed.indexes.segments import Make, Segment, SegmentFiles, SegmentRecord, of_kind, write_segment
 
 Rows = NDArray[np.int64]
 Halves = NDArray[np.float16]
 
-_SIZE_BITS, _MERGED_ROWS = 3, 250_000
+_SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
 _MERGED_TOGETHER = 1 << _SIZE_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Segments that were written to stand in the place of others, with the rows of each."""
+    """A segment that was written to stand in the place of others, with its rows; None where no row is left."""
 
     old: Sequence[SegmentRecord]
-    new: Sequence[tuple[SegmentFiles, list[int]]]
+    new: tuple[SegmentFiles, Rows] | None
 
 
 def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
@@ -82,6 +83,13 @@ def live_raw(
     return _raw(store, connection, records, "row NOT IN (SELECT row FROM tombstones)")
 
 
+def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentRecord) -> Iterator[tuple[Rows, Halves]]:
+    """Yield all rows of a segment and their raw vectors, shape ``(n, d)``, by position, in blocks."""
+    raw, rows = Segment(store, record.files).raw(), catalog.rows_of_segment(connection, record.key)
+    for start in range(0, len(rows), _READ_ROWS):
+        yield rows[start : start + _READ_ROWS], raw[start : start + _READ_ROWS]
+
+
 def _raw(
     store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], condition: str
 ) -> Iterator[tuple[Rows, Halves]]:
@@ -91,7 +99,7 @@ def _raw(
         " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
         (json.dumps(list(opened)),),
     )
-    while block := chosen.fetchmany(_MERGED_ROWS):
+    while block := chosen.fetchmany(_READ_ROWS):
         rows, keys, positions = np.array([tuple(place) for place in block], dtype=np.int64).T
         raw = np.empty((len(rows), next(iter(opened.values())).raw().shape[1]), dtype=np.float16)
         for key in np.unique(keys).tolist():
@@ -101,26 +109,34 @@ def _raw(
 
 
 def rewrite(
-    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], embedder: VectorEncoder
+    store: Path,
+    connection: sqlite3.Connection,
+    records: Sequence[SegmentRecord],
+    embedder: VectorEncoder,
+    make: Make | None = None,
 ) -> Rewritten:
-    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them.
+    """Write the live rows of ``records`` into a new segment with the vectors that ``embedder`` makes of them.
 
-    While a run over files is to be carried on, all rows are taken along.
+    While a run over files is to be carried on, all rows are taken along. ``make`` makes the index, of the kind that
+    the store asks for if it is left out.
     """
-    kind = catalog.index_kind(connection)
+    make = make or of_kind(catalog.index_spec(connection))
     kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
-    new = [(write_segment(store, raw, rows, embedder.postprocess_documents, kind), rows.tolist()) for rows, raw in kept]
-    return Rewritten(records, new)
+    first = next(kept, None)
+    if first is None:
+        return Rewritten(records, None)
+    return Rewritten(records, write_segment(store, chain([first], kept), embedder.postprocess_documents, make))
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
     """Name the new segments in the place of the old, within the caller's transaction; rows in none of them go."""
     old = json.dumps([record.key for record in rewritten.old])
-    for files, kept in rewritten.new:
+    if rewritten.new is not None:
+        files, rows = rewritten.new
         key = insert_segment(connection, files)
         connection.executemany(
             "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",
-            [(key, position, row) for position, row in enumerate(kept)],
+            ((key, position, row) for position, row in enumerate(rows.tolist())),
         )
     connection.execute("DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?))", (old,))
     connection.execute("DELETE FROM segments WHERE key IN (SELECT value FROM json_each(?))", (old,))

@@ -46,8 +46,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()}
 
 
-def load_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
-    """Load the embedder that ``record`` names from its files.
+def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = None) -> Embedder:
+    """Load the embedder that ``record`` names from its files, on a device as :class:`ragembed.Embedder` takes it.
 
     Its model is looked for where it was when the store was made, then at the same place relative to the store, then
     where ``$RAGEMBED_MODEL`` says. Raises :class:`StoreDamagedError` naming the file that is not what was committed,
@@ -62,7 +62,7 @@ def load_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
                 f"{folder / name} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…):"
                 " rebuild it with: ragembed verify --repair"
             )
-    return Embedder.load(folder, model=_moved_model(store, record))
+    return Embedder.load(folder, device=device, model=_moved_model(store, record))
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:

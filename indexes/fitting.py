@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ragembed.config import Sides
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.index_choice import tell
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import StoreWriter
@@ -50,6 +51,7 @@ def refit_store(
             )
         wanted = {"postprocess": list(steps), "sides": fitted.config.sides}
         fit_store(store, writer, fitted, progress or Silent(), {"wanted": wanted})
+        tell(writer.settle(progress=progress))
         return fitted
 
 

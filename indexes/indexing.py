@@ -20,6 +20,7 @@ from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
 from ragembed.indexes import fitting
+from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
@@ -40,13 +41,18 @@ _REWEIGH_GROWTH = 10.0
 class IndexingReport:
     """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded.
 
-    A dry run gives the chunks that would be looked at in the place of those in the store.
+    A dry run gives the chunks that would be looked at in the place of those in the store. ``picked`` and ``check`` are
+    the index and its measurement where the run picked it anew, else None. ``devices`` are those that documents were
+    encoded on, none where no document was.
     """
 
     scan: Scan
     chunks: int
     encoded: int
     seconds: float
+    devices: tuple[str, ...] = ()
+    picked: Choice | None = None
+    check: Check | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +60,16 @@ class IndexingRequest:
     """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
 
     ``embedder`` is what a new store is made with, the default preset if left out; for a store that exists it must be
-    what that was made with.
+    what that was made with. ``index`` is what is asked of the index, if left out what was asked before.
+    ``device`` is where documents are encoded and indexes built, as :meth:`Store.open` takes it.
     """
 
     store: Path
     paths: tuple[Path, ...] = ()
     options: IndexingOptions | None = None
     embedder: EmbedderConfig | None = None
+    index: Wanted | None = None
+    device: str | None = None
 
 
 def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | None:
@@ -72,6 +81,14 @@ def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | No
     if kept is None:
         return None
     return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+
+
+def stored_index(store: Path) -> Wanted | None:
+    """Return what was asked of the index of the store, None where there is no store."""
+    if not is_store(store):
+        return None
+    with Store.open(store) as opened:
+        return opened.wanted_index
 
 
 def stored_config(store: Path) -> EmbedderConfig | None:
@@ -109,6 +126,8 @@ class _Run:
         self._paths = request.paths or (stored[0] if stored else ())
         self._options = request.options or (stored[1] if stored else IndexingOptions())
         self._config = request.embedder
+        self._index = request.index
+        self._device = request.device
         self._asked = bool(request.paths)
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
@@ -137,11 +156,11 @@ class _Run:
     def _scan(self, spool: Spool) -> tuple[Embedder, Scan]:
         known: dict[str, SourceRecord] = {}
         if is_store(self._store_path):
-            with Store.open(self._store_path) as store:
+            with Store.open(self._store_path, device=self._device) as store:
                 embedder = self._stored_embedder(store)
                 known = store.sources()
         else:
-            embedder = Embedder(self._config)
+            embedder = Embedder(self._config, device=self._device)
         paths, gone, notes = self._sort_paths(known)
         scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.text_tokens)
         scan = scanner.scan(paths, gone, spool, self._progress)
@@ -190,15 +209,20 @@ class _Run:
         return provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
 
     def _update(self, spool: Spool, scan: Scan) -> IndexingReport:
-        with Store.open(self._store_path) as store:
+        with Store.open(self._store_path, device=self._device) as store:
+            before = store.index_choice()
             with store.writer(locked=True) as writer:
                 encoded = self._write(writer, spool, scan)
                 self._fit(store, writer, scan)
                 if writer.meta("unfinished"):
                     writer.set_meta({"unfinished": False})
                 writer.merge()
+                scan.warnings.extend(writer.settle(self._index, self._progress))
             self._note_growth(store, scan)
-            return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started)
+            choice, check = store.index_choice(), store.index_check()
+            picked = (choice, check) if choice != before else (None, None)
+            devices = store.embedder.device_names() if encoded and isinstance(store.embedder, Embedder) else ()
+            return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started, devices, *picked)
 
     def _note_growth(self, store: Store, scan: Scan) -> None:
         """Say so when the token weights, which the raw vectors depend on, were fitted on a much smaller corpus."""

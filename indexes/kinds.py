@@ -1,28 +1,26 @@
-"""Kinds of FAISS index that a segment can have."""
+"""The kinds of index that the segments of a store have."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import re
 
-from ragembed.errors import ConfigError
-
-Kind = Literal["flat", "hnsw", "ivf"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-FLAT: Kind = "flat"
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes.ann.specs import FLAT, TRAINING_PER_LIST, IndexSpec, parse_spec
 
 LEAST_APPROXIMATE = 10_000
-"""Vectors below which a segment is flat whatever kind is asked for: there exact search is as fast."""
+"""Vectors below which a segment that is written while a store grows is flat: there exact search is as fast."""
 
 
-def checked_kind(kind: str) -> Kind:
-    """Return ``kind``; raises :class:`ConfigError` for one that there is not."""
-    for known in KINDS:
-        if kind == known:
-            return known
-    raise ConfigError(f"unknown index kind {kind!r}: expected one of {', '.join(KINDS)}")
+def stored_spec(kind: str) -> IndexSpec:
+    """Return the kind that a store's database names; raises :class:`StoreDamagedError` for one that there is not."""
+    try:
+        return parse_spec(kind)
+    except ConfigError as error:
+        raise StoreDamagedError(f"the store's database names an index: {error}") from error
 
 
-def kind_for(wanted: Kind, rows: int) -> Kind:
+def kind_for(wanted: IndexSpec, rows: int) -> IndexSpec:
     """Return the kind of a segment of ``rows`` vectors in a store that asks for ``wanted``."""
-    return wanted if rows >= LEAST_APPROXIMATE else FLAT
+    lists = re.search(r"\bIVF(\d+)", wanted.name)
+    least = max(LEAST_APPROXIMATE, TRAINING_PER_LIST * int(lists[1]) if lists else 0)
+    return wanted if rows >= least else parse_spec(FLAT)

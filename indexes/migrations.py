@@ -10,9 +10,10 @@ from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes import catalog, changes, schema
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.database import open_for_writing
 from ragembed.indexes.embedders import file_hashes
-from ragembed.indexes.kinds import FLAT
 from ragembed.indexes.layout import DATABASE, EMBEDDERS
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import text_hash
@@ -111,6 +112,13 @@ def _from_1(connection: sqlite3.Connection, store: Path) -> None:
     )
 
 
+def _from_2(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG001  the signature of the others
+    """Keep a kind and a budget as what is asked of the index; ``flat``, which was the default, leaves the kind open."""
+    kind = catalog.meta(connection, "index", FLAT)
+    wanted = Wanted() if kind == FLAT else Wanted(kind)
+    catalog.set_meta(connection, "index", wanted.to_dict())
+
+
 def _hash_as_stored(connection: sqlite3.Connection) -> None:
     """Give vectors of texts with lone surrogates the hash of the text as it is stored, with question marks."""
     former = connection.execute(
@@ -132,7 +140,7 @@ _SEGMENTS_1 = "SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM old ORD
 _SOURCES_1 = "SELECT id, path, extension(path), size, mtime_ns, sha256, recipe FROM old"
 _VECTORS_1 = "SELECT o.row, o.text_hash, s.key, o.position FROM old o JOIN segments s ON s.folder = o.segment"
 
-_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1}
+_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2}
 
 
 def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str, select: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes import catalog
+from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.embedders import load_embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.layout import DATABASE
@@ -30,13 +31,24 @@ _SELECTIONS_KEPT = 8
 class Reader:
     """The read side of a store; threads may share it.
 
-    ``embedder`` is the one that the store was opened with, if any. Raises what
+    ``embedder`` is the one that the store was opened with, if any; else the stored one is loaded on ``device``.
+    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. Raises what
     :func:`ragembed.indexes.schema.connect` raises where the store cannot be read.
     """
 
-    def __init__(self, path: Path, embedder: VectorEncoder | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        embedder: VectorEncoder | None,
+        device: str | None = None,
+        threads: int | None = None,
+        gpus: Sequence[Gpu] = (),
+    ) -> None:
         self._path = path
         self._given = embedder
+        self._device = device
+        self._threads = threads
+        self._gpus = gpus
         self._loaded: VectorEncoder | None = None
         self._segments: dict[str, Segment] = {}
         self._selected_in = -1
@@ -101,7 +113,7 @@ class Reader:
         with self._lock:
             for record in records:
                 if record.files.folder not in self._segments:
-                    self._segments[record.files.folder] = Segment(self._path, record.files)
+                    self._segments[record.files.folder] = Segment(self._path, record.files, self._threads, self._gpus)
             self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
             return {record.key: self._segments[record.files.folder] for record in records}
 
@@ -132,7 +144,7 @@ class Reader:
                     f"the vectors of {self._path} were made by {_named(record)}, and {_named(self._given)} was given: "
                     "open the store with the embeddings it was made with, or search it with mode='lexical'"
                 )
-            self._loaded = load_embedder(self._path, record)
+            self._loaded = load_embedder(self._path, record, self._device)
             return self._loaded
 
 

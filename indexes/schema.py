@@ -20,7 +20,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.files import sync, write_file
 from ragembed.indexes import filters, page_sums
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,9 +12,11 @@ from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import zscore_fusion
+from ragembed.indexes.mmr import mmr
 from ragembed.indexes.records import Hit
 from ragembed.indexes.selection import Selection
 from ragembed.indexes.view import View
+from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
 Mode = Literal["hybrid", "dense", "lexical"]
@@ -23,8 +26,8 @@ _MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
 _LEXICAL_DEPTH = 2000
 
 
-def search(view: View, query: str, k: int, mode: Mode, where: Filter | None = None) -> list[Hit]:
-    """Return the best ``k`` chunks for ``query`` among those that ``where`` selects, best first.
+def search(view: View, queries: Sequence[str], k: int, mode: Mode, where: Filter | None = None) -> list[list[Hit]]:
+    """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
     Ties come by file, within a file and among chunks of no file in order of insertion. Raises :class:`ConfigError` for
     an unknown mode or a negative ``k``.
@@ -32,36 +35,68 @@ def search(view: View, query: str, k: int, mode: Mode, where: Filter | None = No
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     k = _within(view, k)
-    expression = lexical.match_expression(query) if mode != "dense" else None
+    expressions = [lexical.match_expression(query) if mode != "dense" else None for query in queries]
     if mode == "lexical":
-        selection = None if where is None else view.select(where)
-        found = lexical.search(view.connection, expression, k, selection) if expression else []
-        return _hits(view, {key: (score, None, score) for key, score in found}, k)
-    if k == 0:
-        return []
-    vector = view.embedder().encode_queries([query])
-    if expression is None:
-        return search_vector(view, vector[0], k, where)
-    return _hybrid(view, vector, expression, k, view.select(where))
+        return [_lexical(view, expression, k, where) for expression in expressions]
+    if k == 0 or not queries:
+        return [[] for _ in queries]
+    vectors = view.embedder().encode_queries(queries)
+    selection = view.select(where)
+    found: list[list[Hit]] = [[] for _ in queries]
+    worded = [i for i, expression in enumerate(expressions) if expression is not None]
+    wordless = [i for i, expression in enumerate(expressions) if expression is None]
+    for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
+        found[i] = hits
+    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
+    for i, cosines in zip(worded, _dense(view, vectors[worded], depth, selection), strict=True):
+        found[i] = _hybrid(view, vectors[i], cosines, expressions[i] or "", k, selection)
+    return found
 
 
-def search_vector(view: View, vector: Floats, k: int, where: Filter | None = None) -> list[Hit]:
-    """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first."""
+def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
+    """Return the ``k`` chunks nearest to each query vector, shape ``(n, d)``, by cosine, best first."""
     k = _within(view, k)
     if k == 0:
-        return []
-    cosines = _dense(view, vector[None, :], k, view.select(where))
-    return _hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k)
+        return [[] for _ in vectors]
+    return _by_cosine(view, vectors, k, view.select(where))
 
 
-def _hybrid(view: View, vector: Floats, expression: str, k: int, selection: Selection | None) -> list[Hit]:
+def search_mmr(
+    view: View, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
+) -> list[Hit]:
+    """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
+
+    See :func:`ragembed.indexes.mmr.mmr`; hits come in the order in which they are chosen.
+    """
+    if not 0 <= lambda_mult <= 1:
+        raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
+    [hits] = search_vectors(view, vector[None, :], max(k, fetch_k), where)
+    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+    vectors = view.vectors([rows[hit.id] for hit in hits])
+    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
+
+
+def _lexical(view: View, expression: str | None, k: int, where: Filter | None) -> list[Hit]:
+    selection = None if where is None else view.select(where)
+    found = lexical.search(view.connection, expression, k, selection) if expression else []
+    return _hits(view, {key: (score, None, score) for key, score in found}, k)
+
+
+def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[list[Hit]]:
+    found = _dense(view, vectors, k, selection)
+    return [_hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k) for cosines in found]
+
+
+def _hybrid(
+    view: View, vector: Floats, cosines: dict[int, float], expression: str, k: int, selection: Selection | None
+) -> list[Hit]:
+    """Fuse the candidates of dense search, ``cosines`` by chunk key, with those of lexical search."""
     depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
-    cosines = _dense(view, vector, depth, selection)
     # Both scores of every candidate: one that only one of the two searches brought up is not thereby a 0 in the other.
     limit = max(_LEXICAL_DEPTH, depth)
     matches = lexical.search(view.connection, expression, limit, selection)
     likely = lexical.with_ties(matches, depth)
-    cosines.update(_cosines(view, vector, [key for key, _ in likely if key not in cosines]))
+    cosines = cosines | _cosines(view, vector, [key for key, _ in likely if key not in cosines])
     scores = dict(matches)
     # Below the deepest match listed, its score is the closest bound that is known without searching again.
     floor = matches[-1][1] if len(matches) >= limit else 0.0
@@ -73,26 +108,29 @@ def _hybrid(view: View, vector: Floats, expression: str, k: int, selection: Sele
     return _hits(view, {key: (score, cosine, word) for key, score, cosine, word in scored}, k)
 
 
-def _dense(view: View, vector: Floats, k: int, selection: Selection | None) -> dict[int, float]:
-    """Return the cosines of the chunks of the ``k`` nearest rows by chunk key; ``vector`` has shape ``(1, d)``."""
+def _dense(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+    """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key."""
     dim = view.dim()
-    if dim not in (None, vector.shape[1]):
+    if dim not in (None, vectors.shape[1]):
         raise IncompatibleStoreError(
-            f"the query vector has dimension {vector.shape[1]}, the store holds vectors of dimension {dim}: search it "
+            f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
             "with the embedder that it was made with"
         )
-    nearest = view.nearest_rows(vector, k, selection)[0]
+    return [_chunk_cosines(view, nearest, selection) for nearest in view.nearest_rows(vectors, k, selection)]
+
+
+def _chunk_cosines(view: View, nearest: dict[int, float], selection: Selection | None) -> dict[int, float]:
     keys, rows = catalog.chunks_of_rows(view.connection, list(nearest))
     admitted = slice(None) if selection is None else selection.admits(keys)
     return {key: nearest[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}
 
 
 def _cosines(view: View, vector: Floats, keys: list[int]) -> dict[int, float]:
-    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(1, d)``."""
+    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``."""
     if not keys:
         return {}
     rows = catalog.rows_of_keys(view.connection, keys)
-    unit = vector[0] / (np.linalg.norm(vector[0]) or 1.0)
+    unit = vector / (np.linalg.norm(vector) or 1.0)
     cosines = view.vectors([rows[key] for key in keys]) @ unit
     return dict(zip(keys, cosines.tolist(), strict=True))
 

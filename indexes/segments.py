@@ -6,27 +6,33 @@ embedder makes of them.
 
 from __future__ import annotations
 
+import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.files import write_file
+from ragembed.files import create_file
 from ragembed.hashing import file_sha256, read_sha256
-from ragembed.indexes.faiss_index import SegmentIndex, write_index
+from ragembed.indexes.ann import factories
+from ragembed.indexes.ann.building import build_index
+from ragembed.indexes.ann.gpus import Gpu
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.specs import IndexSpec
+from ragembed.indexes.ann.vectors import Vectors
 from ragembed.indexes.folders import publish, temporary_folder
-from ragembed.indexes.kinds import Kind, checked_kind, kind_for
+from ragembed.indexes.kinds import kind_for, stored_spec
 from ragembed.indexes.layout import INDEX, RAW, SEGMENTS
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 RAW_TYPE = np.dtype("<f2")
 
@@ -61,29 +67,105 @@ def to_raw(vectors: Floats) -> Halves:
     return halves
 
 
-def write_segment(
-    store: Path, raw: Halves, rows: Rows, postprocess: Callable[[Floats], Floats], wanted: Kind
-) -> SegmentFiles:
-    """Write a new segment below ``store``; it counts once the database names it.
+Make = Callable[[Vectors, Rows, Path], IndexSpec]
+"""Writes the index of vectors whose ids are rows to a file, and returns of which kind it is."""
 
-    ``raw`` has shape ``(n, d)``; ``rows``, shape ``(n,)``, ascending, are the ids in the index; ``postprocess`` maps
-    raw vectors to vectors; ``wanted`` is the kind of index that the store asks for. The index is always made from the
-    rounded raw vectors, so that rebuilding it gives the same.
+
+def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
+    """Return what makes indexes of the kind that the store asks for; see :func:`ragembed.indexes.kinds.kind_for`.
+
+    It raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
+    """
+
+    def make(vectors: Vectors, rows: Rows, file: Path) -> IndexSpec:
+        spec = kind_for(wanted, len(rows))
+        factories.check(spec, vectors.dim)
+        build_index(spec, vectors, rows, file, gpus=gpus)
+        return spec
+
+    return make
+
+
+def as_it_was(files: SegmentFiles) -> Make:
+    """Return what makes the index of a segment anew, of the kind that it had."""
+
+    def make(vectors: Vectors, rows: Rows, file: Path) -> IndexSpec:
+        spec = stored_spec(files.kind)
+        build_index(spec, vectors, rows, file)
+        return spec
+
+    return make
+
+
+def write_segment(
+    store: Path, blocks: Iterable[tuple[Rows, Halves]], postprocess: Callable[[Floats], Floats], make: Make
+) -> tuple[SegmentFiles, Rows]:
+    """Write a new segment below ``store``; it counts once the database names it. Returns it and its rows.
+
+    ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, and their raw vectors, shape ``(n, d)``, one vector
+    or more in all; ``postprocess`` maps raw vectors to vectors. The index is always made from the rounded raw vectors,
+    so that rebuilding it gives the same.
     """
     final = store / SEGMENTS / str(uuid.uuid4())
     temporary = temporary_folder(final)
-    write_file(temporary / RAW, np.ascontiguousarray(raw, dtype=RAW_TYPE).data)
-    vectors = to_vectors(raw, postprocess)
-    kind = kind_for(wanted, len(raw))
-    write_index(kind, vectors, rows, temporary / INDEX)
-    hashes = read_sha256(temporary / RAW), read_sha256(temporary / INDEX)
-    publish(temporary, final)
-    return SegmentFiles(final.name, len(raw), vectors.shape[1], kind, *hashes)
+    try:
+        rows, width = _write_raw(temporary / RAW, blocks)
+        spec, dim = _write_index(temporary, (len(rows), width), rows, postprocess, make)
+        hashes = read_sha256(temporary / RAW), read_sha256(temporary / INDEX)
+        publish(temporary, final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # it may be as large as the store, and the next write far away
+        raise
+    return SegmentFiles(final.name, len(rows), dim, spec.name, *hashes), rows
+
+
+def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows, int]:
+    rows, width = [], 0
+    with create_file(file) as stream:
+        for ids, raw in blocks:
+            rows.append(ids)
+            width = raw.shape[1]
+            stream.write(np.ascontiguousarray(raw, dtype=RAW_TYPE).data)
+    return np.concatenate(rows), width
+
+
+def _write_index(
+    folder: Path, shape: tuple[int, int], rows: Rows, postprocess: Callable[[Floats], Floats], make: Make
+) -> tuple[IndexSpec, int]:
+    """Make the index of the raw vectors in ``folder``; none is mapped any more then, as Windows would not rename it."""
+    raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape)
+    vectors = RawVectors(raw, postprocess)
+    return make(vectors, rows, folder / INDEX), vectors.dim
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
     """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes of stored raw vectors."""
     return unit_rows(postprocess(raw.astype(np.float32)))
+
+
+class RawVectors:
+    """The vectors that ``postprocess`` makes of raw vectors, float16, shape ``(n, d)``; made whenever they are read."""
+
+    def __init__(self, raw: Halves, postprocess: Callable[[Floats], Floats]) -> None:
+        self._raw = raw
+        self._postprocess = postprocess
+
+    @cached_property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return int(self.block(0, 1).shape[1])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._raw)
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return those from position ``start`` to before ``stop``."""
+        return to_vectors(self._raw[start:stop], self._postprocess)
+
+    def at(self, positions: Rows) -> Floats:
+        """Return those at ``positions``, int64, shape ``(n,)``."""
+        return to_vectors(self._raw[positions], self._postprocess)
 
 
 class Segment:
@@ -92,25 +174,28 @@ class Segment:
     ``rows`` are kept here by whoever looks them up in the database: the row of each vector, int64, by position.
     """
 
-    def __init__(self, store: Path, files: SegmentFiles) -> None:
+    def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[Gpu] = ()) -> None:
         folder = store / SEGMENTS / files.folder
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
-        self.kind = checked_kind(files.kind)
+        self.spec = stored_spec(files.kind)
         self.rows: Rows | None = None
+        self._threads = threads
+        self._gpus = gpus
         self._raw: Halves | None = None
         self._index: SegmentIndex | None = None
-
-    def search(self, queries: Floats, k: int, allowed: Mask | None, share: float) -> tuple[Floats, Rows]:
-        """Search the index; see :meth:`ragembed.indexes.faiss_index.SegmentIndex.search`."""
-        return self.index().search(queries, k, allowed, share)
 
     def index(self) -> SegmentIndex:
         """Return the index, mapped."""
         if self._index is None:
             _check(self.index_file, self.files.index_sha256)
-            self._index = SegmentIndex(self.index_file, self.kind, self.files.rows, self.files.dim)
+            shape = self.files.rows, self.files.dim
+            self._index = SegmentIndex(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
+
+    def vectors(self, postprocess: Callable[[Floats], Floats]) -> RawVectors:
+        """Return the unit vectors that ``postprocess`` makes of the raw ones."""
+        return RawVectors(self.raw(), postprocess)
 
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""

@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.embedder import Embedder
-from ragembed.errors import IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
 from ragembed.files import make_folders, write_file
 from ragembed.indexes import catalog, search
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.database import database_error, open_for_writing
+from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.kinds import FLAT, checked_kind
+from ragembed.indexes.index_choice import tell
 from ragembed.indexes.layout import (
     DATABASE,
     EMBEDDERS,
@@ -57,10 +61,18 @@ class Store:
     :meth:`create` and :meth:`open`, and close it or use it as a context manager.
     """
 
-    def __init__(self, path: Path, embedder: VectorEncoder | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        embedder: VectorEncoder | None = None,
+        device: str | None = None,
+        search_device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
         self.path = path
         self._given = embedder
-        self._reader = Reader(path, embedder)
+        self._device = device
+        self._reader = Reader(path, embedder, device, threads, searching_gpus(search_device))
 
     @classmethod
     def create(
@@ -69,18 +81,19 @@ class Store:
         embedder: VectorEncoder,
         meta: Mapping[str, object] | None = None,
         *,
-        index: str = FLAT,
+        index: str = AUTO,
+        budget: Budget | None = None,
         locked: bool = False,
     ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
-        ``index`` is the kind of the FAISS indexes: ``"flat"`` (exact), ``"hnsw"`` or ``"ivf"``; segments with fewer
-        than 10,000 vectors are flat anyway. ``locked`` says that the caller holds the writer lock of the folder
-        already. Raises :class:`StoreError` where there is a store already or the folder cannot be written,
-        :class:`ConfigError` for an unknown kind.
+        ``index`` is the kind of FAISS index, by one of the names of ``docs/index-choice.md`` or a factory string;
+        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. ``locked`` says that the caller holds the
+        writer lock of the folder already. Raises :class:`StoreError` where there is a store already or the folder
+        cannot be written, :class:`ConfigError` for an unknown kind.
         """
         path = Path(path)
-        about = {"index": checked_kind(index), **(meta or {})}
+        about = {"index": Wanted(index, budget or Budget()).to_dict(), **(meta or {})}
         make_folder(path)
         with nullcontext() if locked else writer_lock(path):
             cls._create(path, embedder, about)
@@ -100,16 +113,48 @@ class Store:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
 
     @classmethod
-    def open(cls, path: str | Path, embedder: VectorEncoder | None = None) -> Store:
-        """Open the store at ``path``.
+    def open(
+        cls,
+        path: str | Path,
+        embedder: VectorEncoder | None = None,
+        *,
+        device: str | None = None,
+        search_device: str = "cpu",
+        threads: int | None = None,
+    ) -> Store:
+        """Open the store at ``path``; one of an older format is brought up to date.
 
-        ``embedder`` is needed only where the store was made with one that is not ragembed's own; one that makes other
-        raw vectors than the store's is refused when it is needed. A store of an older format is brought up to date.
-        Raises :class:`StoreNotFoundError`, :class:`StoreDamagedError` or :class:`IncompatibleStoreError`.
+        Parameters
+        ----------
+        path
+            Folder of the store.
+        embedder
+            Needed only where the store was made with one that is not ragembed's own; one that makes other raw vectors
+            than the store's is refused when it is needed.
+        device
+            Where documents are encoded and indexes built: ``"cpu"``, ``"gpu"`` (every GPU), ``"gpu:0,2"``, or GPUs
+            where there are any (None).
+        search_device
+            The same for searching, ``"auto"`` for GPUs where there are any. A copy of each index is kept in the memory
+            of the GPUs; graphs cannot be, and searches under a filter stay on the CPU.
+        threads
+            Most threads that search for several queries at once, one or more; as many as FAISS takes if left out. One
+            query is searched for in one thread.
+
+        Raises
+        ------
+        StoreNotFoundError, StoreDamagedError, IncompatibleStoreError
+            Where there is no store, or none that can be used.
+        GpuError
+            For a GPU that is not there.
+        ConfigError
+            For devices and threads that there cannot be.
         """
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is {threads}: expected 1 or more")
         path = require_store(Path(path))
         migrate(path)
-        return cls(path, embedder)
+        return cls(path, embedder, device, search_device, threads)
 
     # Searching
 
@@ -120,8 +165,16 @@ class Store:
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
         ``docs/filters.md``.
         """
+        return self.search_many([query], k, mode, where=where)[0]
+
+    def search_many(
+        self, queries: Sequence[str], k: int = 10, mode: Mode = "hybrid", *, where: Where | None = None
+    ) -> list[list[Hit]]:
+        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
+        if isinstance(queries, str):
+            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
-        return self._reader.read(lambda view: search.search(view, query, k, mode, condition))
+        return self._reader.read(lambda view: search.search(view, list(queries), k, mode, condition))
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.
@@ -129,17 +182,47 @@ class Store:
         ``where`` selects the chunks that are searched, as in :meth:`search`.
         """
         vector = np.asarray(vector, dtype=np.float32)
+        if vector.ndim != 1:
+            raise IncompatibleStoreError(f"the query vector has shape {vector.shape}: expected one dimension")
+        return self.search_vectors(vector[None, :], k, where=where)[0]
+
+    def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
+        """Return for each query vector, shape ``(n, d)``, what :meth:`search_vector` does."""
+        vectors = np.asarray(vectors, dtype=np.float32)
+        condition = None if where is None else parse(where)
+
+        def answer(view: View) -> list[list[Hit]]:
+            dim = view.dim()
+            if dim is None:
+                return [[] for _ in vectors]
+            if vectors.ndim != 2 or vectors.shape[1] != dim:
+                raise IncompatibleStoreError(
+                    f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
+                    f"{dim}"
+                )
+            return search.search_vectors(view, vectors, k, condition)
+
+        return self._reader.read(answer)
+
+    def search_mmr(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        fetch_k: int = 50,
+        lambda_mult: float = 0.5,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
+
+        They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
+        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
+        """
         condition = None if where is None else parse(where)
 
         def answer(view: View) -> list[Hit]:
-            dim = view.dim()
-            if dim is None:
-                return []
-            if vector.shape != (dim,):
-                raise IncompatibleStoreError(
-                    f"the query vector has shape {vector.shape}, the store {self.path} holds vectors of dimension {dim}"
-                )
-            return search.search_vector(view, vector, k, condition)
+            vector = view.embedder().encode_queries([query])[0]
+            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
 
         return self._reader.read(answer)
 
@@ -187,6 +270,19 @@ class Store:
 
         return self._reader.read(answer)
 
+    @property
+    def wanted_index(self) -> Wanted:
+        """What is asked of the index."""
+        return self._reader.read(lambda view: catalog.index_wanted(view.connection))
+
+    def index_choice(self) -> Choice | None:
+        """Return the index that was picked and why, None where none was."""
+        return self._reader.read(lambda view: catalog.index_choice(view.connection))
+
+    def index_check(self) -> Check | None:
+        """Return the last measurement of the index, None where there was none."""
+        return self._reader.read(lambda view: catalog.index_check(view.connection))
+
     def last_request(self) -> dict[str, Any] | None:
         """Return the paths that were indexed and the options of the last run, None where no file was indexed."""
         found: dict[str, Any] | None = self._reader.read(lambda view: catalog.meta(view.connection, "indexing"))
@@ -209,7 +305,7 @@ class Store:
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": view.dim(),
                 "raw_dim": catalog.meta(connection, "dim"),
-                "index": catalog.index_kind(connection),
+                "index": _index_status(connection),
                 "segments": [
                     {"folder": record.files.folder, "rows": record.files.rows, "kind": record.files.kind}
                     for record in catalog.segments(connection)
@@ -240,17 +336,21 @@ class Store:
             embedder = self.embedder
             try:
                 with open_for_writing(self.path / DATABASE) as database:
-                    yield StoreWriter(self.path, database, embedder)
+                    yield StoreWriter(self.path, database, embedder, self._device)
             except sqlite3.DatabaseError as error:
                 raise database_error(self.path, error) from error
 
     def add(self, records: Iterable[ChunkRecord], wait_seconds: float = 0.0) -> None:
-        """Add chunks, encoding their texts; a chunk whose id is there already replaces it."""
+        """Add chunks, encoding their texts; a chunk whose id is there already replaces it.
+
+        Where the store has outgrown its index, that is picked anew. Warns and raises as :meth:`optimize` does.
+        """
         records = list(records)
         with self.writer(wait_seconds) as writer:
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records)
             writer.merge()
+            tell(writer.settle())
 
     def delete(
         self,
@@ -262,12 +362,13 @@ class Store:
     ) -> int:
         """Delete chunks by id, files by name in the store (a folder's for all below it), and what ``where`` selects.
 
-        Returns how many chunks went. Unknown ids and names are no error.
+        Returns how many chunks went. Unknown ids and names are no error. Warns and raises as :meth:`optimize` does.
         """
         condition = None if where is None else parse(where)
         with self.writer(wait_seconds) as writer:
             deleted = writer.delete(list(ids), list(paths), condition)
             writer.merge()
+            tell(writer.settle())
         return deleted
 
     def count_selected(self, ids: Iterable[str] = (), *, paths: Iterable[str] = (), where: Where | None = None) -> int:
@@ -281,10 +382,17 @@ class Store:
 
         return self._reader.read(answer)
 
-    def optimize(self, progress: Progress | None = None, wait_seconds: float = 0.0) -> None:
-        """Join small segments, drop what no chunk uses, and give the space back to the disk."""
+    def optimize(
+        self, progress: Progress | None = None, wait_seconds: float = 0.0, *, index: Wanted | None = None
+    ) -> None:
+        """Join small segments, drop what no chunk uses, and give the space back to the disk.
+
+        ``index`` asks for another index than before. Warns with :class:`ragembed.errors.IndexWarning` where the index
+        finds less than is wanted. Raises :class:`ragembed.errors.BudgetError` where none meets what is asked for; the
+        store keeps the one that it has.
+        """
         with self.writer(wait_seconds) as writer:
-            writer.optimize(progress)
+            tell(writer.optimize(index, progress))
 
     def verify(
         self,
@@ -317,3 +425,12 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
+    choice, check = catalog.index_choice(connection), catalog.index_check(connection)
+    return {
+        "wanted": catalog.index_wanted(connection).to_dict(),
+        "choice": None if choice is None else choice.to_dict(),
+        "check": None if check is None else check.to_dict(),
+    }

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
+from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.kinds import FLAT
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Segment, to_vectors
+from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import Selection
 from ragembed.postprocess import unit_rows
 
@@ -49,6 +50,8 @@ class View:
         Rows that tie with the last of them come too, a thousand at most, so that it is not left to the order in
         which rows came into the store which of them is found.
         """
+        if not len(queries):
+            return []
         queries = unit_rows(queries)
         looked_at = k + _TIES
         while True:
@@ -70,19 +73,33 @@ class View:
         self, key: int, segment: Segment, queries: Floats, k: int, selection: Selection | None
     ) -> tuple[Floats, Rows]:
         mask = None if selection is None else selection.mask
-        if segment.kind == FLAT:
-            return segment.search(queries, k, mask, 1.0)
-        if segment.rows is None:
-            segment.rows = catalog.rows_of_segment(self.connection, key)
-        chosen = np.arange(len(segment.rows)) if mask is None else np.flatnonzero(mask[segment.rows])
-        share = len(chosen) / len(segment.rows)
+        if segment.spec.name == FLAT:
+            return segment.index().search(queries, k, mask)
+        rows = self._rows_of(key, segment)
+        chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
+        share = len(chosen) / len(rows)
+        vectors = segment.vectors(self._postprocess)
         if mask is None or (len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE):
-            scores, rows = segment.search(queries, k, mask, share)
-            if (rows >= 0).sum(axis=1).min() >= min(k, len(chosen)):
-                return scores, rows
-        cosines = queries @ self._vectors_at(segment, chosen).T
+            index = RefinedIndex(segment.index(), segment.spec, vectors, rows)
+            scores, found = index.search(queries, k, mask, share, self._effort())
+            if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
+                return scores, found
+        cosines = queries @ vectors.at(chosen).T
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(cosines, best, axis=1), segment.rows[chosen][best]
+        return np.take_along_axis(cosines, best, axis=1), rows[chosen][best]
+
+    def _rows_of(self, key: int, segment: Segment) -> Rows:
+        rows = segment.rows
+        if rows is None:
+            rows = segment.rows = catalog.rows_of_segment(self.connection, key)
+        return rows
+
+    def _effort(self) -> int | None:
+        choice = catalog.index_choice(self.connection)
+        return None if choice is None else choice.effort
+
+    def _postprocess(self, raw: Floats) -> Floats:
+        return self.embedder().postprocess_documents(raw)
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
@@ -94,11 +111,8 @@ class View:
         found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
-            found[inside] = self._vectors_at(segments[key], positions[inside])
+            found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
-
-    def _vectors_at(self, segment: Segment, positions: Rows) -> Floats:
-        return to_vectors(segment.raw()[positions], self.embedder().postprocess_documents)
 
 
 def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:

@@ -6,21 +6,27 @@ Work done in the ``with`` block of :meth:`ragembed.indexes.Store.writer`, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes import catalog, changes, compaction
+from ragembed.errors import BudgetError, ConfigError, IncompatibleStoreError
+from ragembed.indexes import catalog, changes, compaction, index_choice
+from ragembed.indexes.ann.gpus import Gpu
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.specs import FLAT, IndexSpec
 from ragembed.indexes.database import Database, write_errors
+from ragembed.indexes.devices import building_gpus
 from ragembed.indexes.embedders import save_embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, text_hash
-from ragembed.indexes.segments import Segment, SegmentRecord, to_raw, write_segment
+from ragembed.indexes.segments import SegmentRecord, of_kind, to_raw, write_segment
 
 Floats = NDArray[np.float32]
 
@@ -34,12 +40,15 @@ _FREE_SHARE = 0.05
 class StoreWriter:
     """The write side of a store. Nothing is visible to readers before the transaction at the end of each method."""
 
-    def __init__(self, store: Path, database: Database, embedder: VectorEncoder) -> None:
+    def __init__(self, store: Path, database: Database, embedder: VectorEncoder, device: str | None = None) -> None:
         self._store = store
+        self._device = device
         self._database = database
         self._connection = database.connection
         self._embedder = embedder
         self._check_embedder()
+        if device is not None:
+            building_gpus(device, embedder)  # one that is not there is an error before anything is done
         compaction.sweep_unnamed(self._store, self._connection)
 
     def _check_embedder(self) -> None:
@@ -51,6 +60,11 @@ class StoreWriter:
                 f"not with {given['model']} ({self._embedder.fingerprint[:12]}): open it without an embedder, or make "
                 "another store"
             )
+
+    @cached_property
+    def _gpus(self) -> tuple[Sequence[Gpu], str]:
+        """The GPUs that indexes are built on, and what is said of them."""
+        return building_gpus(self._device, self._embedder)
 
     # Vectors
 
@@ -90,8 +104,8 @@ class StoreWriter:
         first = self._next_row()
         rows = np.arange(first, first + len(keys), dtype=np.int64)
         with write_errors(self._store):
-            kind = catalog.index_kind(self._connection)
-            files = write_segment(self._store, raw, rows, self._embedder.postprocess_documents, kind)
+            make = of_kind(catalog.index_spec(self._connection), self._gpus[0])
+            files, _ = write_segment(self._store, [(rows, raw)], self._embedder.postprocess_documents, make)
             with self._database.transaction():
                 segment = compaction.insert_segment(self._connection, files)
                 self._connection.executemany(
@@ -203,7 +217,8 @@ class StoreWriter:
         """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs.
 
         Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
-        all of them take over in one transaction, which also keeps the JSON values ``meta``.
+        all of them take over in one transaction, which also keeps the JSON values ``meta``. An approximate index
+        becomes a flat one, until :meth:`settle` picks it anew.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
@@ -217,23 +232,33 @@ class StoreWriter:
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                for key, value in {**(meta or {}), "embedder": record}.items():
+                for key, value in {**(meta or {}), **self._outdated_choice(), "embedder": record}.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
+
+    def _outdated_choice(self) -> dict[str, Any]:
+        """Return what to keep of the choice of the index when vectors change: it is to be picked anew."""
+        choice = catalog.index_choice(self._connection)
+        if choice is None or not self._approximate:
+            return {}
+        return {"index_choice": replace(choice, rows=0).to_dict()}
+
+    @property
+    def _approximate(self) -> bool:
+        return catalog.index_spec(self._connection).family != "exhaustive"
 
     def _rewrite_for(self, embedder: VectorEncoder, progress: Progress) -> None:
         """Make those segments anew for ``embedder`` that an earlier run has not."""
         with self._database.transaction():
             self._connection.execute("DELETE FROM rewritten WHERE fingerprint <> ?", (embedder.fingerprint,))
-        kind = catalog.index_kind(self._connection)
+        make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         done = {record.key for record in catalog.rewritten(self._connection)}
         records = [record for record in self._segments() if record.key not in done]
         progress.start("indexing", "vectors", sum(record.files.rows for record in records))
         for record in records:
-            raw = Segment(self._store, record.files).raw()
-            rows = catalog.rows_of_segment(self._connection, record.key)
-            files = write_segment(self._store, raw, rows, embedder.postprocess_documents, kind)
+            blocks = compaction.segment_raw(self._store, self._connection, record)
+            files, _ = write_segment(self._store, blocks, embedder.postprocess_documents, make)
             with self._database.transaction():
                 compaction.stage_rewritten(self._connection, record.key, files, embedder.fingerprint)
             progress.advance(files.rows)
@@ -244,12 +269,21 @@ class StoreWriter:
         while groups := compaction.worth_rewriting(self._connection):
             self._merge(groups, Silent())
 
-    def optimize(self, progress: Progress | None = None) -> None:
+    def optimize(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
 
-        Each step is committed on its own, so that a run that was killed is carried on by the next.
+        ``wanted`` asks for another index than before. An approximate index is picked anew where anything has changed.
+        Each step is committed on its own, so that a run that was killed is carried on by the next. Returns and raises
+        as :meth:`settle` does.
         """
-        self._merge(compaction.all_worn_or_small(self._connection), progress or Silent())
+        progress = progress or Silent()
+        said = self.settle(wanted, progress)
+        groups = compaction.all_worn_or_small(self._connection)
+        if groups and not self.meta("unfinished") and self._approximate:
+            self._pick(catalog.index_wanted(self._connection), progress)
+            said = []
+        else:
+            self._merge(groups, progress)
         with write_errors(self._store):
             if catalog.rewritten(self._connection):  # of a refit that was given up
                 with self._database.transaction():
@@ -258,18 +292,69 @@ class StoreWriter:
             self._database.merge_words()
             if self._database.free_share() > _FREE_SHARE:
                 self._database.vacuum()
+        return said
 
     def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
         with write_errors(self._store):
             for group in groups:
-                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder)
+                make = of_kind(catalog.index_spec(self._connection), self._gpus[0])
+                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make)
                 with self._database.transaction():
                     compaction.swap(self._connection, rewritten)
                 progress.advance(sum(record.files.rows for record in group))
         progress.finish()
         if groups:
             compaction.sweep_unnamed(self._store, self._connection)
+
+    # Index
+
+    def settle(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
+        """Pick the index where the store has outgrown it or another is ``wanted``; measure it where it changed.
+
+        Returns what is to be said of it. Nothing is done while a run over files is to be carried on. Raises
+        :class:`ragembed.errors.BudgetError` where no index meets what is asked for anew: the store keeps the one that
+        it has, and what was asked before.
+        """
+        if self.meta("unfinished"):
+            return []
+        progress = progress or Silent()
+        rows = self.live_vectors()
+        wanted = wanted or catalog.index_wanted(self._connection)
+        choice = catalog.index_choice(self._connection)
+        if index_choice.needs_pick(self._connection, wanted, rows):
+            try:
+                self._pick(wanted, progress)
+            except BudgetError as error:
+                if choice is None or choice.wanted != wanted:
+                    raise
+                self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # not again before it has doubled
+                return [f"the index has outgrown what was asked of it: {error}"]
+            return []
+        if wanted != catalog.index_wanted(self._connection):
+            self.set_meta({"index": wanted.to_dict()})
+        return self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
+
+    def _check(self, rows: int, progress: Progress) -> list[str]:
+        before = catalog.index_check(self._connection)
+        progress.start("measuring the index", "queries", None)
+        now = index_choice.check_index(self._store, self._connection, self._embedder, rows)
+        progress.finish()
+        self.set_meta({"index_check": now.to_dict()})
+        said = index_choice.degradation(catalog.index_wanted(self._connection), before, now)
+        return [] if said is None else [said]
+
+    def _pick(self, wanted: Wanted, progress: Progress) -> None:
+        with write_errors(self._store):
+            rewritten, choice, check = index_choice.pick_index(
+                self._store, self._connection, self._embedder, wanted, progress, *self._gpus
+            )
+            with self._database.transaction():
+                compaction.swap(self._connection, rewritten)
+                catalog.set_meta(self._connection, "index", wanted.to_dict())
+                catalog.set_meta(self._connection, "index_choice", choice.to_dict())
+                catalog.set_meta(self._connection, "index_check", check.to_dict())
+        compaction.sweep_unnamed(self._store, self._connection)
 
     def live_vectors(self) -> int:
         """Return how many vectors chunks use."""

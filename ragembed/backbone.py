@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
@@ -14,7 +14,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, ModelError
+from ragembed.devices import choose_devices
+from ragembed.errors import ConfigError, GpuError, ModelError
 from ragembed.specs import WORD_EMBEDDINGS
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ragembed.models import ModelFiles
 
 Floats = NDArray[np.float32]
+
+_MEMORY_SHARE = 0.8  # of what is free on a GPU; the rest is for its libraries' workspaces and for fragmentation
+_VECTORS_PER_BLOCK = 8  # of each token, that a block holds at once: input, query, key, value, sums
 
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 _SHARING = threading.Lock()
@@ -59,11 +63,18 @@ class TorchBackbone:
     dtype
         ``"float32"`` or ``"bfloat16"``.
     device
-        A torch device; None takes the first GPU there is, else the CPU.
+        A name that :func:`find_devices` gives.
+
+    Raises
+    ------
+    ModelError
+        Where the model cannot be loaded.
+    GpuError
+        Where it does not fit in the device's memory.
     """
 
-    def __init__(self, folder: Path, dtype: str, device: str | None = None) -> None:
-        self._device = torch.device(device or default_device())
+    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+        self._device = torch.device(device)
         try:
             with _LOADING, _no_progress_bar():
                 model: Any = transformers.AutoModel.from_pretrained(
@@ -73,22 +84,60 @@ class TorchBackbone:
             raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
         if model.config.is_encoder_decoder:
             model = model.get_encoder()
-        self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
+        try:
+            self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
+        except torch.cuda.OutOfMemoryError as error:
+            raise GpuError(
+                f"the model in {folder} does not fit in the free memory of {device}: free some, or choose another "
+                "device or a smaller model"
+            ) from error
         self.dim = int(model.config.hidden_size)
         self.n_layers = int(model.config.num_hidden_layers)
+        self._budget = _memory_budget(self._device)
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`Backbone.states`."""
+        """Return the hidden states of ``layers``; see :meth:`Backbone.states`.
+
+        A batch that does not fit in the device's memory is computed in parts, halved until they fit. Raises
+        :class:`GpuError` where a single window does not.
+        """
+        while True:
+            rows = len(ids)
+            if self._budget is not None:
+                rows = max(1, min(rows, self._budget // self._row_bytes(ids.shape[1], layers)))
+            try:
+                return self._in_parts(ids, lengths, layers, rows)
+            except torch.cuda.OutOfMemoryError as error:
+                if rows == 1:
+                    raise GpuError(
+                        f"1 window of {ids.shape[1]} tokens, from a batch of {len(ids)}, does not fit in the free "
+                        f"memory of {self._device}: free some, set max_tokens below {ids.shape[1]}, or choose another "
+                        "device"
+                    ) from error
+                self._budget = rows // 2 * self._row_bytes(ids.shape[1], layers)
+            torch.cuda.empty_cache()  # here and not above, where the error still holds what was computed
+
+    def _in_parts(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
+    ) -> list[Floats]:
+        if rows >= len(ids):
+            return self._compute(ids, lengths, layers)
+        parts = [
+            self._compute(ids[start : start + rows], lengths[start : start + rows], layers)
+            for start in range(0, len(ids), rows)
+        ]
+        return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
+
+    def _compute(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
-        needs_all = any(layer not in (WORD_EMBEDDINGS, self.n_layers) for layer in layers)
-        with torch.inference_mode():
+        with torch.inference_mode(), _current(self._device):
             tokens = torch.from_numpy(ids).to(self._device)
             output = None
             if any(layer != WORD_EMBEDDINGS for layer in layers):
                 output = self._model(
                     input_ids=tokens,
                     attention_mask=torch.from_numpy(mask).to(self._device),
-                    output_hidden_states=needs_all,
+                    output_hidden_states=self._needs_all(layers),
                 )
             return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
 
@@ -96,6 +145,19 @@ class TorchBackbone:
         """Return the word-embedding table; see :meth:`Backbone.word_embeddings`."""
         table: Floats = self._model.get_input_embeddings().weight.detach().float().cpu().numpy()
         return table
+
+    def _needs_all(self, layers: tuple[int, ...]) -> bool:
+        return any(layer not in (WORD_EMBEDDINGS, self.n_layers) for layer in layers)
+
+    def _row_bytes(self, tokens: int, layers: tuple[int, ...]) -> int:
+        """Return an upper bound of what a window of ``tokens`` tokens takes on the device."""
+        config = self._model.config
+        kept = self.n_layers + 1 if self._needs_all(layers) else 1
+        inner = 3 * _largest(config, "intermediate_size", 4 * self.dim)  # gate, values and their product
+        scores = 2 * _largest(config, "num_attention_heads", 0) * tokens  # before and after the softmax
+        values = (kept + _VECTORS_PER_BLOCK) * self.dim + inner + scores
+        size: int = tokens * (values * self._model.dtype.itemsize + 4 * self.dim)  # one layer at a time as float32
+        return size
 
     def _state(self, layer: int, tokens: torch.Tensor, output: Any) -> Any:
         if layer == WORD_EMBEDDINGS:
@@ -109,12 +171,12 @@ class TorchBackbone:
         return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
 
 
-def torch_backbone(files: ModelFiles, dtype: str, device: str | None = None) -> TorchBackbone:
+def torch_backbone(files: ModelFiles, dtype: str, device: str) -> TorchBackbone:
     """Return the model in ``files.folder``, loaded once for all who use it at the same time; as :class:`TorchBackbone`.
 
     A model whose files were changed meanwhile is another model.
     """
-    key = (files.sha256, dtype, device or default_device())
+    key = (files.sha256, dtype, device)
     with _SHARING:
         backbone = _SHARED.get(key)
         if backbone is None:
@@ -133,21 +195,32 @@ def config_shape(folder: Path) -> tuple[int, int]:
         raise ModelError(f"the configuration of the model in {folder} cannot be read: {error}") from error
 
 
-def default_device() -> str:
-    """Return ``"cuda"`` where there is a GPU, else ``"cpu"``."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def find_devices(asked: str | None) -> tuple[str, ...]:
+    """Return PyTorch's names of the devices that ``asked`` means; see :func:`ragembed.devices.choose_devices`.
 
-
-def fast_dtype() -> str:
-    """Return ``"bfloat16"`` where the default device multiplies it in hardware, else ``"float32"``.
-
-    On a CPU that takes AMX or AVX512-BF16: without them bfloat16 is slower than float32.
+    Raises :class:`ConfigError` where PyTorch knows no such device, :class:`GpuError` where it is not there.
     """
-    if default_device() == "cuda":
-        supported = torch.cuda.is_bf16_supported()
-    else:
-        supported = _cpu_reports("_is_amx_tile_supported") or _cpu_reports("_is_avx512_bf16_supported")
-    return "bfloat16" if supported else "float32"
+    names = choose_devices(asked, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    for name in names:
+        try:
+            kind = torch.device(name).type
+        except RuntimeError as error:
+            raise ConfigError(
+                f"device is {asked!r}: expected 'auto', 'cpu', 'gpu', numbers of GPUs as in 'gpu:0,2', or a name of "
+                "PyTorch's such as 'mps'"
+            ) from error
+        if kind not in ("cpu", "cuda"):
+            _require_device(name)
+    return names
+
+
+def fast_dtype(devices: Sequence[str]) -> str:
+    """Return ``"bfloat16"`` where each of ``devices`` multiplies it in hardware, else ``"float32"``.
+
+    On a CPU that takes AMX or AVX512-BF16, on a GPU of NVIDIA's compute capability 8.0: without them bfloat16 is slower
+    than float32.
+    """
+    return "bfloat16" if all(_multiplies_bfloat16(torch.device(name)) for name in devices) else "float32"
 
 
 def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
@@ -163,6 +236,41 @@ def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
         raise ConfigError(f"the tokenizer in {folder} has no fast form: save the model with a tokenizer.json")
     result: tokenizers.Tokenizer = backend
     return result
+
+
+def _require_device(name: str) -> None:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, ImportError) as error:  # each kind of device has its own
+        raise GpuError(f"device is {name!r}, but PyTorch cannot use it here: choose 'auto' or 'cpu'") from error
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "cpu":
+        return _cpu_reports("_is_amx_tile_supported") or _cpu_reports("_is_avx512_bf16_supported")
+    return False
+
+
+def _memory_budget(device: torch.device) -> int | None:
+    """Return how many bytes a batch may take on ``device``; None where that is not limited."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(_MEMORY_SHARE * free)
+
+
+def _largest(config: Any, name: str, default: int) -> int:
+    """Return a size of a model's configuration, the largest where each block has its own."""
+    size = getattr(config, name, None)
+    return default if size is None else int(np.max(size))
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a GPU this thread's current one, for kernels that go by that."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _cpu_reports(name: str) -> bool:

@@ -58,7 +58,9 @@ class Embedder:
     config
         What the embedder is made of; the default preset if left out.
     device
-        Torch device for documents; None takes a GPU where there is one.
+        Where documents are encoded: None or ``"auto"`` on every visible GPU, and on the CPU where there is none;
+        ``"cpu"``; ``"gpu"`` on every visible GPU; ``"gpu:0"`` or ``"gpu:0,2"`` on those; or a device's name in PyTorch.
+        A GPU that is asked for and not there is a :class:`ragembed.errors.GpuError` of the first fit or encoding.
     download
         Whether a model that is not on this machine is downloaded.
     """
@@ -173,6 +175,19 @@ class Embedder:
         """Dimension of the vectors."""
         fitted = self._chain.documents.dim if self._chain is not None else None
         return self.extractor.dim if fitted is None else fitted
+
+    def device_names(self) -> tuple[str, ...]:
+        """Return PyTorch's names of the devices that documents are encoded on: ``("cpu",)``, ``("cuda:0", "cuda:1")``.
+
+        An extractor without a model works on the CPU, whatever device was asked for. Raises
+        :class:`ragembed.errors.GpuError` where a GPU that was asked for is not there, :class:`ConfigError` where the
+        device is none.
+        """
+        if not self._built.needs_model:
+            return ("cpu",)
+        from ragembed.backbone import find_devices
+
+        return find_devices(self._device)
 
     @property
     def max_tokens(self) -> int:
@@ -289,11 +304,12 @@ class Embedder:
     def _resolved_config(self) -> EmbedderConfig:
         """Return the configuration with what depends on this machine and the model written out."""
         config = self.config.replace(max_tokens=self.max_tokens)
+        devices = self.device_names()  # a device that is not there is told before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
         from ragembed.backbone import fast_dtype
 
-        return config.replace(dtype=fast_dtype())
+        return config.replace(dtype=fast_dtype(devices))
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
         """Take a newly fitted extractor in the place of a former one; the chain has to be fitted after it."""

@@ -4,7 +4,9 @@
 
     RagembedError
     ├── ConfigError            an option or configuration value that is not accepted
+    │   ├── BudgetError        no index keeps to the memory, latency and recall that were asked for
     │   └── RankError          a post-processor has more directions than the vectors it is fitted on
+    ├── GpuError               a GPU that was asked for is not there, or has too little memory
     ├── MissingExtraError      an optional package is not installed; names the pip line
     ├── ModelError             a model cannot be found, read or trusted
     ├── NotFittedError         an embedder is used before ``fit``
@@ -14,6 +16,8 @@
         ├── StoreLockedError       another process is writing to the store
         ├── StoreDamagedError      a file of the store is missing or not what was committed
         └── IncompatibleStoreError format version, model or dimension does not match
+
+    IndexWarning (a UserWarning)   an index finds less than it should, or has outgrown what was asked of it
 
 A message gives the value met, the value expected and the remedy. The command line prints it as one
 line and exits with 2.
@@ -30,8 +34,16 @@ class ConfigError(RagembedError, ValueError):
     """An option or configuration value is not accepted."""
 
 
+class BudgetError(ConfigError):
+    """No index keeps to the memory, latency and recall that were asked for; the message names the closest."""
+
+
 class RankError(ConfigError):
     """A post-processor is to have more directions than the vectors that it is fitted on."""
+
+
+class GpuError(RagembedError):
+    """A GPU that was asked for is not there, or has too little memory."""
 
 
 class MissingExtraError(RagembedError, ImportError):
@@ -75,3 +87,7 @@ class StoreDamagedError(StoreError):
 
 class IncompatibleStoreError(StoreError):
     """The format version, the model or the dimension of a store does not match what is asked of it."""
+
+
+class IndexWarning(UserWarning):
+    """An approximate index finds less than it should, or has outgrown what was asked of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Flag of ``os.open`` that makes an error of a symbolic link, where the system has it."""
@@ -11,10 +12,15 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FILE_MODE, _FOLDER_MODE = 0o664, 0o775
 
 
+def create_file(path: Path) -> BinaryIO:
+    """Open ``path``, which is no link, for writing it anew; on disk only after :func:`sync`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | NO_LINK
+    return open(os.open(path, flags, _FILE_MODE), "wb")  # noqa: PTH123  a descriptor, for the mode
+
+
 def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write ``data`` as the whole of ``path``, which is no link; on disk only after :func:`sync`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | NO_LINK
-    with open(os.open(path, flags, _FILE_MODE), "wb") as file:  # noqa: PTH123  a descriptor, for the mode
+    with create_file(path) as file:
         file.write(data)
 
 

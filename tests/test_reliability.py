@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from ragembed.documents.model import Chunk
-from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes import ChunkRecord, Store, kinds, view
+from ragembed.indexes.ann import index
+from ragembed.indexes.ann.specs import NAMES
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SCRIPTS = ("kills", "flips", "soak", "full_disk", "operations", "filters", "growth")
@@ -277,8 +279,11 @@ def vectors(scripts):
     return scripts("filters").arrange(base, base[:20], 1000, 10, rng)
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_filtered_search_is_compared_with_exact_search(scripts, tmp_path, vectors, kind):
+@pytest.mark.parametrize("kind", NAMES)
+def test_filtered_search_is_compared_with_exact_search(scripts, tmp_path, vectors, kind, monkeypatch):
+    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", len(vectors.documents))
+    monkeypatch.setattr(view, "_EXACT_ROWS", 16)
+    monkeypatch.setattr(index, "EFFORTS", {"graph": 256, "lists": 0.8})  # drawn vectors lie in no clusters
     found = scripts("filters").measure(tmp_path, vectors, [kind])
     assert [sentence for one in found for sentence in one.broken] == []
     assert {one.selection for one in found} == {"at random", "by topic"}

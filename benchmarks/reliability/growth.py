@@ -30,7 +30,7 @@ LARGEST_GROWTH = 2.0
 """Of the median and the mean of what one add writes, from the smallest to the largest store."""
 
 _WORDS = 24
-_STEPS = ("open", "stage", "commit", "merge", "close")
+_STEPS = ("open", "stage", "commit", "merge", "settle", "close")
 _MIB = 2**20
 
 
@@ -81,7 +81,7 @@ def grow(path: Path, sizes: Sequence[int], dim: int, adds: int, seed: int) -> It
     """Let a new store grow to each of the sizes, and measure it there."""
     rng = np.random.default_rng(seed)
     encoder = HashedEncoder(dim)
-    Store.create(path, encoder).close()
+    Store.create(path, encoder, index="flat").close()  # another index is built anew when a store has doubled
     count, built = 0, 0.0
     for size in sizes:
         started = time.perf_counter()
@@ -106,6 +106,7 @@ def _fill(path: Path, encoder: HashedEncoder, numbers: range, rng: np.random.Gen
             writer.stage_vectors(texts, _vectors(len(texts), encoder.dim, rng))
             writer.commit(chunks=records)
             writer.merge()
+        writer.settle()
 
 
 def _record(number: int, rng: np.random.Generator) -> ChunkRecord:
@@ -131,6 +132,8 @@ def _adds(path: Path, encoder: HashedEncoder, numbers: range, rng: np.random.Gen
                 writer.commit(chunks=[record])
                 marks.append(_written())
                 writer.merge()
+                marks.append(_written())
+                writer.settle()
                 marks.append(_written())
             marks.append(_written())
             adds.steps.append(dict(zip(_STEPS, np.diff(marks).tolist(), strict=True)))
@@ -208,11 +211,11 @@ def main() -> None:
     if not sum(grown[-1].adds.totals()):
         sys.exit("nothing was written to a disk: choose another place than memory with --folder")
     about = (
-        f"Chunks of {_WORDS} words with drawn vectors of dimension {arguments.dim}, written {BATCH:,} at a time; seed "
-        f"{arguments.seed}. A reader is a new process; opening is `Store.open` and `len`. Memory is the process's own "
-        "(before opening it, after, after two dense searches) and, apart from it, the pages of mapped files after the "
-        "searches, which the system takes back as it needs. The first reader's first search compares the hashes of "
-        "all files."
+        f"Chunks of {_WORDS} words with drawn vectors of dimension {arguments.dim}, written {BATCH:,} at a time into "
+        f"flat indexes; seed {arguments.seed}. A reader is a new process; opening is `Store.open` and `len`. Memory is "
+        "the process's own (before opening it, after, after two dense searches) and, apart from it, the pages of "
+        "mapped files after the searches, which the system takes back as it needs. The first reader's first search "
+        "compares the hashes of all files."
     )
     single = (
         f"{arguments.adds} documents added one by one, each with its own writer as `Store.add` has it: what the "

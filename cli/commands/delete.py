@@ -9,7 +9,7 @@ import click
 
 from ragembed.cli.filtering import filter_options, search_filter
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, say
+from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.waiting import WritingCommand
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -51,7 +51,8 @@ def command(
         if dry_run:
             deleted = opened.count_selected(ids, paths=names, where=condition)
         else:
-            deleted = opened.delete(ids, paths=names, where=condition, wait_seconds=wait_seconds)
+            with warnings_as_notes():
+                deleted = opened.delete(ids, paths=names, where=condition, wait_seconds=wait_seconds)
     if output == "text":
         say(f"{'would delete' if dry_run else 'deleted'} {deleted:,} chunks and {len(gone):,} files")
     elif output == "json":

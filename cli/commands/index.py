@@ -10,16 +10,20 @@ import click
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
     EMBEDDING_OPTIONS,
+    INDEX_OPTIONS,
+    device_option,
     discovery_options,
     embedding_options,
     format_option,
+    index_options,
     reading_options,
     store_option,
 )
-from ragembed.cli.output import print_json, print_jsonl, say, shown_path
+from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.requests import embedder_config, indexing_options
+from ragembed.cli.requests import embedder_config, indexing_options, wanted_index
 from ragembed.cli.waiting import WritingCommand
+from ragembed.errors import BudgetError
 from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
 from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent
@@ -33,6 +37,8 @@ _LISTED = 20
 @embedding_options
 @discovery_options
 @reading_options
+@index_options
+@device_option
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -40,6 +46,7 @@ _LISTED = 20
 def command(
     paths: tuple[Path, ...],
     store: Path | None,
+    device: str | None,
     reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
@@ -51,17 +58,24 @@ def command(
 
     What is new or changed is read, split into chunks and embedded; what is gone is removed; the rest costs nothing.
     Without PATH, all paths indexed so far; a PATH that does not exist any more leaves the store. Options that decide
-    what is read are kept in the store and hold for the next run until they are given again. An interrupted run is
-    carried on by the next.
+    what is read, and those of the index, are kept in the store and hold for the next run until they are given again.
+    An interrupted run is carried on by the next.
     """
     where = choose_store(store)
-    reading = {name: value for name, value in given.items() if name not in EMBEDDING_OPTIONS}
+    reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
     request = IndexingRequest(
-        where, paths, indexing_options(where, reading, reset=reset_options), embedder_config(given, where)
+        where,
+        paths,
+        indexing_options(where, reading, reset=reset_options),
+        embedder_config(given, where),
+        wanted_index(given, where),
+        device,
     )
     progress = Silent() if quiet else StderrProgress()
     try:
         report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+    except BudgetError as error:
+        raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
     except KeyboardInterrupt:
         progress.finish()
         kept = "finished batches are kept; run the same command to carry on" if is_store(where) else "nothing was kept"
@@ -71,6 +85,8 @@ def command(
         _print_skipped(report, where)
     if output == "text":
         if not quiet:
+            if report.picked is not None and report.check is not None:
+                say_choice(report.picked, report.check)
             say(summary(report, dry_run=dry_run), err=True)
     elif output == "json":
         print_json(_as_dict(report))
@@ -85,9 +101,9 @@ def summary(report: IndexingReport, *, dry_run: bool) -> str:
         f"{len(scan.added)} added, {len(scan.changed)} changed, {len(scan.removed)} removed, "
         f"{scan.unchanged} unchanged, {len(scan.skipped)} skipped"
     )
-    chunks = (
-        f"{report.chunks:,} chunks to look at" if dry_run else f"{report.chunks:,} chunks, {report.encoded:,} embedded"
-    )
+    where = f" on {', '.join(report.devices)}" if report.devices else ""
+    embedded = f"{report.chunks:,} chunks, {report.encoded:,} embedded{where}"
+    chunks = f"{report.chunks:,} chunks to look at" if dry_run else embedded
     return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
 
 
@@ -109,7 +125,10 @@ def _as_dict(report: IndexingReport) -> dict[str, Any]:
         "unchanged": scan.unchanged,
         "skipped": [{"path": name, "reason": reason} for name, reason in scan.skipped.items()],
         "warnings": scan.warnings,
+        "index": None if report.picked is None else report.picked.to_dict(),
+        "check": None if report.check is None else report.check.to_dict(),
         "chunks": report.chunks,
         "encoded": report.encoded,
+        "devices": list(report.devices),
         "seconds": round(report.seconds, 3),
     }

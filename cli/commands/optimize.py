@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say
+from ragembed.cli.options import device_option, format_option, index_options, store_option
+from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.requests import wanted_index
 from ragembed.cli.waiting import WritingCommand
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store
@@ -16,21 +18,30 @@ from ragembed.indexes.layout import choose_store
 
 @click.command(cls=WritingCommand)
 @store_option
+@index_options
+@device_option
 @format_option
-def command(store: Path | None, wait_seconds: float, output: str) -> None:
+def command(store: Path | None, device: str | None, wait_seconds: float, output: str, **index: Any) -> None:
     """Join small segments, drop what no chunk uses, and give the space back to the disk.
 
-    What is found stays the same, but that segments which grow past 10,000 vectors get an approximate index where the
-    store asks for one. An interrupted run is carried on by the next.
+    The options of the index ask for another one than before; no document is read or encoded. Where none is given and
+    the index is approximate, it is built and tuned anew if anything has changed. An interrupted run is carried on by
+    the next.
     """
-    with Store.open(choose_store(store)) as opened:
-        before = opened.status()
-        opened.optimize(StderrProgress(), wait_seconds)
-        after = opened.status()
+    where = choose_store(store)
+    wanted = wanted_index(index, where)
+    with Store.open(where, device=device) as opened:
+        before, choice = opened.status(), opened.index_choice()
+        with warnings_as_notes():
+            opened.optimize(StderrProgress(), wait_seconds, index=wanted)
+        after, picked, check = opened.status(), opened.index_choice(), opened.index_check()
+    if picked is not None and check is not None and picked != choice:
+        say_choice(picked, check)
     result = {
         "segments": {"before": len(before["segments"]), "after": len(after["segments"])},
         "unused_vectors": {"before": before["unused_vectors"], "after": after["unused_vectors"]},
         "bytes": {"before": before["bytes"], "after": after["bytes"]},
+        "index": after["index"],
     }
     if output == "json":
         print_json(result)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, say
+from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
 from ragembed.cli.waiting import WritingCommand
@@ -29,7 +29,8 @@ def command(postprocess: str | None, sides: Sides | None, store: Path | None, wa
     the former ones, and the next run carries on.
     """
     steps = None if postprocess is None else postprocess_steps(postprocess)
-    fitted = refit_store(choose_store(store), steps, sides, StderrProgress(), wait_seconds)
+    with warnings_as_notes():
+        fitted = refit_store(choose_store(store), steps, sides, StderrProgress(), wait_seconds)
     about: dict[str, Any] = {
         "postprocess": list(fitted.config.postprocess),
         "sides": fitted.config.sides,

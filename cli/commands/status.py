@@ -11,6 +11,7 @@ from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
 from ragembed.config import EmbedderConfig
 from ragembed.indexes import Store
+from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
 
@@ -46,6 +47,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("chunks", f"{status['chunks']:,}"),
         ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
         ("index", _index(status)),
+        *_choice(status["index"]),
         ("size", readable_bytes(status["bytes"])),
         ("model", f"{embedder['model']}"),
     ]
@@ -86,7 +88,18 @@ def _extractor(config: dict[str, Any]) -> str:
 def _index(status: dict[str, Any]) -> str:
     kinds = sorted({segment["kind"] for segment in status["segments"]})
     count = len(status["segments"])
-    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}"
+    wanted = Wanted.from_dict(status["index"]["wanted"])
+    asked = "" if wanted == Wanted() else f"; asked for: {wanted.describe()}"
+    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}{asked}"
+
+
+def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
+    told = [] if index["check"] is None else [("measured", Check.from_dict(index["check"]).describe())]
+    if index["choice"] is None:
+        return told
+    choice = Choice.from_dict(index["choice"])
+    effort = [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
+    return [*told, *effort, *choice.describe(), ("built", choice.built_on)]
 
 
 def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:

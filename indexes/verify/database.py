@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ragembed.errors import RagembedError
+from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import catalog, page_sums, schema, wal
-from ragembed.indexes.kinds import KINDS
+from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
 from ragembed.indexes.verify.report import Part, Problem
@@ -113,11 +113,24 @@ def _is_embedder(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and all(Path(name).name == name for name in files)
 
 
+def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
+    def accepted(value: object) -> bool:
+        try:
+            read(value)
+        except ConfigError:
+            return False
+        return True
+
+    return accepted
+
+
 _META: Mapping[str, Callable[[Any], bool]] = {
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "generation": _is_count,
-    "index": lambda value: value in KINDS,
+    "index": _reads(Wanted.from_dict),
+    "index_check": _reads(Check.from_dict),
+    "index_choice": _reads(Choice.from_dict),
     "indexing": lambda value: isinstance(value, dict),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),

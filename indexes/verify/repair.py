@@ -19,7 +19,7 @@ from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Segment, SegmentFiles, SegmentRecord, to_raw, write_segment
+from ragembed.indexes.segments import SegmentFiles, SegmentRecord, as_it_was, to_raw, write_segment
 from ragembed.indexes.verify.report import Part, Report
 from ragembed.reservoir import Reservoir
 
@@ -94,10 +94,9 @@ class _Repair:
                     compaction.replace_files(database.connection, record.key, files)
 
     def _reindexed(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> SegmentFiles:
-        raw = Segment(self._store, record.files).raw()
-        rows = catalog.rows_of_segment(database.connection, record.key)
-        kind = catalog.index_kind(database.connection)
-        return write_segment(self._store, raw, rows, embedder.postprocess_documents, kind)
+        blocks = compaction.segment_raw(self._store, database.connection, record)
+        make = as_it_was(record.files)
+        return write_segment(self._store, blocks, embedder.postprocess_documents, make)[0]
 
     def _encode_again(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> None:
         """Make a segment's raw vectors from the texts of the chunks that use them; vectors that none uses go."""
@@ -110,12 +109,10 @@ class _Repair:
             texts = self._texts(database, rows[start : start + _BATCH])
             blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
         self._progress.finish()
-        new: list[tuple[SegmentFiles, list[int]]] = []
+        new = None
         if rows:
-            kind = catalog.index_kind(connection)
-            ids = np.array(rows, dtype=np.int64)
-            files = write_segment(self._store, np.concatenate(blocks), ids, embedder.postprocess_documents, kind)
-            new.append((files, rows))
+            whole = [(np.array(rows, dtype=np.int64), np.concatenate(blocks))]
+            new = write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))
         with database.transaction():
             compaction.swap(connection, compaction.Rewritten([record], new))
 

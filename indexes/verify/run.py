@@ -70,10 +70,21 @@ def _alone(store: Path, wait_seconds: float) -> Iterator[None]:
     if not os.access(store, os.W_OK):
         yield  # nobody writes to a folder that cannot be written
         return
-    if not (store / (DATABASE + page_sums.SUMS_SUFFIX)).exists():  # older formats have none
-        migrate(store)
+    if not (store / (DATABASE + page_sums.SUMS_SUFFIX)).exists() or _is_older_and_whole(store):
+        migrate(store)  # the first format had no sums
     with writer_lock(store, wait_seconds):
         yield
+
+
+def _is_older_and_whole(store: Path) -> bool:
+    """Tell whether the store has an older format, as far as its bytes can be trusted to say so."""
+    path = store / DATABASE
+    try:
+        with closing(schema.open_unchecked(path, "mode=ro")) as connection:
+            older = schema.format_version(connection, path) < schema.FORMAT_VERSION
+    except (RagembedError, sqlite3.DatabaseError):
+        return False  # what is wrong is found and told below
+    return older and not any(database.check_bytes(store))
 
 
 class _Verification:

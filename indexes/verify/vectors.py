@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
 from ragembed.indexes import catalog
-from ragembed.indexes.faiss_index import SegmentIndex
-from ragembed.indexes.kinds import checked_kind
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import RAW_TYPE, SegmentFiles, SegmentRecord, to_vectors
@@ -28,7 +28,7 @@ CANARIES = 16
 """Texts that are encoded again."""
 
 _LEAST_COSINE = 0.999
-_TOLERANCE = 1e-5
+_TOLERANCE, _ROUNDING = 1e-5, 1.5
 _BLOCK = 50_000
 
 
@@ -65,19 +65,31 @@ def check_contents(
 def _index_difference(
     file: Path, files: SegmentFiles, raw: Halves, rows: NDArray[np.int64], embedder: VectorEncoder | None
 ) -> str | None:
+    spec = stored_spec(files.kind)
+    seen = np.zeros(len(rows), dtype=bool)
     try:
-        found_rows, vectors = SegmentIndex(file, checked_kind(files.kind), files.rows, files.dim).contents()
+        index = SegmentIndex(file, spec, files.rows, files.dim)
+        for found, kept in index.contents():
+            positions = np.minimum(np.searchsorted(rows, found), len(rows) - 1)
+            if seen[positions].any() or not np.array_equal(rows[positions], found):
+                return "its ids are not the rows that the database names"
+            seen[positions] = True
+            if embedder is None:
+                continue
+            expected = to_vectors(raw[positions], embedder.postprocess_documents)
+            if not _alike(kept, expected, None if spec.lossless else index.kept_of(expected)):
+                return "its vectors are not those that the embedder makes of the raw vectors"
     except StoreDamagedError as error:
         return str(error)
-    if not np.array_equal(found_rows, rows):
-        return "its ids are not the rows that the database names"
-    if embedder is None:
-        return None
-    for start in range(0, files.rows, _BLOCK):
-        expected = to_vectors(raw[start : start + _BLOCK], embedder.postprocess_documents)
-        if not np.allclose(vectors[start : start + _BLOCK], expected, atol=_TOLERANCE):
-            return "its vectors are not those that the embedder makes of the raw vectors"
-    return None
+    return None if seen.all() else "its ids are not the rows that the database names"
+
+
+def _alike(kept: Floats, expected: Floats, rounded: Floats | None) -> bool:
+    """Tell whether an index keeps what it should: where it rounds, to about as much as it would round it to now."""
+    if rounded is None:
+        return bool(np.allclose(kept, expected, atol=_TOLERANCE))
+    allowed = _ROUNDING * np.linalg.norm(rounded - expected, axis=1).max() + _TOLERANCE
+    return bool(np.linalg.norm(kept - expected, axis=1).max() <= allowed)
 
 
 def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Problem]:

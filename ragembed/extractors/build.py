@@ -49,7 +49,9 @@ class Built:
 
 
 def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
-    """Return the extractor that ``config`` describes, not fitted.
+    """Return the extractor that ``config`` describes, not fitted, on the ``device`` asked for.
+
+    ``device`` is as :func:`ragembed.devices.choose_devices` takes it; it is looked for when a model is first needed.
 
     Raises :class:`ragembed.errors.ModelError` where the model or file is not found, :class:`ConfigError` where the
     model does not have what the configuration asks for. What is not on this machine is downloaded only with

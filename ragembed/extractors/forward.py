@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Floats, Progress
+from ragembed.extractors.replicas import Replicas
 from ragembed.tokenizer import Frame, TextTokenizer, TokenKind
 
-if TYPE_CHECKING:
-    from ragembed.backbone import Backbone
+CPU_TOKENS = 2048
+"""Tokens in a batch, padding included, that keep a CPU busy."""
+GPU_TOKENS = 8192
+"""Tokens in a batch, padding included, that keep a GPU busy."""
 
-_TOKENS_PER_BATCH = 2048
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
 _LEAST_ROOM = 4
@@ -31,13 +33,15 @@ class Batch:
     """Windows that go through the model together, padded at the right.
 
     ``texts`` int64, shape ``(batch,)``: which text each window belongs to; ``ids`` int64 and ``kinds`` int8 (of
-    :class:`~ragembed.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``.
+    :class:`~ragembed.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``;
+    ``completed`` counts the texts whose last window is among them.
     """
 
     texts: NDArray[np.int64]
     ids: NDArray[np.int64]
     kinds: NDArray[np.int8]
     lengths: NDArray[np.int64]
+    completed: int
 
 
 class Consumer(Protocol):
@@ -67,19 +71,24 @@ class Forward:
 
     Parameters
     ----------
-    tokenizer, backbone
+    tokenizer, replicas
         Of the same model.
     frame
         What stands around the text in each window.
     max_tokens
         Tokens in a window, the frame's included.
+    batch_tokens
+        Tokens in a batch, padding included.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, backbone: Backbone, frame: Frame, max_tokens: int) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, replicas: Replicas, frame: Frame, max_tokens: int, batch_tokens: int
+    ) -> None:
         self._tokenizer = tokenizer
-        self._backbone = backbone
+        self._replicas = replicas
         self._frame = frame
         self._max_tokens = max_tokens
+        self._batch_tokens = batch_tokens
         self._room = text_room(frame, max_tokens)
 
     def run(self, texts: Sequence[str], consumers: Sequence[Consumer], progress: Progress | None = None) -> None:
@@ -88,20 +97,27 @@ class Forward:
         ``progress`` is called now and then with the number of texts done since the last call.
         """
         layers = tuple(sorted({layer for consumer in consumers for layer in consumer.layers}))
+        # The states of many layers take much memory, on the device and beside it.
+        batch_tokens = max(self._batch_tokens // len(layers), CPU_TOKENS)
+
+        def take(batch: Batch, states: list[Floats]) -> None:
+            by_layer = dict(zip(layers, states, strict=True))
+            for consumer in consumers:
+                consumer.take(batch, by_layer)
+            if progress is not None:
+                progress(batch.completed)
+
+        self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+
+    def _batches(self, texts: Sequence[str], batch_tokens: int, progress: Progress | None) -> Iterator[Batch]:
         lead = self._frame.lead
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             block = [lead + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
             windows = [w for i, ids in enumerate(self._tokenizer.ids(block)) for w in self._windows(start + i, ids)]
             if progress is not None:
                 progress(len(block) - sum(window.last for window in windows))
-            for group in self._groups(windows):
-                batch = self._batch(group)
-                states = self._backbone.states(batch.ids, batch.lengths, layers)
-                by_layer = dict(zip(layers, states, strict=True))
-                for consumer in consumers:
-                    consumer.take(batch, by_layer)
-                if progress is not None:
-                    progress(sum(window.last for window in group))
+            for group in self._groups(windows, batch_tokens):
+                yield self._batch(group)
 
     def _windows(self, text: int, ids: Sequence[int]) -> Iterator[_Window]:
         if not ids and self._room == self._max_tokens:
@@ -109,12 +125,12 @@ class Forward:
         for start in range(0, max(len(ids), 1), self._room):
             yield _Window(text, ids[start : start + self._room], last=start + self._room >= len(ids))
 
-    def _groups(self, windows: Sequence[_Window]) -> Iterator[list[_Window]]:
-        """Yield windows of similar length together, at most ``_TOKENS_PER_BATCH`` with padding, longest first."""
+    def _groups(self, windows: Sequence[_Window], batch_tokens: int) -> Iterator[list[_Window]]:
+        """Yield windows of similar length together, at most ``batch_tokens`` with padding, longest first."""
         framing = self._max_tokens - self._room
         group: list[_Window] = []
         for window in sorted(windows, key=lambda w: len(w.ids), reverse=True):
-            if group and (len(group[0].ids) + framing) * (len(group) + 1) > _TOKENS_PER_BATCH:
+            if group and (len(group[0].ids) + framing) * (len(group) + 1) > batch_tokens:
                 yield group
                 group = []
             group.append(window)
@@ -131,7 +147,8 @@ class Forward:
         for row, (window, length) in enumerate(zip(group, lengths, strict=True)):
             ids[row, :length] = [*frame.prefix, *window.ids, *frame.suffix]
             kinds[row, :length] = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(window.ids), *frame.suffix_kinds]
-        return Batch(np.array([window.text for window in group]), ids, kinds, lengths)
+        completed = sum(window.last for window in group)
+        return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed)
 
 
 def text_room(frame: Frame, max_tokens: int) -> int:

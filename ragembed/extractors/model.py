@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragembed.extractors.forward import Forward
+from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Floats, Side
+from ragembed.extractors.replicas import Replicas
 from ragembed.models import ModelFiles, model_shape
 from ragembed.numpy_bert import NumpyBert, is_numpy_bert
 from ragembed.templates import Template
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 class ContextualModel:
     """A model, its tokenizer and what frames the texts of each side.
 
-    Documents go through PyTorch in ``dtype``. Queries are computed in float32, and without PyTorch where the model
-    allows it, because a single one must not wait for a framework.
+    Documents go through PyTorch in ``dtype``, spread over the devices. Queries are computed in float32, and without
+    PyTorch where the model allows it, because a single one must not wait for a framework.
 
     Parameters
     ----------
@@ -33,9 +35,9 @@ class ContextualModel:
     max_tokens
         Tokens in a window, special tokens and the template's included.
     dtype
-        ``"float32"``, ``"bfloat16"``, or ``"auto"``: what is faster on this machine.
+        ``"float32"``, ``"bfloat16"``, or ``"auto"``: what is faster on the devices.
     device
-        Torch device; None takes a GPU where there is one.
+        What is asked for; see :func:`ragembed.devices.choose_devices`.
     """
 
     def __init__(
@@ -65,24 +67,30 @@ class ContextualModel:
     def forward(self, side: Side) -> Forward:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
-            backbone = self._query_backbone() if side == "queries" else self._document_backbone()
             frame = self.frames["documents" if side == "documents" else "queries"]
-            self._forwards[side] = Forward(self.tokenizer, backbone, frame, self._max_tokens)
+            if side == "queries":
+                replicas, batch_tokens = Replicas([self._query_backbone]), CPU_TOKENS
+            else:
+                replicas, batch_tokens = self._document_replicas()
+            self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
         return self._forwards[side]
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
         return self._query_backbone().word_embeddings()
 
-    def _document_backbone(self) -> Backbone:
-        from ragembed.backbone import fast_dtype, torch_backbone
+    def _document_replicas(self) -> tuple[Replicas, int]:
+        from ragembed.backbone import fast_dtype, find_devices, torch_backbone
 
-        return torch_backbone(self._files, fast_dtype() if self._dtype == "auto" else self._dtype, self._device)
+        devices = find_devices(self._device)
+        dtype = fast_dtype(devices) if self._dtype == "auto" else self._dtype
+        replicas = Replicas([partial(torch_backbone, self._files, dtype, device) for device in devices])
+        return replicas, GPU_TOKENS if devices[0].startswith("cuda") else CPU_TOKENS
 
     def _query_backbone(self) -> Backbone:
         folder: Path = self._files.folder
         if is_numpy_bert(folder):
             return NumpyBert(folder)
-        from ragembed.backbone import torch_backbone
+        from ragembed.backbone import find_devices, torch_backbone
 
-        return torch_backbone(self._files, "float32", self._device)
+        return torch_backbone(self._files, "float32", find_devices(self._device)[0])

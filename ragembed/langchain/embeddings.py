@@ -36,7 +36,8 @@ class RagEmbeddings(BaseModel, Embeddings):
         * preset: name of a configuration; ``"minilm"`` if left out.
         * model: Hugging Face id or folder of another model than the preset's.
         * path: folder of saved embeddings, loaded at first use. Excludes the other two.
-        * device: torch device for documents; a GPU where there is one if left out.
+        * device: where documents are embedded: ``"cpu"``, ``"gpu"`` (all of them) or ``"gpu:0,2"``; every visible GPU,
+          or the CPU where there is none, if left out.
 
     Instantiate:
         ```python

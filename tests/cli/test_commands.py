@@ -12,7 +12,7 @@ from ragembed.cli import COMMANDS, main
 
 SUMMARY = (
     r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
-    r"([\d,]+) embedded; \d+\.\d s"
+    r"([\d,]+) embedded(?: on [^;]+)?; \d+\.\d s"
 )
 
 
@@ -163,6 +163,8 @@ def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
         assert part in shown
     status = json.loads(cli("status", "--json").stdout)
     assert (status["files"], status["embedder"]["model"], status["dim"]) == (2, str(tiny_model), 32)
+    index = status["index"]
+    assert (index["wanted"]["kind"], index["choice"], index["check"]) == ("auto", None, None)
 
 
 def test_files_lists_what_would_be_read_and_why_not(docs, cli):

@@ -144,6 +144,7 @@ def test_optimize_says_what_it_did(store, indexed, cli):
     assert result["segments"] == {"before": 2, "after": 1}
     assert result["unused_vectors"] == {"before": 1, "after": 0}
     assert result["bytes"]["after"] > 0
+    assert result["index"] == as_json(cli("status", "--json"))["index"]
     again = cli("optimize")
     assert again.stdout.startswith("segments: 1 to 1; unused vectors: 0 to 0; size: ")
     assert as_json(cli("optimize", "--format", "jsonl"))["segments"] == {"before": 1, "after": 1}

@@ -22,7 +22,9 @@ import numpy as np
 import pytest
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import Store, catalog, compaction, page_sums
+from ragembed.indexes import Store, catalog, compaction, index_choice, page_sums
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.database import Database
 from ragembed.indexes.segments import Segment
 from tests.conftest import KnownEncoder, record
@@ -81,10 +83,18 @@ def adopt(path: Path) -> None:
         writer.adopt(Shifted())
 
 
-OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt)
+def another_index(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, opened(path) as store:
+        for module in (picking, index_choice):
+            patch.setattr(module, "LEAST_ASKED", 4)
+        patch.setattr(index_choice, "QUERIES", 10)
+        store.optimize(index=Wanted("ivf-sq8"))
 
 
-STEPS = {upsert: 3, delete_by_filter: 3, optimize: 3, adopt: 4}
+OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt, another_index)
+
+
+STEPS = {upsert: 3, delete_by_filter: 3, optimize: 3, adopt: 4, another_index: 4}
 """How many moments lie between those at which a process dies, where there are very many."""
 
 
@@ -99,14 +109,19 @@ def make(path: Path) -> Path:
 
 
 def state(path: Path) -> object:
-    """What can be seen of a store: its chunks and the answers to some questions."""
+    """What can be seen of a store: its chunks, its index, and the answers to some questions."""
     with opened(path) as store:
         answers = [
             [(hit.id, round(hit.score, 5)) for hit in store.search(text, 9, mode)]
             for text in ("text number 6", "new")
             for mode in ("dense", "hybrid")
         ]
-        return list(store.chunks()), store.status()["embedder"]["fingerprint"], answers
+        status, choice, check = store.status(), store.index_choice(), store.index_check()
+        assert (choice is None) == (check is None)
+        if choice is not None and check is not None:
+            assert check.segments == tuple(segment["folder"] for segment in status["segments"])
+            assert {segment["kind"] for segment in status["segments"]} == {choice.kind}
+        return list(store.chunks()), status["embedder"]["fingerprint"], store.wanted_index, choice, answers
 
 
 def assert_sound(path: Path) -> None:
@@ -221,7 +236,7 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
     assert len(names) > 12
     for kind in ("fsync", "COMMIT", "wal_checkpoint(TRUNCATE)", "update"):
         assert any(kind in name for name in names), kind
-    assert operation not in (optimize, adopt) or {"before rmtree", "after rename"} <= set(names)
+    assert operation not in (optimize, adopt, another_index) or {"before rmtree", "after rename"} <= set(names)
     assert operation is not optimize or "after VACUUM" in names
 
 
@@ -295,18 +310,18 @@ def create(path: Path) -> None:
 
 
 def with_a_limit(operation: str, template: str, folder: str) -> None:
-    """Create a store or add to a copy of one while no file may grow beyond so many bytes; prints how that ended."""
+    """Create a store or write to a copy of one while no file may grow beyond so many bytes; prints how that ended."""
     import resource
 
     for limit in (0, 1, 100, 600, 4096, 10_000, 30_000, 60_000, 90_000, 120_000, 10_000_000):
         path = Path(folder) / str(limit)
         child = os.fork()
         if child == 0:
-            if operation == "add":
+            if operation != "create":
                 shutil.copytree(template, path)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             try:
-                {"add": add, "create": create}[operation](path)
+                {"add": add, "create": create, "another_index": another_index}[operation](path)
             except StoreError:
                 os._exit(REFUSED)
             os._exit(0)
@@ -315,12 +330,16 @@ def with_a_limit(operation: str, template: str, folder: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
-def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_after(template, states, tmp_path):
-    ended = [line.split() for line in in_fresh_process("with_a_limit", "add", template, tmp_path).splitlines()]
+@pytest.mark.parametrize("operation", [add, another_index])
+def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_after(
+    operation, template, states, tmp_path
+):
+    printed = in_fresh_process("with_a_limit", operation.__name__, template, tmp_path)
+    ended = [line.split() for line in printed.splitlines()]
     assert {code for _, code in ended} == {str(REFUSED), "0"}
     assert ended[-1][1] == "0"
     for limit, _ in ended:
-        check(tmp_path / limit, add, states[add])
+        check(tmp_path / limit, operation, states[operation])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
@@ -348,11 +367,11 @@ def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
         assert len(store.status()["segments"]) == 6
     original, groups = compaction.rewrite, []
 
-    def cut_off(store, connection, records, embedder):
+    def cut_off(store, connection, records, *rest):
         if len(groups) == 1:
             raise Interrupted
         groups.append(records)
-        return original(store, connection, records, embedder)
+        return original(store, connection, records, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(compaction, "rewrite", cut_off)

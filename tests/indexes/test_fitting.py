@@ -69,11 +69,12 @@ def written(monkeypatch):
     sizes = Written()
     original = writer.write_segment
 
-    def write_segment(path, raw, *rest):
+    def write_segment(*args):
         if len(sizes) == sizes.until:
             raise Interrupted
-        sizes.append(len(raw))
-        return original(path, raw, *rest)
+        files, rows = original(*args)
+        sizes.append(files.rows)
+        return files, rows
 
     monkeypatch.setattr(writer, "write_segment", write_segment)
     return sizes

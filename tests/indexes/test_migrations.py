@@ -1,4 +1,4 @@
-"""Stores of format 1 open with all that is in them, whatever happens on the way to the present format."""
+"""Stores of older formats open with all that is in them, whatever happens on the way to the present format."""
 
 import hashlib
 import itertools
@@ -18,28 +18,40 @@ import pytest
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreLockedError
 from ragembed.indexes import Store, migrations, schema
+from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.schema import FORMAT_VERSION
-from ragembed.indexes.verify import verify_store
+from ragembed.indexes.verify import Part, verify_store
+from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
 
 DATA = Path(__file__).parent / "data"
 KEPT = [i for i in range(40) if i not in (7, 8)]
+KINDS_2 = {"flat": Wanted(), "hnsw": Wanted("hnsw"), "ivf": Wanted("ivf")}
+"""The kinds of index that a store of format 2 could have, and what is asked of the index from then on."""
+
+
+def extracted(name, folder):
+    with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
+        archive.extractall(folder)
+    return folder
 
 
 @pytest.fixture
 def known(tmp_path):
-    with zipfile.ZipFile(DATA / "format-1-known.zip") as archive:
-        archive.extractall(tmp_path / "store")
-    return tmp_path / "store"
+    return extracted("format-1-known", tmp_path / "store")
+
+
+@pytest.fixture(params=KINDS_2)
+def second(request, tmp_path):
+    """A store of format 2 with two segments, the larger one of one kind."""
+    return extracted(f"format-2-{request.param}", tmp_path / "second")
 
 
 @pytest.fixture
 def minilm(tmp_path, needs_minilm):
-    with zipfile.ZipFile(DATA / "format-1-minilm.zip") as archive:
-        archive.extractall(tmp_path / "minilm")
-    return tmp_path / "minilm" / ".ragembed"
+    return extracted("format-1-minilm", tmp_path / "minilm") / ".ragembed"
 
 
 def ask(store, statement):
@@ -61,7 +73,8 @@ def assert_migrated(store):
     with Store.open(store, KnownEncoder()) as opened:
         assert opened.status()["format"] == FORMAT_VERSION
         assert {chunk.id for chunk in opened.chunks()} == {f"id{i}" for i in KEPT}
-        assert opened.search("text number 20", 1, "dense")[0].id == "id20"
+        [found] = opened.get(["id20"])
+        assert opened.search(found.chunk.embedded_text, 1, "dense")[0].id == "id20"
     assert verify_store(store, KnownEncoder()).problems == []
 
 
@@ -91,7 +104,8 @@ def test_all_that_is_in_a_store_of_format_1_is_there(known):
         np.testing.assert_allclose(store.vectors(ids), raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
         status = store.status()
         assert (status["generation"], status["vectors"], status["unused_vectors"], status["dim"]) == (6, 41, 3, 8)
-        assert (status["index"], status["files"], status["ragembed"]) == ("flat", 0, "0.1.0")
+        assert (status["files"], status["ragembed"]) == (0, "0.1.0")
+        assert status["index"] == {"wanted": Wanted().to_dict(), "choice": None, "check": None}
         assert encoder.encoded == 0
         for i in (0, 3, 39):
             text = chunks[f"id{i}"].chunk.embedded_text
@@ -169,6 +183,127 @@ def test_commits_in_the_log_of_format_1_are_kept(known, tmp_path):
     assert_migrated(killed)
 
 
+# From format 2
+
+
+def test_the_archives_hold_stores_of_format_2(second):
+    assert ask(second, "PRAGMA user_version") == [(2,)]
+    [(kind,)] = ask(second, "SELECT json_extract(value, '$') FROM meta WHERE key = 'index'")
+    assert ask(second, "SELECT rows, kind FROM segments") == [(40, kind), (1, "flat")]
+
+
+def test_all_that_is_in_a_store_of_format_2_is_there(second):
+    [(kind,)] = ask(second, "SELECT json_extract(value, '$') FROM meta WHERE key = 'index'")
+    tables = {name: ask(second, f"SELECT * FROM {name}") for name in ("chunks", "vectors", "segments", "tombstones")}
+    files = {name: sha for name, sha in digest(second).items() if name.startswith(("segments", "embedders"))}
+    encoder = KnownEncoder()
+    with Store.open(second, encoder) as store:
+        assert store.wanted_index == KINDS_2[kind]
+        status = store.status()
+        assert status["index"] == {"wanted": KINDS_2[kind].to_dict(), "choice": None, "check": None}
+        assert (status["format"], status["generation"], status["dim"], len(store)) == (FORMAT_VERSION, 6, 8, 38)
+        assert [(segment["kind"], segment["rows"]) for segment in status["segments"]] == [(kind, 40), ("flat", 1)]
+        assert_searchable(store, encoder)
+        assert encoder.encoded == 0
+    assert {name: ask(second, f"SELECT * FROM {name}") for name in tables} == tables
+    assert {name: sha for name, sha in digest(second).items() if name in files} == files
+    report = verify_store(second, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def assert_searchable(store, encoder):
+    """Assert that dense search finds as many as there are, with the best of all first."""
+    chunks = {found.id: found.chunk.embedded_text for found in store.chunks()}
+    stored = unit_rows(encoder._vectors(list(chunks.values())).astype(np.float16).astype(np.float32))
+    for question in ("text number 5", "Section\ntext number 21", "nothing"):
+        [vector] = unit_rows(encoder.encode_queries([question]))
+        scores = dict(zip(chunks, (stored @ vector).tolist(), strict=True))
+        hits = store.search(question, 50, "dense")
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(scores, abs=1e-5)
+        assert [hit.id for hit in hits] == sorted(scores, key=lambda name: -scores[name])
+
+
+def test_a_store_of_format_2_goes_on(second):
+    encoder = KnownEncoder()
+    with Store.open(second, encoder) as store:
+        store.add([record("new", "brand new text"), record("id5", "text number 5", headings=("Section", "5"))])
+        store.delete(["id0"])
+        store.optimize()
+        assert (len(store), store.status()["unused_vectors"], encoder.encoded) == (38, 0, 1)
+        assert [segment["kind"] for segment in store.status()["segments"]] == ["flat"]
+        assert_searchable(store, encoder)
+    assert verify_store(second, KnownEncoder()).problems == []
+
+
+def test_a_migrated_database_of_format_2_is_as_one_made_anew(second, tmp_path):
+    Store.open(second, KnownEncoder()).close()
+    Store.create(tmp_path / "new", KnownEncoder()).close()
+    values = [dict(ask(path, "SELECT key, value FROM meta")) for path in (second, tmp_path / "new")]
+    assert set(values[0]) == set(values[1]) | {"dim", "generation"}
+    assert {key: values[0][key] for key in ("embedder", "ragembed")} == {
+        key: values[1][key] for key in ("embedder", "ragembed")
+    }
+    schemas = [
+        {name: "".join(sql.split()) for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")}
+        for path in (second, tmp_path / "new")
+    ]
+    assert schemas[0] == schemas[1]
+
+
+def test_a_store_of_format_2_is_opened_and_verified_again_without_a_change(second):
+    Store.open(second, KnownEncoder()).close()
+    before = digest(second)
+    Store.open(second, KnownEncoder()).close()
+    verify_store(second, KnownEncoder())
+    assert digest(second) == before
+
+
+def test_verifying_a_store_of_format_2_brings_it_up_to_date(second):
+    assert verify_store(second, KnownEncoder()).problems == []
+    assert ask(second, "PRAGMA user_version") == [(FORMAT_VERSION,)]
+
+
+def test_a_damaged_store_of_format_2_is_verified_as_it_is(second):
+    data = bytearray((second / "store.db").read_bytes())
+    data[-50] ^= 1
+    (second / "store.db").write_bytes(data)
+    before = digest(second)
+    for repair in (False, True):
+        problems = verify_store(second, KnownEncoder(), repair=repair).problems
+        assert Part.PAGES in {problem.part for problem in problems}
+        assert digest(second) == before
+
+
+@pytest.mark.parametrize("value", ['"pq"', '"Flat;"', "5", '["hnsw"]', '{"kind": "hnsw"}', "null", "{"])
+def test_another_kind_than_format_2_had_is_damage(tmp_path, value):
+    second = extracted("format-2-hnsw", tmp_path / "second")
+    with closing(sqlite3.connect(second / "store.db")) as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'index'", (value,))
+        connection.commit()
+    before = digest(second)
+    with pytest.raises(StoreDamagedError, match="store"):
+        Store.open(second, KnownEncoder())
+    assert digest(second) == before
+
+
+def test_a_store_of_format_2_that_asks_for_nothing_gets_what_suits_it(tmp_path):
+    second = extracted("format-2-hnsw", tmp_path / "second")
+    tell(second, "DELETE FROM meta WHERE key = 'index'")
+    with Store.open(second, KnownEncoder()) as store:
+        assert store.wanted_index == Wanted()
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
+def test_a_store_that_only_says_it_is_older_stays_as_it_is(tmp_path, encoder, version):
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add([record("a", "b")])
+    tell(tmp_path / "s", f"PRAGMA user_version = {version}")
+    before = digest(tmp_path / "s")
+    with pytest.raises((StoreDamagedError, IncompatibleStoreError), match=f"format {version}"):
+        Store.open(tmp_path / "s", encoder)
+    assert digest(tmp_path / "s") == before
+
+
 # Interrupted
 
 
@@ -179,8 +314,8 @@ class Killed(BaseException):
 CHANGES = ("INSERT", "UPDATE", "DROP", "CREATE", "ALTER", "COMMIT", "PRAGMA user_version =")
 
 
-def test_a_migration_that_fails_at_any_statement_leaves_format_1(known, tmp_path, monkeypatch):
-    left = None
+def test_a_migration_that_fails_at_any_statement_leaves_an_older_format(known, tmp_path, monkeypatch):
+    left, versions = None, []
 
     class Failing(schema.ClosingConnection):
         def execute(self, sql, *args):
@@ -199,13 +334,16 @@ def test_a_migration_that_fails_at_any_statement_leaves_format_1(known, tmp_path
             migrations.migrate(store)
         except Killed:
             left = None
-            assert ask(store, "PRAGMA user_version") == [(1,)]
-            assert ask(store, "SELECT count(*), max(typeof(segment)) FROM vectors") == [(41, "text")]
+            versions += ask(store, "PRAGMA user_version")[0]
+            column = "text" if versions[-1] == 1 else "integer"
+            assert ask(store, "SELECT count(*), max(typeof(segment)) FROM vectors") == [(41, column)]
+            assert ask(store, "SELECT value LIKE '{%' FROM meta WHERE key = 'index'") in ([(versions[-1] > 2,)], [])
             assert_migrated(store)
         else:
             left = None
             break
-    assert nth > 15
+    assert versions == sorted(versions)
+    assert [versions.count(version) for version in range(1, FORMAT_VERSION)] > [15, 2]
     assert_migrated(store)
 
 
@@ -233,20 +371,28 @@ if sys.argv[2] == "wait":
     migrations.migrate(Path(sys.argv[1]))
     print("done", flush=True)
 else:
-    original = migrations._STEPS[1]
+    version = int(sys.argv[2])
+    original = migrations._STEPS[version]
     def step(connection, store):
         original(connection, store)
         os._exit(9)
-    migrations._STEPS = {1: step}
+    migrations._STEPS = {**migrations._STEPS, version: step}
     migrations.migrate(Path(sys.argv[1]))
 """
 
 
-def test_a_process_that_dies_in_the_middle_leaves_format_1(known):
+def test_a_process_that_dies_in_the_first_step_leaves_format_1(known):
     before = digest(known)
-    assert subprocess.run([sys.executable, "-c", SCRIPT, str(known), "die"], check=False).returncode == 9
+    assert subprocess.run([sys.executable, "-c", SCRIPT, str(known), "1"], check=False).returncode == 9
     assert digest(known) == before
     assert_migrated(known)
+
+
+def test_a_process_that_dies_in_the_second_step_leaves_format_2(known, tmp_path):
+    for store in (known, extracted("format-2-hnsw", tmp_path / "second")):
+        assert subprocess.run([sys.executable, "-c", SCRIPT, str(store), "2"], check=False).returncode == 9
+        assert ask(store, "PRAGMA user_version") == [(2,)]
+        assert_migrated(store)
 
 
 def test_two_processes_may_open_it_at_once(known):
@@ -286,7 +432,8 @@ def test_a_store_of_format_1_that_cannot_be_written_is_refused(known, monkeypatc
 
     monkeypatch.setattr("ragembed.indexes.lock.write_file", read_only)
     with pytest.raises(
-        IncompatibleStoreError, match=r"has format 1 and could not be brought to format 2.*can be written"
+        IncompatibleStoreError,
+        match=rf"has format 1 and could not be brought to format {FORMAT_VERSION}.*can be written",
     ):
         Store.open(known, KnownEncoder())
     assert ask(known, "PRAGMA user_version") == [(1,)]

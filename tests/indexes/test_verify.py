@@ -18,14 +18,18 @@ import safetensors.numpy
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import (
+    BudgetError,
     IncompatibleStoreError,
     RagembedError,
     StoreDamagedError,
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store, fitting, page_sums
+from ragembed.indexes import Store, fitting, page_sums, view
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.schema import FORMAT_VERSION
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -769,9 +773,9 @@ def test_in_a_folder_that_cannot_be_written_the_words_are_not_checked(known, mon
 
 
 def test_a_newer_format_is_refused_and_not_called_damaged(known):
-    edit(known, "PRAGMA user_version = 3")
+    edit(known, f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     for repair in (False, True):
-        with pytest.raises(IncompatibleStoreError, match=r"has format 3.*upgrade"):
+        with pytest.raises(IncompatibleStoreError, match=rf"has format {FORMAT_VERSION + 1}.*upgrade"):
             verify_store(known, KnownEncoder(), repair=repair)
 
 
@@ -870,7 +874,7 @@ def test_an_index_that_ends_after_its_header_is_an_error(known):
 )
 def test_a_database_with_another_schema_is_refused(known, statement):
     edit(known, statement)
-    with pytest.raises(StoreDamagedError, match="other tables than a store of format 2"):
+    with pytest.raises(StoreDamagedError, match=f"other tables than a store of format {FORMAT_VERSION}"):
         Store.open(known, KnownEncoder())
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
@@ -906,11 +910,11 @@ def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
 @pytest.mark.parametrize(
     "value", ["5", "[]", "{}", "{", '{"kind": "external", "model": "known"}', "null", "[" * 100_000]
 )
-@pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index"])
+@pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index", "index_choice", "index_check"])
 def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
     if (key, value) == ("generation", "5"):
         pytest.skip("a generation is a number")
-    edit(known, ("UPDATE meta SET value = ? WHERE key = ?", (value, key)))
+    keep(known, key, value)
     try:
         report = verify_store(known, KnownEncoder())
     except RagembedError:
@@ -918,17 +922,100 @@ def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
     assert report.problems
 
 
+WANTED = Wanted("hnsw", Budget(10**6, 5000.0, 0.9))
+INDEX_VALUES = {
+    "index": WANTED.to_dict(),
+    "index_choice": Choice(WANTED, "hnsw", 64, 27, ("hnsw was asked for",), None, "cpu").to_dict(),
+    "index_check": Check(Measurement(Recall(0.9, 0.8, 1.0, 20), 0.5, 900), "2026-01-01", 27, ("a", "b")).to_dict(),
+}
+"""What a store may keep of its index, by key of the metadata."""
+
+
+def keep(store, key, text):
+    edit(store, ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, text)))
+
+
+def fields_of(value, path=()):
+    """The places of all values in JSON objects, one in the other."""
+    for name, inner in value.items():
+        yield (*path, name)
+        if isinstance(inner, dict):
+            yield from fields_of(inner, (*path, name))
+
+
+def with_field(value, path, field):
+    name, *rest = path
+    return {**value, name: with_field(value[name], rest, field) if rest else field}
+
+
+def refusal_of(use):
+    """The class of ragembed's error that ``use`` ends with, None where it does what it should."""
+    try:
+        use()
+    except RagembedError as error:
+        return type(error)
+    return None
+
+
+def test_what_is_kept_of_an_index_is_accepted(known):
+    for key, value in INDEX_VALUES.items():
+        keep(known, key, json.dumps(value))
+    with Store.open(known, KnownEncoder()) as store:
+        kept = {"wanted": store.wanted_index, "choice": store.index_choice(), "check": store.index_check()}
+        assert [json.loads(json.dumps(value.to_dict())) for value in kept.values()] == [
+            json.loads(json.dumps(value)) for value in INDEX_VALUES.values()
+        ]
+        assert store.status()["index"] == {name: value.to_dict() for name, value in kept.items()}
+    assert verify_store(known, KnownEncoder()).problems == []
+
+
+@pytest.mark.parametrize("wrong", ["x", [], True, -1], ids=repr)
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [(key, path) for key, value in INDEX_VALUES.items() for path in fields_of(value)],
+    ids=lambda value: value if isinstance(value, str) else ".".join(value),
+)
+def test_a_field_of_another_type_is_found_or_does_no_harm(known, key, path, wrong):
+    for name, value in INDEX_VALUES.items():
+        keep(known, name, json.dumps(with_field(value, path, wrong) if name == key else value))
+    problems = verify_store(known, KnownEncoder()).problems
+    assert {problem.part for problem in problems} <= {Part.DATABASE}
+    with Store.open(known, KnownEncoder()) as store:
+        uses = (
+            store.status,
+            lambda: [value.describe() for value in (store.wanted_index, store.index_choice(), store.index_check())],
+            lambda: store.search("text", 3),
+            lambda: store.add([record("x", "y")]),
+            store.optimize,
+        )
+        refused = [refusal_of(use) for use in uses]
+    assert problems or set(refused) <= {None, BudgetError if path[-1] == "max_memory" else None}  # True is one byte
+
+
+@pytest.mark.parametrize("kind", ["pq", "flat ", "Flat;", "", "IVF16,,Flat", "../x"])
 @pytest.mark.parametrize("where", ["meta", "segments"])
-def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where):
+def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where, kind):
+    value = json.dumps({**Wanted().to_dict(), "kind": kind})
     edit(
         known,
-        "UPDATE meta SET value = '\"pq\"' WHERE key = 'index'"
+        ("UPDATE meta SET value = ? WHERE key = 'index'", (value,))
         if where == "meta"
-        else "UPDATE segments SET kind = 'pq' WHERE key = 1",
+        else ("UPDATE segments SET kind = ? WHERE key = 1", (kind,)),
     )
-    with Store.open(known, KnownEncoder()) as store, pytest.raises(RagembedError, match=r"'pq'.*flat, hnsw, ivf"):
+    expected = re.escape(repr(kind)) + ".*flat, fp16, hnsw"
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=expected):
         store.add([record("x", "y")]) if where == "meta" else store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
+
+
+@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "PQ4", "Nonsense"])
+def test_a_segment_of_another_kind_than_the_database_says_is_damaged(known, kind, monkeypatch):
+    for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # else the few that are used are compared without the index
+        monkeypatch.setattr(view, limit, 0)
+    edit(known, ("UPDATE segments SET kind = ?", (kind,)))
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):
+        store.search("text", 3, "dense")
+    assert {part for part, _ in found_parts(verify_store(known, KnownEncoder()))} == {Part.INDEX}
 
 
 def test_the_sums_are_those_that_the_format_describes(known):

@@ -71,7 +71,13 @@ def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_
 def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encoder, make_record, monkeypatch):
     written = []
     original = compaction.write_segment
-    monkeypatch.setattr(compaction, "write_segment", lambda *a: (written.append(len(a[1])), original(*a))[1])
+
+    def write_segment(*args):
+        files, rows = original(*args)
+        written.append(files.rows)
+        return files, rows
+
+    monkeypatch.setattr(compaction, "write_segment", write_segment)
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record(f"first{i}", f"first {i}") for i in range(600)])
     assert written == []

@@ -1,0 +1,236 @@
+"""A stored index: opened, searched, and read back."""
+
+from __future__ import annotations
+
+import errno
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import StoreDamagedError
+from ragembed.indexes.ann.gpu_faiss import load_of, to_gpus, visible_gpus
+from ragembed.indexes.ann.gpus import MOST_SELECTED, Gpu, plan_gpus
+from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
+from ragembed.indexes.ann.specs import IndexSpec
+from ragembed.indexes.ann.vectors import Floats, Rows, rows_in
+
+Mask = NDArray[np.bool_]
+
+EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
+"""How much is looked at where no effort was found by measuring: neighbours, and the share of the lists."""
+
+USUAL_K = 18
+"""Neighbours that are searched for when ten are asked for; see :mod:`ragembed.indexes.view`."""
+
+_LEAST_PROBED = 8
+_LEAST_GRAPH_SHARE = 0.8
+_FEW_QUERIES = 8
+_GPU_NEIGHBOURS, _GPU_PROBES, _GPU_QUERIES = 512, 256, 256
+"""What a search on GPUs is planned for; one for more takes smaller blocks of queries."""
+_CONTENTS_BYTES = 64 * 1024**2
+_HEADER = struct.Struct("<4siqqq?i")
+"""Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
+_TYPES: Mapping[str, tuple[bytes, ...]] = MappingProxyType(
+    {
+        "flat": (b"IxMp", b"IxFI"),
+        "fp16": (b"IxMp", b"IxSQ"),
+        "hnsw": (b"IxMp", b"IHNf"),
+        "hnsw-sq8": (b"IxMp", b"IHNs"),
+        "ivf": (b"IwFl",),
+        "ivf-sq8": (b"IwSq",),
+        "ivf-pq": (b"IwPQ",),
+    }
+)
+"""The types that an index's file names, from the outermost inwards."""
+
+
+class SegmentIndex:
+    """A stored index, mapped into memory; ``file``'s hash must have been checked.
+
+    Parameters
+    ----------
+    file, spec
+        The file, and the kind of index in it.
+    rows, dim
+        How many vectors it has, and of which dimension.
+    threads
+        Most threads that search for several queries at once; None for as many as FAISS takes. One or a few queries
+        are always searched for in one thread.
+    gpus
+        GPUs that a copy of the index lies on. Searches under a filter, and those for more neighbours or lists than
+        FAISS picks there, stay on the CPU.
+
+    Raises
+    ------
+    StoreDamagedError
+        Where the file does not begin as such an index does, or FAISS cannot read it.
+    ConfigError, GpuError
+        Where there is no such index on GPUs, or not enough memory.
+    """
+
+    def __init__(
+        self, file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[Gpu] = ()
+    ) -> None:
+        self._spec = spec
+        self._threads = threads
+        _require_type(file, spec, rows, dim)
+        flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
+        try:
+            self._index: Any = faiss.read_index(str(file), flags)
+        except RuntimeError as error:
+            if not file.exists():
+                raise FileNotFoundError(errno.ENOENT, "No such file", str(file)) from error
+            raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {error}") from error
+        self._lists: Any = faiss.try_extract_index_ivf(self._index) if spec.family == "lists" else None
+        if self._lists is not None:
+            self._inverted = faiss.downcast_InvertedLists(self._lists.invlists)
+            self._inverted.prefetch_nthread = 0  # else 32 threads are started for each search
+        self._on_gpus: Any = self._copy(gpus) if gpus else None
+
+    def _copy(self, gpus: Sequence[Gpu]) -> Any:
+        probes = 1 if self._lists is None else min(self._lists.nlist, _GPU_PROBES)
+        load = load_of(self._index, neighbours=_GPU_NEIGHBOURS, probes=probes, half_allowed=not self._spec.lossless)
+        numbers = {gpu.number for gpu in gpus}
+        now = [
+            gpu for gpu in visible_gpus() if gpu.number in numbers
+        ]  # with what other copies have left of their memory
+        return to_gpus(self._index, plan_gpus(now, load, _GPU_QUERIES))
+
+    @property
+    def most_effort(self) -> int:
+        """The highest effort that makes a difference: all lists, or all vectors; 0 where there is none to make."""
+        if self._spec.family == "exhaustive":
+            return 0
+        return int(self._index.ntotal if self._lists is None else self._lists.nlist)
+
+    def search(
+        self, queries: Floats, k: int, allowed: Mask | None = None, share: float = 1.0, effort: int | None = None
+    ) -> tuple[Floats, Rows]:
+        """Return inner products and rows of the ``k`` nearest vectors among those ``allowed``.
+
+        ``queries`` is float32, shape ``(n, d)``; ``allowed`` tells of each row whether it counts, None that all do;
+        ``share`` is about how many of the index's rows do, from 0 to 1, and makes an approximate search look at more.
+        ``effort`` is how many neighbours are kept in sight (efSearch), or how many lists are looked into (nprobe).
+        Both results have shape ``(n, min(k, vectors))``, best first, with row -1 and score -inf where there are fewer.
+        """
+        k = min(k, self._index.ntotal)
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        if self._on_gpus is not None and allowed is None:
+            probes = 1 if self._lists is None else self._probes(k, 1.0, effort)
+            if max(k, probes) <= MOST_SELECTED:
+                return self._search_on_gpus(queries, k, probes)
+        with _threads_for(len(queries), self._threads):
+            if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
+                scores, rows = self._search_storage(queries, k, allowed)
+            else:
+                selector = {} if allowed is None else {"sel": _selector(allowed)}
+                scores, rows = self._index.search(queries, k, params=self._parameters(k, share, effort, selector))
+        scores[rows < 0] = -np.inf
+        return scores, rows
+
+    def _search_on_gpus(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
+        several = () if self._lists is None else (probes,)
+        found: tuple[Floats, Rows] = self._on_gpus.search(queries, k, *several)
+        return found
+
+    def _search_storage(self, queries: Floats, k: int, allowed: Mask) -> tuple[Floats, Rows]:
+        """Search the vectors of a graph one by one: its links lead past what a filter selects far from the query."""
+        row_of = faiss.vector_to_array(self._index.id_map)
+        storage = faiss.downcast_index(faiss.downcast_index(self._index.index).storage)
+        selected = np.zeros(len(row_of), dtype=bool)
+        known = row_of < len(allowed)
+        selected[known] = allowed[row_of[known]]
+        scores, positions = storage.search(queries, k, params=faiss.SearchParameters(sel=_selector(selected)))
+        return scores, np.where(positions < 0, -1, row_of[positions])
+
+    def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
+        if self._spec.family == "graph":
+            least = k if k <= USUAL_K * self._spec.looked_at else 2 * k  # what was tuned, and deeper searches
+            looked_at = int(max(EFFORTS["graph"] if effort is None else effort, least) / share)
+            return faiss.SearchParametersHNSW(efSearch=min(looked_at, self._index.ntotal), **settings)
+        if self._spec.family == "exhaustive":
+            return faiss.SearchParameters(**settings)
+        parameters = faiss.SearchParametersIVF(nprobe=self._probes(k, share, effort), **settings)
+        if isinstance(self._index, faiss.IndexPreTransform):
+            return faiss.SearchParametersPreTransform(index_params=parameters)
+        return parameters
+
+    def _probes(self, k: int, share: float, effort: int | None) -> int:
+        lists: int = self._lists.nlist
+        for_k = 2 * k * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
+        least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
+        return int(min(math.ceil(max(for_k, least) / share), lists))
+
+    def contents(self) -> Iterator[tuple[Rows, Floats]]:
+        """Yield rows, int64, shape ``(n,)``, and vectors as they are kept, float32, shape ``(n, d)``, in blocks."""
+        size = rows_in(_CONTENTS_BYTES, self._index.d)
+        if self._lists is not None:
+            yield from self._list_contents()
+            return
+        rows = faiss.vector_to_array(self._index.id_map)
+        inner = faiss.downcast_index(self._index.index)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            yield part, inner.reconstruct_n(start, len(part))
+
+    def _list_contents(self) -> Iterator[tuple[Rows, Floats]]:
+        lists = self._lists
+        for number in range(lists.nlist):
+            size = self._inverted.list_size(number)
+            if not size:
+                continue
+            codes = list_codes(self._inverted, number, lists.code_size).reshape(size, -1)
+            prefix = np.frombuffer(number.to_bytes(lists.coarse_code_size(), "little"), dtype=np.uint8)
+            vectors = lists.sa_decode(np.hstack([np.broadcast_to(prefix, (size, len(prefix))), codes]))
+            yield list_ids(self._inverted, number).copy(), vectors
+
+    def kept_of(self, vectors: Floats) -> Floats:
+        """Return what the index keeps of ``vectors``, float32, shape ``(n, d)``, as :meth:`contents` gives it."""
+        if self._lists is not None:
+            inner, vectors = self._lists, transformed(self._index, vectors)
+        else:
+            inner = faiss.downcast_index(self._index.index)
+            inner = faiss.downcast_index(inner.storage) if self._spec.family == "graph" else inner
+        kept: Floats = inner.sa_decode(inner.sa_encode(np.ascontiguousarray(vectors, dtype=np.float32)))
+        return kept
+
+
+def _selector(allowed: Mask) -> Any:
+    return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+
+
+@contextmanager
+def _threads_for(queries: int, most: int | None) -> Iterator[None]:
+    """Search for few queries in one thread: others have nothing to do, and wait for it by spinning."""
+    wanted = 1 if queries <= _FEW_QUERIES else most
+    if wanted is None:
+        yield
+        return
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(min(wanted, threads))
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
+    """Raise :class:`StoreDamagedError` unless the file begins as such an index does, before FAISS reads it."""
+    types = _TYPES.get(spec.name)
+    with file.open("rb") as stream:
+        header = stream.read(_HEADER.size * len(types or (b"",)))
+    found = [_HEADER.unpack_from(header, at)[:3] for at in range(0, len(header) - _HEADER.size + 1, _HEADER.size)]
+    expected = [(name, dim, rows) for name in types or [one[0] for one in found[:1]]]
+    if found != expected or not found:
+        raise StoreDamagedError(
+            f"{file} begins as {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, "
+            f"{expected or (dim, rows)}"
+        )

@@ -1,0 +1,109 @@
+"""Writing an index of inverted lists that need not fit into memory, as FAISS's ``merge_ondisk`` does, into one file.
+
+Blocks of vectors are encoded into indexes of their own, in temporary files; then the lists are put together, one
+number after the other, from all of these files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.files import create_file
+from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.vectors import Floats, Rows, Vectors, blocks
+
+Assign = Callable[[Floats], NDArray[np.int64]]
+"""Maps vectors, shape ``(n, d)``, to numbers of lists, shape ``(n,)``."""
+
+_CODES_BYTES = 128 * 1024**2
+_HEADER, _COUNT = struct.Struct("<4sQQ"), struct.Struct("<Q")
+_LISTS, _ALL, _SPARSE = b"ilar", b"full", b"sprs"
+_EMPTY_SIZE = _HEADER.size + len(_SPARSE) + _COUNT.size
+
+
+def write_lists(
+    index: Any,
+    vectors: Vectors,
+    rows: Rows,
+    stream: BinaryIO,
+    folder: Path,
+    advance: Callable[[int], None],
+    assign: Assign,
+) -> None:
+    """Write ``index``, trained and empty, with ``vectors`` in its lists; temporary files go below ``folder``.
+
+    ``assign`` gives the number of the nearest list of each vector; the other arguments are those of
+    :func:`ragembed.indexes.ann.building.build_index`.
+    """
+    lists = faiss.extract_index_ivf(index)
+    scratch = Path(tempfile.mkdtemp(prefix=".lists-", dir=folder))
+    try:
+        files: list[Path] = []
+        for start, block in blocks(vectors, max(1, _CODES_BYTES // (4 * vectors.dim))):
+            files.append(scratch / str(len(files)))
+            _add(index, lists, assign, block, rows[start : start + len(block)])
+            with create_file(files[-1]) as part:
+                faiss.write_index(lists, faiss.PyCallbackIOWriter(part.write))
+            lists.reset()
+            advance(len(block))
+        lists.ntotal = index.ntotal = len(vectors)
+        stream.write(_without_lists(index))
+        _merge([faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in files], lists, stream)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _add(index: Any, lists: Any, assign: Assign, block: Floats, rows: Rows) -> None:
+    block = transformed(index, block)
+    ids = np.ascontiguousarray(rows, dtype=np.int64)
+    assigned = np.ascontiguousarray(assign(block), dtype=np.int64)
+    lists.add_core(len(block), *(faiss.swig_ptr(array) for array in (block, ids, assigned)))
+
+
+def transformed(index: Any, vectors: Floats) -> Floats:
+    """Return what the lists of ``index`` are given of ``vectors``, float32, shape ``(n, d)``."""
+    if isinstance(index, faiss.IndexPreTransform):
+        for number in range(index.chain.size()):
+            vectors = faiss.downcast_VectorTransform(index.chain.at(number)).apply(vectors)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _without_lists(index: Any) -> bytes:
+    whole: bytes = faiss.serialize_index(index).tobytes()
+    tail = whole[-_EMPTY_SIZE:]
+    if not tail.startswith(_LISTS) or not tail.endswith(_SPARSE + _COUNT.pack(0)):
+        raise RuntimeError(f"its inverted lists are written as {tail[:4]!r}, which cannot be merged")
+    return whole[:-_EMPTY_SIZE]
+
+
+def _merge(parts: Sequence[Any], lists: Any, stream: BinaryIO) -> None:
+    sources = [part.invlists for part in parts]
+    sizes = np.array([[source.list_size(n) for n in range(lists.nlist)] for source in sources], dtype="<u8")
+    stream.write(_HEADER.pack(_LISTS, lists.nlist, lists.code_size) + _ALL + _COUNT.pack(lists.nlist))
+    stream.write(sizes.sum(axis=0, dtype="<u8").tobytes())
+    for number in range(lists.nlist):
+        filled = [source for source, size in zip(sources, sizes[:, number], strict=True) if size]
+        for source in filled:
+            stream.write(list_codes(source, number, lists.code_size).data)
+        for source in filled:
+            stream.write(list_ids(source, number).data)
+
+
+def list_codes(lists: Any, number: int, code_size: int) -> NDArray[np.uint8]:
+    """Return the codes of an inverted list, uint8, shape ``(size * code_size,)``: a view, for as long as the lists."""
+    codes: NDArray[np.uint8] = faiss.rev_swig_ptr(lists.get_codes(number), lists.list_size(number) * code_size)
+    return codes
+
+
+def list_ids(lists: Any, number: int) -> Rows:
+    """Return the ids of an inverted list, int64, shape ``(size,)``: a view, valid as long as the lists."""
+    ids: Rows = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
+    return ids

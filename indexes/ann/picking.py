@@ -1,0 +1,229 @@
+"""Building the index that meets a budget: the first of the kinds that suit it which does so when it is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragembed.errors import BudgetError
+from ragembed.indexes.ann import choosing, factories
+from ragembed.indexes.ann.building import build_index
+from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Option
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.gpus import Gpu
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.machine import measure_machine
+from ragembed.indexes.ann.records import Measurement, Wanted
+from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.ann.tuning import Search, Truth, exact, latency_ms, least_effort, recall, tuned_effort
+from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
+from ragembed.indexes.progress import Progress, Silent
+
+LEAST_ASKED = 1_000
+"""Vectors below which an index is flat although another kind was asked for."""
+
+_MOST_BUILT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Pseudo-queries, unit vectors of shape ``(n, d)``: some to tune an index on, and others to measure it on."""
+
+    tuning: Floats
+    measuring: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The index that was built: its kind, the effort with which it is searched, and why it was picked."""
+
+    spec: IndexSpec
+    effort: int | None
+    measured: Measurement
+    reasons: tuple[str, ...]
+    runner_up: str | None
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind."""
+        return self.spec.name
+
+
+def pick(
+    vectors: Vectors,
+    rows: Rows,
+    questions: Questions,
+    wanted: Wanted,
+    file: Path,
+    progress: Progress | None = None,
+    *,
+    machine: Machine | None = None,
+    gpus: Sequence[Gpu] = (),
+) -> Picked:
+    """Write the index of ``vectors``, whose ids are ``rows``, to ``file`` that ``wanted`` asks for.
+
+    Kinds are tried in the order of :func:`ragembed.indexes.ann.choosing.choose`, three at most: each is built, given
+    the least effort that finds enough for the questions for tuning, and taken if it keeps to the budget on the others.
+    A latency and recall that were not asked for guide the choice without being a condition of it. Raises
+    :class:`BudgetError` where nothing meets what was asked for; ``file`` is not written then.
+    """
+    options = (
+        []
+        if wanted.kind != AUTO
+        else choosing.choose(len(vectors), vectors.dim, wanted.budget, machine or measure_machine(vectors.dim))
+    )
+    trial = _Trial(vectors, rows, questions, wanted.budget, progress or Silent(), gpus)
+    attempts: list[_Attempt] = []
+    try:
+        for spec in _to_try(wanted, options, len(vectors)):
+            attempts.append(trial.run(spec, file.with_name(f"{file.name}.{len(attempts)}")))
+            if attempts[-1].excess <= 1:
+                break
+        best = min(attempts, key=lambda attempt: (max(attempt.asked_excess, 1.0), attempt.excess))
+        if best.asked_excess > 1:
+            raise BudgetError(_refusal(wanted, best, len(vectors), vectors.dim))
+        best.file.replace(file)
+    finally:
+        for attempt in attempts:
+            attempt.file.unlink(missing_ok=True)
+    return Picked(
+        best.spec,
+        best.effort,
+        best.measured,
+        _reasons(wanted, best, attempts, options),
+        _runner_up(attempts, options),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    spec: IndexSpec
+    effort: int | None
+    measured: Measurement
+    file: Path
+    asked_excess: float
+    excess: float
+
+
+class _Trial:
+    """Builds, tunes and measures one kind after the other on the same vectors and questions."""
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        rows: Rows,
+        questions: Questions,
+        budget: Budget,
+        progress: Progress,
+        gpus: Sequence[Gpu],
+    ) -> None:
+        self._vectors = vectors
+        self._rows = rows
+        self._budget = budget
+        self._progress = progress
+        self._gpus = gpus
+        self._questions = questions
+        self._tuning: Truth | None = None
+        self._measuring: Truth | None = None
+
+    def run(self, spec: IndexSpec, file: Path) -> _Attempt:
+        factories.check(spec, self._vectors.dim)
+        self._progress.start(f"building {spec.name}", "vectors", len(self._vectors))
+        build_index(spec, self._vectors, self._rows, file, self._progress.advance, self._gpus)
+        self._progress.finish()
+        self._progress.start(f"measuring {spec.name}", "queries", None)
+        effort, measured = self._measure(spec, file)
+        self._progress.finish()
+        excesses = (_excess(measured, self._budget, defaults=defaults) for defaults in (False, True))
+        return _Attempt(spec, effort, measured, file, *excesses)
+
+    def _measure(self, spec: IndexSpec, file: Path) -> tuple[int | None, Measurement]:
+        size = file.stat().st_size
+        if not len(self._questions.tuning) or not len(self._questions.measuring):
+            return None, Measurement(None, None, size)
+        index = SegmentIndex(file, spec, len(self._vectors), self._vectors.dim)
+        refined = RefinedIndex(index, spec, self._vectors, self._rows)
+
+        def search(effort: int | None) -> Search:
+            return lambda queries, k: refined.search(queries, k, effort=effort)[0]
+
+        tuning, measuring = self._truths()
+        wanted = self._budget.wanted_recall
+        effort = tuned_effort(search, index.most_effort, tuning, wanted)
+        found = recall(search(effort), measuring)
+        if effort is not None and found.mean < wanted:
+            effort = max(effort, least_effort(search, index.most_effort, measuring, wanted))
+            found = recall(search(effort), measuring)
+        return effort, Measurement(found, latency_ms(search(effort), measuring.queries), size)
+
+    def _truths(self) -> tuple[Truth, Truth]:
+        if self._tuning is None or self._measuring is None:
+            self._tuning = exact([(self._vectors, None)], self._questions.tuning)
+            self._measuring = exact([(self._vectors, None)], self._questions.measuring)
+        return self._tuning, self._measuring
+
+
+def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexSpec]:
+    """Return the kinds to try, in order; the one that exceeds the budget least where none is in it."""
+    if wanted.kind != AUTO:
+        spec = parse_spec(wanted.kind)
+        return [spec if spec.family == "exhaustive" or rows >= LEAST_ASKED else parse_spec(FLAT)]
+    fitting = [option.spec for option in options if option.obstacle is None]
+    return (fitting or [options[0].spec])[:_MOST_BUILT]
+
+
+def _excess(measured: Measurement, budget: Budget, *, defaults: bool) -> float:
+    """Return by what factor a measurement exceeds the budget at the worst; with ``defaults``, what is left open too."""
+    ratios = [0.0]
+    if budget.max_memory is not None:
+        ratios.append(measured.bytes / budget.max_memory)
+    if measured.latency_ms is not None and (defaults or budget.max_latency_ms is not None):
+        ratios.append(measured.latency_ms / budget.wanted_latency_ms)
+    if measured.recall is not None and (defaults or budget.min_recall is not None):
+        missed, allowed = 1 - measured.recall.mean, 1 - budget.wanted_recall
+        ratios.append(missed / allowed if allowed else math.inf if missed else 0.0)
+    return max(ratios)
+
+
+def _reasons(
+    wanted: Wanted, best: _Attempt, attempts: Sequence[_Attempt], options: Sequence[Option]
+) -> tuple[str, ...]:
+    if wanted.kind != AUTO:
+        if best.spec.name != wanted.kind:
+            return (f"an index of kind {wanted.kind} begins at {LEAST_ASKED:,} vectors",)
+        return (f"{wanted.kind} was asked for",)
+    obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
+    obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
+    before = ORDER[: ORDER.index(best.spec.name)]
+    passed_over = [f"not {name}: {obstacles[name]}" for name in before if name in obstacles]
+    why = (
+        "the first that keeps to the budget"
+        if best.excess <= 1
+        else "the closest to the budget, which nothing keeps to"
+    )
+    return (*passed_over, f"{best.spec.name}: {why} of {wanted.budget.describe()}")
+
+
+def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str | None:
+    tried = {attempt.spec.name for attempt in attempts}
+    left = [option for option in options if option.spec.name not in tried and option.obstacle is None]
+    if not left:
+        return None
+    cost = left[0].cost
+    return f"{left[0].spec.name} (about {cost.bytes / 1e6:,.0f} MB, {cost.latency_ms:.2g} ms a query)"
+
+
+def _refusal(wanted: Wanted, best: _Attempt, rows: int, dim: int) -> str:
+    hint = ""
+    if wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
+        hint = (
+            f", or ask for an approximate kind by name, as in --index hnsw (below {LEAST_APPROXIMATE:,} none is chosen)"
+        )
+    return (
+        f"no index of {rows:,} vectors of dimension {dim} keeps to {wanted.budget.describe(defaults=False)}"
+        f"{'' if wanted.kind == AUTO else f' with the kind {wanted.kind}'}: the closest is {best.spec.name} with "
+        f"{best.measured.describe()}; widen the budget{hint}"
+    )

@@ -1,0 +1,105 @@
+"""How much of what exact search finds an approximate one does, and the least effort with which it finds enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.indexes.ann.index import USUAL_K
+from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.records import Recall
+from ragembed.indexes.ann.vectors import Floats, Vectors, blocks
+
+Search = Callable[[Floats, int], Floats]
+"""Maps queries, shape ``(n, d)``, and k to the scores of what is found, shape ``(n, at most k)``, best first."""
+
+MOST_EFFORT = 16_384
+"""Highest effort that is tried."""
+
+K = 10
+"""Neighbours that recall is measured on."""
+
+_LEAST_EFFORT, _STEP = 1, 1.15
+_TIE = 2e-6
+_TIMED_QUERIES, _RUNS = 100, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Queries, unit vectors of shape ``(n, d)``, and the score of the k-th nearest vector to each, shape ``(n,)``."""
+
+    queries: Floats
+    kth: Floats
+    k: int
+
+
+def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Floats) -> Truth:
+    """Find the scores of the ten nearest vectors by looking at all of them, block by block.
+
+    ``parts`` are vectors, each with a mask that tells of each position whether it counts, None if all do. Where there
+    are fewer than ten, k is how many there are.
+    """
+    best = np.full((len(queries), K), -np.inf, dtype=np.float32)
+    for vectors, allowed in parts:
+        for start, block in blocks(vectors):
+            kept = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
+            if len(kept):
+                scores, _ = faiss.knn(queries, kept, min(K, len(kept)), faiss.METRIC_INNER_PRODUCT)
+                best = -np.sort(-np.hstack([best, scores]), axis=1)[:, :K]
+    k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
+    return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
+
+
+def recall(search: Search, truth: Truth) -> Recall:
+    """Measure the recall@10 of ``search``; a vector that ties with the tenth nearest counts as found.
+
+    The interval is that of the percentiles of resampled means; where every query finds all, it has no width.
+    """
+    scores = search(truth.queries, USUAL_K)[:, : truth.k]
+    shares = (scores >= truth.kth[:, None] - _TIE).sum(axis=1) / truth.k
+    resampled = paired_bootstrap(shares, np.zeros(len(shares)))
+    return Recall(float(shares.mean()), min(resampled.low, 1.0), min(resampled.high, 1.0), len(shares))
+
+
+def least_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int:
+    """Return the smallest effort up to ``most`` with which the interval of the recall begins at ``wanted`` or above.
+
+    ``search`` gives the search of an effort. Efforts are tried on a ladder whose steps are a sixth, by bisection, as
+    more effort never finds less but by chance. ``most`` where none is enough.
+    """
+    ladder = [_LEAST_EFFORT]
+    while ladder[-1] < most:
+        ladder.append(min(max(ladder[-1] + 1, int(ladder[-1] * _STEP)), most))
+    low, high = 0, len(ladder) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if recall(search(ladder[middle]), truth).low >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return min(ladder[low], most)
+
+
+def tuned_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int | None:
+    """Return what :func:`least_effort` does, None for an index that is searched whole and has no effort."""
+    return least_effort(search, min(most, MOST_EFFORT), truth, wanted) if most else None
+
+
+def latency_ms(search: Search, queries: Floats) -> float:
+    """Return how long ``search`` takes for one query, in milliseconds: the 95th percentile over up to 100 ``queries``.
+
+    Each is asked three times and the shortest time counts, since other work on the machine only ever adds to it.
+    """
+    times = [min(_seconds(search, query[None, :]) for _ in range(_RUNS)) for query in queries[:_TIMED_QUERIES]]
+    return 1e3 * float(np.percentile(times, 95))
+
+
+def _seconds(search: Search, query: Floats) -> float:
+    started = time.perf_counter()
+    search(query, USUAL_K)
+    return time.perf_counter() - started

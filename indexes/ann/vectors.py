@@ -1,0 +1,84 @@
+"""Vectors that are read in blocks, wherever they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+_BLOCK_BYTES = 64 * 1024**2
+
+
+class Vectors(Protocol):
+    """Unit vectors in order of position; arrays are float32, C-order, shape ``(n, dim)``."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return those from position ``start`` to before ``stop``."""
+        ...
+
+    def at(self, positions: Rows) -> Floats:
+        """Return those at ``positions``, int64, shape ``(n,)``."""
+        ...
+
+
+class ArrayVectors:
+    """Unit vectors in memory, float32, shape ``(n, dim)``."""
+
+    def __init__(self, array: Floats) -> None:
+        self._array = array
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return int(self._array.shape[1])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._array)
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return those from position ``start`` to before ``stop``."""
+        return np.ascontiguousarray(self._array[start:stop], dtype=np.float32)
+
+    def at(self, positions: Rows) -> Floats:
+        """Return those at ``positions``, int64, shape ``(n,)``."""
+        return np.ascontiguousarray(self._array[positions], dtype=np.float32)
+
+
+def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
+    """Yield the first position and the vectors of one block after the other, each of 64 MiB or ``size`` vectors."""
+    step = size or rows_in(_BLOCK_BYTES, vectors.dim)
+    for start in range(0, len(vectors), step):
+        yield start, vectors.block(start, min(start + step, len(vectors)))
+
+
+def rows_in(size: int, dim: int) -> int:
+    """Return how many float32 vectors of dimension ``dim`` fit into ``size`` bytes, at least one."""
+    return max(1, size // (4 * dim))
+
+
+def stratified(total: int, count: int, seed: int) -> Rows:
+    """Return ``count`` of the positions below ``total``, ascending: one drawn from each of as many equal strata.
+
+    Neighbours in a store come from one document, so a sample that is spread over it has a part of each. All positions
+    where there are not more than ``count``.
+    """
+    if total <= count:
+        return np.arange(total, dtype=np.int64)
+    bounds = np.linspace(0, total, count + 1).astype(np.int64)
+    drawn = np.random.default_rng(seed).random(count)
+    return np.asarray(bounds[:-1] + (drawn * np.diff(bounds)).astype(np.int64))

@@ -1,0 +1,87 @@
+"""One model on one or several devices: batches are spread over them, and their hidden states come back in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from ragembed.extractors.protocol import Floats
+
+if TYPE_CHECKING:
+    from ragembed.backbone import Backbone
+    from ragembed.extractors.forward import Batch
+
+Take = Callable[["Batch", list[Floats]], None]
+
+_BATCHES_PER_DEVICE = 2
+THREAD_NAME = "ragembed-device"
+
+
+class Replicas:
+    """The same model on each of some devices, loaded on no more of them than a run has batches.
+
+    Parameters
+    ----------
+    loaders
+        One for each device; each returns the model on it.
+    """
+
+    def __init__(self, loaders: Sequence[Callable[[], Backbone]]) -> None:
+        self._loaders = loaders
+        self._loaded: Sequence[Backbone] = ()
+
+    def run(self, batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
+        """Compute ``layers`` of each batch and call ``take`` with both, in the order of ``batches``, in this thread.
+
+        With several devices each has a thread, and at most two batches a device are begun and not yet taken. An
+        exception, from the model, ``batches`` or ``take``, ends the run: what a device is computing is waited for, the
+        rest is dropped.
+        """
+        rest = iter(batches)
+        first = list(islice(rest, len(self._loaders)))
+        backbones = self._load(len(first))
+        if len(backbones) > 1:
+            _spread(backbones, chain(first, rest), layers, take)
+            return
+        for batch in chain(first, rest):
+            take(batch, backbones[0].states(batch.ids, batch.lengths, layers))
+
+    def _load(self, number: int) -> Sequence[Backbone]:
+        # All before the first batch: transformers changes PyTorch's defaults, for every thread, while it loads a model.
+        if len(self._loaded) < number:
+            self._loaded = [load() for load in self._loaders[:number]]
+        return self._loaded[:number]
+
+
+def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
+    idle: SimpleQueue[Backbone] = SimpleQueue()
+    for backbone in backbones:
+        idle.put(backbone)
+
+    def states(batch: Batch) -> list[Floats]:
+        backbone = idle.get()
+        try:
+            return backbone.states(batch.ids, batch.lengths, layers)
+        finally:
+            idle.put(backbone)
+
+    begun: deque[tuple[Batch, Future[list[Floats]]]] = deque()
+
+    def take_first() -> None:
+        batch, future = begun.popleft()
+        take(batch, future.result())
+
+    pool = ThreadPoolExecutor(len(backbones), THREAD_NAME)
+    try:
+        for batch in batches:
+            if len(begun) == _BATCHES_PER_DEVICE * len(backbones):
+                take_first()
+            begun.append((batch, pool.submit(states, batch)))
+        while begun:
+            take_first()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,280 @@
+"""The kind of index from the command line: what is asked for, what is said of the choice, and what is kept of it."""
+
+import json
+
+import faiss
+import pytest
+from click import BadParameter
+
+from ragembed.cli.options import milliseconds, share, size_in_bytes
+from ragembed.indexes import Store, index_choice
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.records import Wanted
+from tests.conftest import WORDS
+
+CHUNKS = 60
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """More threads wait for one another, with indexes as small as these."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Let a few chunks have an approximate index, on a machine whose speed is known."""
+    for module in (picking, index_choice):
+        monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
+    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+
+
+def text(i):
+    return f"Number {i}: the {' '.join(WORDS[8 + (i * j) % 50] for j in range(1, 14))} {i}.\n"
+
+
+@pytest.fixture
+def corpus(in_folder):
+    folder = in_folder / "docs"
+    folder.mkdir()
+    for i in range(CHUNKS):
+        (folder / f"{i:03}.txt").write_text(text(i))
+    return folder
+
+
+@pytest.fixture
+def index(corpus, cli, tiny_model):
+    """Runs ``ragembed index`` over the documents; with the tiny model the first time."""
+
+    def run(*args, exit_code=0):
+        made = () if (corpus.parent / ".ragembed").exists() else ("--model", tiny_model)
+        return cli("index", corpus, *made, *args, exit_code=exit_code)
+
+    return run
+
+
+@pytest.fixture
+def store(corpus):
+    def opened():
+        return Store.open(corpus.parent / ".ragembed")
+
+    return opened
+
+
+def as_json(result):
+    return json.loads(result.stdout)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "expected"),
+    [
+        (size_in_bytes, "500M", 500 * 1024**2),
+        (size_in_bytes, " 1.5 GiB ", 1.5 * 1024**3),
+        (size_in_bytes, "20mb", 20 * 1024**2),
+        (size_in_bytes, "7", 7),
+        (milliseconds, "5ms", 5.0),
+        (milliseconds, "0.01s", 10.0),
+        (milliseconds, "250 us", 0.25),
+        (milliseconds, "1MS", 1.0),
+        (share, "0.98", 0.98),
+        (share, "98%", 0.98),
+        (share, "99.5 %", 0.995),
+        (share, "1", 1.0),
+        (share, "100%", 1.0),
+    ],
+)
+def test_a_value_in_the_forms_that_people_write(read, value, expected):
+    assert read(value) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("read", "values"),
+    [
+        (size_in_bytes, ["", "0", "0.0M", "0.4", "-5M", "5T", "M", "5 M M", "1e6", "nan", "inf", "9" * 400 + "G"]),
+        (milliseconds, ["", "0ms", "5", "-5ms", "5m", "ms", "5 ms ms", "1e3ms", "nan", "infs", "9" * 400 + "s"]),
+        (share, ["", "0", "0%", "1.01", "101%", "98", "-0.5", ".98", "0.98x", "nan", "%", "one"]),
+    ],
+)
+def test_what_is_no_value_is_refused_with_an_example(read, values):
+    for value in values:
+        with pytest.raises(BadParameter, match=r"as in (20M|5ms|0\.98)"):
+            read(value)
+
+
+@pytest.mark.parametrize("command", ["index", "optimize"])
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--max-memory", "lots", "expected a number above 0 with K, M or G, as in 20M"),
+        ("--max-latency", "5", "expected a number above 0 with us, ms or s, as in 5ms"),
+        ("--min-recall", "1.5", "expected a number above 0 and up to 1, as in 0.98"),
+        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a factory string"),
+    ],
+)
+def test_nonsense_is_one_line_and_exit_status_2(corpus, cli, command, option, value, said):
+    result = cli(command, *([corpus] if command == "index" else []), option, value, exit_code=2)
+    assert said in result.stderr
+    assert option in result.stderr or f"{value!r}" in result.stderr
+    assert "Traceback" not in result.output
+    assert not (corpus.parent / ".ragembed").exists()
+
+
+# What is said
+
+
+def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, cli, store):
+    result = index("--max-memory", "500M", "--max-latency", "5ms", "--min-recall", "98%")
+    lines = result.stderr.splitlines()
+    assert result.stdout == ""
+    [first] = [i for i, line in enumerate(lines) if line.startswith("index: ")]
+    assert lines[first].startswith("index: flat, recall@10 1.0000 (1.0000 to 1.0000), 1 ms a query, ")
+    assert "(20 pseudo-queries, 60 vectors, " in lines[first]
+    budget = "5 ms a query, 524 MB, recall@10 0.98"
+    assert lines[first + 1] == f"  because: flat: the first that keeps to the budget of {budget}"
+    assert lines[first + 2].startswith("  runner-up: fp16 (about ")
+    choice = store().index_choice()
+    assert choice.wanted == Wanted(budget=Budget(500 * 1024**2, 5.0, 0.98))
+    assert lines[first + 1].endswith(choice.reasons[0])
+    assert lines[first + 2].endswith(choice.runner_up)
+    status = cli("status").stdout
+    assert f"asked for: auto within {budget}" in status
+    assert any(line.startswith("measured") and "recall@10 1.0000" in line for line in status.splitlines())
+    assert choice.reasons[0] in status
+    assert choice.runner_up in status
+
+
+def test_the_choice_for_programs(index, cli):
+    result = as_json(index("--index", "ivf", "--json"))
+    assert (result["index"]["kind"], result["index"]["reasons"]) == ("ivf", ["ivf was asked for"])
+    assert result["check"]["measurement"]["recall"]["queries"] == 20
+    status = as_json(cli("status", "--json"))
+    assert status["index"] == {"wanted": status["index"]["wanted"], "choice": result["index"], "check": result["check"]}
+    assert status["index"]["wanted"] == dict.fromkeys(["max_memory", "max_latency_ms", "min_recall"]) | {"kind": "ivf"}
+    assert [segment["kind"] for segment in status["segments"]] == ["ivf"]
+    again = as_json(index("--json"))
+    assert (again["index"], again["check"]) == (None, None)  # nothing was picked
+
+
+def test_a_small_corpus_has_an_exact_index_of_which_nothing_is_said(index, store):
+    assert "index:" not in index().stderr
+    assert store().index_choice() is None
+
+
+def test_an_index_that_finds_too_little_is_said_and_shown_and_mended(index, corpus, cli, store):
+    index("--index", "ivf", "--quiet")
+    with store() as opened, opened.writer() as writer:
+        check = writer.meta("index_check")
+        check["measurement"]["recall"]["mean"] = 1.0
+        writer.set_meta({"index_choice": {**writer.meta("index_choice"), "effort": 1}, "index_check": check})
+    for i in range(CHUNKS, CHUNKS + 10):
+        (corpus / f"{i:03}.txt").write_text(text(i))
+    index()
+    found = store().index_check()
+    assert found.rows == CHUNKS + 10
+    assert f"recall@10 {found.measurement.recall.mean:.4f} (" in cli("status").stdout
+
+
+# What is kept
+
+
+def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index, cli, store):
+    result = index("--max-memory", "1K", exit_code=2)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: no index of 60 vectors of dimension 32 keeps to ")
+    assert "the closest is fp16 with recall@10 1.0000" in last
+    assert last.endswith("the documents are indexed, and the index is as it was before")
+    assert "Traceback" not in result.output
+    with store() as opened:
+        assert len(opened) == CHUNKS
+        assert (opened.wanted_index, opened.index_choice()) == (Wanted(), None)
+    assert cli("query", "the lock", "-k", "1").stdout
+    assert as_json(index("--json"))["unchanged"] == CHUNKS
+    cli("verify")
+
+
+def test_a_corpus_that_outgrows_its_budget_is_told_so_and_not_of_a_choice(index, corpus, cli):
+    index("--index", "flat", "--max-memory", f"{CHUNKS * (4 * 32 + 8) + 300}")
+    for i in range(CHUNKS, 2 * CHUNKS):
+        (corpus / f"{i:03}.txt").write_text(text(i))
+    result = index()
+    assert "note: the index has outgrown what was asked of it: no index of 120 vectors" in result.stderr
+    assert not any(line.startswith("index: ") for line in result.stderr.splitlines())
+    assert as_json(cli("status", "--json"))["chunks"] == 2 * CHUNKS
+
+
+def test_optimize_refuses_a_budget_too_and_the_index_stays(index, cli):
+    index("--index", "hnsw")
+    before = as_json(cli("status", "--json"))
+    result = cli("optimize", "--max-memory", "1K", exit_code=2)
+    assert "the closest is hnsw with recall@10" in result.stderr
+    after = as_json(cli("status", "--json"))
+    assert (after["index"], after["segments"]) == (before["index"], before["segments"])
+
+
+def test_what_was_asked_for_holds_for_the_next_run_and_can_be_lifted(index, cli, store):
+    index("--max-memory", "500M", "--min-recall", "0.9")
+    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, None, 0.9))
+    index()
+    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, None, 0.9))
+    index("--max-latency", "0.5s")
+    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, 500.0, 0.9))
+    cli("optimize", "--max-memory", "none", "--min-recall", "None")
+    assert store().wanted_index == Wanted(budget=Budget(max_latency_ms=500.0))
+    index("--max-latency", "none")
+    assert store().wanted_index == Wanted()
+
+
+def test_a_kind_that_is_asked_for_drops_the_limits_of_another(index, store):
+    index("--max-memory", "500M")
+    index("--index", "hnsw")
+    assert store().wanted_index == Wanted("hnsw")
+    index("--min-recall", "0.9")
+    assert store().wanted_index == Wanted("hnsw", Budget(min_recall=0.9))
+    index("--index", "hnsw")
+    assert store().wanted_index == Wanted("hnsw", Budget(min_recall=0.9))
+    index("--index", "auto", "--max-memory", "1G")
+    assert store().wanted_index == Wanted(budget=Budget(max_memory=1024**3))
+
+
+def test_optimize_asks_for_another_index(index, cli, store):
+    index()
+    result = cli("optimize", "--index", "HNSW8,SQ8")
+    assert "index: HNSW8,SQ8, recall@10 " in result.stderr
+    assert "  because: HNSW8,SQ8 was asked for" in result.stderr
+    assert result.stdout.startswith("segments: 1 to 1; ")
+    assert store().index_choice().kind == "HNSW8,SQ8"
+    assert as_json(cli("optimize", "--index", "flat", "--json"))["index"]["choice"]["kind"] == "flat"
+    assert [segment["kind"] for segment in store().status()["segments"]] == ["flat"]
+    cli("verify")
+
+
+def test_a_factory_string_that_faiss_does_not_know_is_refused_at_once(index, cli, store, monkeypatch):
+    index()
+    for module in (picking, index_choice):  # so few that the index is flat in any case
+        monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
+    for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
+        result = command("--index", "Nonsense", exit_code=2)
+        assert "an index of kind Nonsense cannot be used" in result.stderr
+        assert "Traceback" not in result.output
+        assert store().wanted_index == Wanted()
+
+
+@pytest.mark.parametrize("command", ["index", "optimize"])
+def test_a_gpu_that_is_not_there_is_exit_status_2(index, cli, command):
+    index()
+    run = index if command == "index" else lambda *args, **more: cli("optimize", *args, **more)
+    result = run("--device", "gpu:7", exit_code=2)
+    assert "gpu:7" in result.stderr
+    assert result.stderr.count("Error: ") == 1
+    assert "Traceback" not in result.output
+    run("--device", "cpu")

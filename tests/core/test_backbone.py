@@ -1,0 +1,120 @@
+"""What does not fit in a device's memory is computed in parts, and one window that does not is reported."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.backbone import TorchBackbone, _memory_budget
+from ragembed.errors import GpuError
+
+LAYERS = (-1, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model):
+    return TorchBackbone(tiny_model, "float32", "cpu")
+
+
+@pytest.fixture
+def short(tiny_model):
+    """A model on a device with memory for some windows at once, and the sizes of the batches tried on it."""
+    model = TorchBackbone(tiny_model, "float32", "cpu")
+    inside = model._model.forward
+    tried = []
+
+    def with_room(windows):
+        def forward(input_ids, **options):
+            tried.append(len(input_ids))
+            if len(input_ids) > windows:
+                raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
+            return inside(input_ids=input_ids, **options)
+
+        model._model.forward = forward
+        return model, tried
+
+    return with_room
+
+
+def windows(number):
+    ids = np.random.default_rng(0).integers(5, 100, size=(number, 9))
+    return ids, np.random.default_rng(1).integers(1, 10, size=number)
+
+
+def assert_same(found, expected, lengths):
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.shape == other.shape
+        assert mine.dtype == np.float32
+        for row, length in enumerate(lengths):
+            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("room", "number", "sizes"),
+    [(8, 8, [8]), (7, 8, [8, 4, 4]), (3, 8, [8, 4, 2, 2, 2, 2]), (1, 3, [3, 1, 1, 1]), (2, 5, [5, 2, 2, 1])],
+)
+def test_a_batch_is_halved_until_it_fits(short, whole, room, number, sizes):
+    ids, lengths = windows(number)
+    model, tried = short(room)
+    assert_same(model.states(ids, lengths, LAYERS), whole.states(ids, lengths, LAYERS), lengths)
+    assert tried == sizes
+
+
+def test_what_did_not_fit_is_not_tried_again(short):
+    model, tried = short(3)
+    for _ in range(2):
+        model.states(*windows(8), LAYERS)
+    assert tried == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_window_that_does_not_fit_is_an_error(short):
+    model, tried = short(0)
+    expected = (
+        "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some, set max_tokens "
+    )
+    with pytest.raises(GpuError, match=expected) as told:
+        model.states(*windows(4), LAYERS)
+    assert isinstance(told.value.__cause__, torch.cuda.OutOfMemoryError)
+    assert tried == [4, 2, 1]
+
+
+def test_a_model_that_does_not_fit_is_an_error(tiny_model, monkeypatch):
+    def no_room(self, *args, **options):
+        raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
+
+    monkeypatch.setattr(torch.nn.Module, "to", no_room)
+    with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some, or choose another device"):
+        TorchBackbone(tiny_model, "float32", "cpu")
+
+
+@given(number=st.integers(1, 12), share=st.floats(0, 2))
+def test_a_batch_is_computed_in_parts_of_the_memory_there_is(whole, number, share):
+    ids, lengths = windows(number)
+    expected = whole.states(ids, lengths, LAYERS)
+    model, tried = TorchBackbone.__new__(TorchBackbone), []
+    model.__dict__ = dict(whole.__dict__)
+    model._budget = int(share * number * model._row_bytes(ids.shape[1], LAYERS))
+    compute = model._compute
+    model._compute = lambda ids, *args: tried.append(len(ids)) or compute(ids, *args)
+    assert_same(model.states(ids, lengths, LAYERS), expected, lengths)
+    assert sum(tried) == number
+    assert max(tried) <= max(1, share * number)
+
+
+def test_more_layers_and_longer_windows_take_more_memory(whole):
+    last, several, some = (whole._row_bytes(9, layers) for layers in ((2,), (1, 2), (-1, 2)))
+    assert last < several
+    assert last == some
+    assert whole._row_bytes(18, (2,)) > 2 * last
+
+
+@pytest.mark.parametrize("layers", [(2,), (0, 1, 2)])
+def test_a_window_takes_at_least_its_hidden_states(whole, layers):
+    assert whole._row_bytes(9, layers) >= len(layers) * 9 * whole.dim * 4
+
+
+def test_a_gpu_gives_a_batch_most_of_what_is_free_on_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 1000, 10_000))
+    assert _memory_budget(torch.device("cuda:3")) == 2400
+    assert _memory_budget(torch.device("cpu")) is None

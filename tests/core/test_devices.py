@@ -1,0 +1,289 @@
+"""Which devices documents are encoded on, and that it makes no difference to their vectors."""
+
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed import Embedder, EmbedderConfig, backbone
+from ragembed.backbone import TorchBackbone, fast_dtype, find_devices, torch_backbone
+from ragembed.devices import choose_devices
+from ragembed.embedder import encode_raw
+from ragembed.errors import ConfigError, GpuError
+from ragembed.models import find_model
+
+TEXTS = [
+    "the writer holds the lock of the store",
+    "a reader is in the folder",
+    "shock wave and boundary layer on a wing " * 30,
+    "",
+    "supersonic air flow",
+    *(f"the cat sleeps and the dog runs, {'the bird flies ' * i}" for i in range(60)),
+]
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
+needs_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="PyTorch sees fewer than two GPUs")
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Let PyTorch see GPUs of some compute capabilities."""
+
+    def see(*capabilities):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device.index])
+
+    return see
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    ("asked", "visible", "names"),
+    [
+        (None, 0, ["cpu"]),
+        ("auto", 0, ["cpu"]),
+        (None, 2, ["cuda:0", "cuda:1"]),
+        ("auto", 1, ["cuda:0"]),
+        ("cpu", 0, ["cpu"]),
+        ("cpu", 2, ["cpu"]),
+        ("gpu", 3, ["cuda:0", "cuda:1", "cuda:2"]),
+        ("gpu:1", 2, ["cuda:1"]),
+        ("gpu:2,0", 3, ["cuda:2", "cuda:0"]),
+        ("cuda", 2, ["cuda:0", "cuda:1"]),
+        ("cuda:1", 2, ["cuda:1"]),
+        ("cuda:0,1", 2, ["cuda:0", "cuda:1"]),
+        ("mps", 0, ["mps"]),
+        ("mps", 2, ["mps"]),
+    ],
+)
+def test_devices_that_are_asked_for(asked, visible, names):
+    assert choose_devices(asked, visible) == tuple(names)
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cuda", "gpu:0", "cuda:1", "gpu:0,1"])
+def test_a_gpu_where_there_is_none(asked):
+    with pytest.raises(GpuError, match=f"device is '{asked}', but PyTorch sees no GPU: check .* or choose"):
+        choose_devices(asked, 0)
+
+
+@pytest.mark.parametrize(("asked", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
+def test_a_gpu_that_is_not_there(asked, absent):
+    with pytest.raises(GpuError, match=f"'{asked}', but there is no GPU {absent}: choose among 0, 1"):
+        choose_devices(asked, 2)
+
+
+@pytest.mark.parametrize("asked", ["gpu:", "gpu:x", "gpu:-1", "gpu:0,", "gpu:0,0", "gpu: 0", "gpus", "cuda0", "gpu:٠"])
+def test_numbers_that_cannot_be_read(asked):
+    with pytest.raises(ConfigError, match="expected different numbers of GPUs, as in 'gpu:0' or 'gpu:0,2'"):
+        choose_devices(asked, 2)
+
+
+@given(st.integers(1, 16).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)), st.integers(1, n))))
+def test_each_gpu_that_is_asked_for_in_the_order_asked(given_gpus):
+    visible, order, number = given_gpus
+    asked = order[:number]
+    names = choose_devices("gpu:" + ",".join(map(str, asked)), visible)
+    assert [torch.device(name).index for name in names] == list(asked)
+
+
+def test_what_pytorch_sees_decides(gpus):
+    gpus()
+    assert find_devices(None) == ("cpu",)
+    with pytest.raises(GpuError, match="sees no GPU"):
+        find_devices("gpu")
+    gpus((8, 0), (9, 0))
+    assert find_devices(None) == find_devices("gpu") == ("cuda:0", "cuda:1")
+
+
+@pytest.mark.parametrize("asked", ["banana", "", "CPU", "mps:x"])
+def test_a_device_that_pytorch_does_not_know(asked):
+    with pytest.raises(ConfigError, match=f"device is '{asked}': expected 'auto', 'cpu', 'gpu'"):
+        find_devices(asked)
+
+
+@pytest.mark.parametrize("asked", ["hpu", "mtia"])
+def test_a_device_of_another_kind_that_is_not_there(asked):
+    with pytest.raises(GpuError, match=f"device is '{asked}', but PyTorch cannot use it here"):
+        find_devices(asked)
+
+
+# Arithmetic
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_each_kind_of_device_is_judged_by_itself(gpus, monkeypatch, on_cpu):
+    gpus((7, 5), (8, 0), (9, 0))
+    monkeypatch.setattr(backbone, "_cpu_reports", lambda name: on_cpu)
+    assert fast_dtype(("cpu",)) == ("bfloat16" if on_cpu else "float32")
+    assert fast_dtype(("cuda:1", "cuda:2")) == "bfloat16"
+    assert fast_dtype(("cuda:0",)) == fast_dtype(("cuda:2", "cuda:0")) == fast_dtype(("mps",)) == "float32"
+
+
+def test_the_device_asked_for_decides_the_arithmetic_of_a_fit(tiny_model, gpus, monkeypatch):
+    gpus((9, 0))
+    monkeypatch.setattr(backbone, "_cpu_reports", lambda name: False)
+    config = EmbedderConfig(model=str(tiny_model))
+    assert Embedder(config).fit_extractor(TEXTS).config.dtype == "bfloat16"
+    assert Embedder(config, device="cpu").fit_extractor(TEXTS).config.dtype == "float32"
+
+
+# Embedders
+
+
+def test_an_embedder_tells_its_devices(tiny_config, gpus):
+    gpus()
+    assert Embedder(tiny_config).device_names() == ("cpu",)
+    gpus((9, 0), (9, 0))
+    assert Embedder(tiny_config).device_names() == ("cuda:0", "cuda:1")
+    assert Embedder(tiny_config, device="gpu:1").device_names() == ("cuda:1",)
+    assert Embedder(tiny_config, device="cpu").device_names() == ("cpu",)
+    assert Embedder(tiny_config.replace(extractor="re:dim=8"), device="gpu:9").device_names() == ("cpu",)
+
+
+def test_an_embedder_without_a_model_tells_its_device_without_a_framework(tiny_model):
+    code = (
+        "import sys; from ragembed import Embedder, EmbedderConfig; "
+        f"embedder = Embedder(EmbedderConfig(extractor='re:dim=8', model={str(tiny_model)!r}), device='gpu'); "
+        "assert embedder.device_names() == ('cpu',); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tempfile.gettempdir(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("device", "error"), [("gpu", GpuError), ("gpu:x", ConfigError)])
+def test_a_device_that_is_not_there_is_told_before_a_text_is_read(tiny_config, gpus, device, error):
+    gpus()
+    texts = iter(TEXTS)
+    with pytest.raises(error, match=f"device is '{device}'"):
+        Embedder(tiny_config, device=device).fit(texts)
+    assert next(texts) == TEXTS[0]
+
+
+def test_queries_of_a_model_that_needs_no_framework_need_no_device(tiny_config, gpus, tmp_path):
+    Embedder(tiny_config, device="cpu").fit(TEXTS).save(tmp_path)
+    gpus()
+    embedder = Embedder.load(tmp_path, device="gpu")
+    assert embedder.encode_queries(["the lock"]).shape == (1, 32)
+    with pytest.raises(GpuError, match="sees no GPU"):
+        embedder.encode_documents(["the lock"])
+
+
+@pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg", "sbert-wk"])
+def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, extractor):
+    config = EmbedderConfig(model=str(bert_model), dtype="float32", extractor=extractor)
+    one = Embedder(config, device="cpu").fit(TEXTS)
+    # Three names of one device, each of which has a replica of its own.
+    monkeypatch.setattr(backbone, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+    used = []
+
+    def compute(self, *args, original=TorchBackbone.states):
+        used.append(self)
+        return original(self, *args)
+
+    monkeypatch.setattr(TorchBackbone, "states", compute)
+    told = []
+    several = Embedder(config).fit(TEXTS)
+    np.testing.assert_array_equal(several.raw_documents(TEXTS, told.append), one.raw_documents(TEXTS))
+    np.testing.assert_array_equal(several.encode_documents(TEXTS), one.encode_documents(TEXTS))
+    np.testing.assert_array_equal(several.encode_queries(TEXTS[:3]), one.encode_queries(TEXTS[:3]))
+    assert several.fingerprint == one.fingerprint
+    assert sum(told) == len(TEXTS)
+    assert len(set(used)) == 3
+
+
+def test_the_model_is_loaded_on_no_more_devices_than_there_are_batches(tiny_config, monkeypatch):
+    monkeypatch.setattr(backbone, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+    loaded = []
+
+    def load(files, dtype, device):
+        loaded.append(device)
+        return torch_backbone(files, dtype, device)
+
+    monkeypatch.setattr(backbone, "torch_backbone", load)
+    embedder = Embedder(tiny_config.replace(weighting="uniform", postprocess=("normalize",))).fit(TEXTS)
+    embedder.encode_documents([])
+    assert loaded == []
+    embedder.encode_documents(TEXTS[:2])
+    assert loaded == ["cpu"]
+    embedder.encode_documents(TEXTS)
+    assert loaded[1:] == ["cpu", "cpu:0", "cpu:1"]
+
+
+# With a GPU
+
+
+def cosines(a, b):
+    return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+@needs_gpu
+def test_every_visible_gpu_is_used_unless_told_otherwise(tiny_config):
+    names = tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    for device in (None, "auto", "gpu", "cuda"):
+        assert Embedder(tiny_config, device=device).device_names() == names
+    assert Embedder(tiny_config, device="cuda:0").device_names() == ("cuda:0",)
+    with pytest.raises(GpuError, match=f"there is no GPU {len(names)}"):
+        Embedder(tiny_config, device=f"gpu:{len(names)}").fit(TEXTS)
+
+
+@needs_gpu
+def test_hidden_states_on_a_gpu_are_those_of_the_cpu(tiny_model):
+    ids, lengths = np.random.default_rng(0).integers(5, 100, size=(8, 40)), np.array([40, 31, 22, 13, 4, 3, 2, 1])
+    layers = (-1, 0, 1, 2)
+    on_gpu = TorchBackbone(tiny_model, "float32", "cuda:0").states(ids, lengths, layers)
+    on_cpu = TorchBackbone(tiny_model, "float32", "cpu").states(ids, lengths, layers)
+    for mine, other in zip(on_gpu, on_cpu, strict=True):
+        for row, length in enumerate(lengths):
+            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=1e-3)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1 - 1e-5), ("bfloat16", 0.99)])
+def test_vectors_of_gpus_are_those_of_the_cpu(tiny_config, dtype, least):
+    texts = [text for text in TEXTS if text]
+    on_cpu = Embedder(tiny_config, device="cpu").fit(texts)
+    on_gpu = Embedder(tiny_config.replace(dtype=dtype)).fit(texts)
+    assert cosines(on_gpu.raw_documents(texts), on_cpu.raw_documents(texts)).min() > least
+    assert cosines(*encode_raw([on_gpu, on_cpu], texts, "pseudo-queries")).min() > least
+
+
+@needs_gpus
+def test_several_gpus_make_the_vectors_of_one(tiny_config):
+    one, all_of_them = (Embedder(tiny_config, device=device).fit(TEXTS * 20) for device in ("gpu:0", "gpu"))
+    assert cosines(one.encode_documents(TEXTS * 20), all_of_them.encode_documents(TEXTS * 20)).min() > 1 - 1e-5
+
+
+@needs_gpu
+def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
+    ids = np.random.default_rng(0).integers(5, 100, size=(20_000, 64))
+    lengths = np.full(len(ids), 64)
+    model = TorchBackbone(tiny_model, "float32", "cuda:0")
+    whole = model.states(ids, lengths, (2,))[0]
+    compute, sizes = model._compute, []
+    model._compute = lambda ids, *args: sizes.append(len(ids)) or compute(ids, *args)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        # 256 MiB beside the model: each of the sums of the first block alone takes 160.
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(0) + 2**28) / total, 0)
+        parts = model.states(ids, lengths, (2,))[0]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, 0)
+    assert sizes[0] == len(ids) > sizes[-1]
+    np.testing.assert_allclose(parts, whole, atol=1e-3)
+
+
+@needs_gpu
+def test_a_model_is_shared_by_all_who_use_it_on_the_same_gpu(tiny_model):
+    files = find_model(str(tiny_model))
+    first = torch_backbone(files, "float32", "cuda:0")
+    assert torch_backbone(files, "float32", "cuda:0") is first
+    assert torch_backbone(files, "float32", "cpu") is not first

@@ -1,0 +1,211 @@
+"""Which kinds of index a budget leaves, in which order they are tried, on machines that are made up; what is kept."""
+
+import contextlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, choose
+from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.specs import NAMES, parse_spec
+
+USUAL = Machine(0.1, 0.1, 8 * 1024**3)
+FAST = Machine(0.01, 0.01, 8 * 1024**3)
+
+sizes = st.integers(1, 10**9)
+dims = st.integers(1, 4096)
+memories = st.none() | st.integers(1, 10**13)
+latencies = st.none() | st.floats(1e-3, 1e6)
+budgets = st.builds(Budget, memories, latencies, st.none() | st.floats(0.01, 1.0))
+machines = st.builds(Machine, st.floats(1e-3, 10), st.floats(1e-3, 10), st.integers(1, 10**12))
+
+
+def names(options):
+    return [option.spec.name for option in options]
+
+
+def fitting(options):
+    return [option.spec.name for option in options if option.obstacle is None]
+
+
+# What holds of every choice
+
+
+@given(sizes, dims, budgets, machines)
+def test_every_kind_has_its_place(rows, dim, budget, machine):
+    assert sorted(names(choose(rows, dim, budget, machine))) == sorted(NAMES)
+
+
+@given(st.integers(1, LEAST_APPROXIMATE - 1), dims, budgets, machines)
+def test_nothing_approximate_is_chosen_below_50_000_vectors(rows, dim, budget, machine):
+    options = choose(rows, dim, budget, machine)
+    assert {options[0].spec.name, options[1].spec.name} == {"flat", "fp16"}
+    for option in options[2:]:
+        assert option.obstacle.startswith(f"approximate, which {rows:,} vectors need not be (from 50,000 on)")
+        assert option.excess == math.inf
+
+
+@given(sizes, dims, budgets, machines)
+def test_what_fits_comes_first_in_the_order_and_what_exceeds_the_budget_least_after_it(rows, dim, budget, machine):
+    options = choose(rows, dim, budget, machine)
+    fit = fitting(options)
+    assert names(options)[: len(fit)] == [name for name in ORDER if name in fit]
+    rest = [option.excess for option in options[len(fit) :]]
+    assert rest == sorted(rest)
+    assert all(excess > 1 for excess in rest)
+    assert all(option.excess <= 1 for option in options[: len(fit)])
+
+
+@given(sizes, dims, budgets, machines)
+def test_what_is_chosen_keeps_to_memory_and_latency(rows, dim, budget, machine):
+    for option in choose(rows, dim, budget, machine):
+        if option.obstacle is not None:
+            continue
+        assert option.cost == cost(option.spec, rows, dim, machine)
+        assert budget.max_memory is None or option.cost.bytes <= budget.max_memory * (1 + 1e-9)
+        assert option.cost.building_bytes <= machine.memory * (1 + 1e-9)
+        if option.spec.family == "exhaustive":
+            assert option.cost.latency_ms <= budget.wanted_latency_ms
+
+
+@given(sizes, dims, machines, st.integers(1, 10**13), st.floats(1e-3, 1e6), st.floats(1, 100))
+def test_a_larger_budget_rules_nothing_out(rows, dim, machine, memory, latency, factor):
+    small = choose(rows, dim, Budget(memory, latency), machine)
+    for wider in (
+        Budget(math.ceil(memory * factor), latency),
+        Budget(memory, latency * factor),
+        Budget(None, latency),
+    ):
+        options = choose(rows, dim, wider, machine)
+        assert set(fitting(small)) <= set(fitting(options))
+        if fitting(small):
+            assert ORDER.index(names(options)[0]) <= ORDER.index(names(small)[0])
+
+
+@given(sizes, dims, budgets, machines)
+def test_the_wanted_recall_rules_nothing_out_before_it_is_measured(rows, dim, budget, machine):
+    open_recall = Budget(budget.max_memory, budget.max_latency_ms)
+    assert choose(rows, dim, budget, machine) == choose(rows, dim, open_recall, machine)
+
+
+# Examples
+
+
+@pytest.mark.parametrize(
+    ("rows", "budget", "machine", "first"),
+    [
+        (49_999, Budget(), USUAL, "flat"),
+        (49_999, Budget(max_latency_ms=1e-6), USUAL, "flat"),
+        (49_999, Budget(max_memory=40 * 10**6), USUAL, "fp16"),
+        (50_000, Budget(), USUAL, "flat"),  # 50,000 x 384 x 0.1 ns are 2 ms
+        (10**6, Budget(), FAST, "flat"),
+        (10**6, Budget(), USUAL, "hnsw-sq8"),
+        (10**6, Budget(max_latency_ms=50), USUAL, "flat"),
+        (10**6, Budget(max_memory=10**9), FAST, "fp16"),
+        (10**6, Budget(max_memory=400 * 10**6), USUAL, "ivf-sq8"),
+        (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
+        (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: what exceeds it least
+        (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
+        (10**9, Budget(), Machine(0.1, 0.1, 10**13), "hnsw-sq8"),
+    ],
+)
+def test_the_first_to_be_tried(rows, budget, machine, first):
+    assert names(choose(rows, 384, budget, machine))[0] == first
+
+
+def test_an_obstacle_says_what_is_exceeded_and_by_how_much():
+    obstacle = {option.spec.name: option.obstacle for option in choose(10**6, 384, Budget(10**9), USUAL)}
+    assert obstacle["flat"] == "about 38 ms a query, more than 20; about 1,544 MB, more than 1,000"
+    assert obstacle["hnsw"] == "about 1,829 MB, more than 1,000"
+    assert obstacle["hnsw-sq8"] is None
+    small = {option.spec.name: option.obstacle for option in choose(10**6, 384, Budget(), Machine(0.1, 0.1, 10**8))}
+    assert small["hnsw-sq8"] == "about 677 MB to build it, more than 100"
+
+
+def test_costs_of_a_million_vectors():
+    assert cost(parse_spec("flat"), 10**6, 384, USUAL).bytes == 10**6 * (4 * 384 + 8)
+    assert cost(parse_spec("fp16"), 10**6, 384, USUAL).bytes == 10**6 * (2 * 384 + 8)
+    assert cost(parse_spec("flat"), 10**6, 384, USUAL).latency_ms == pytest.approx(38.4)
+    assert cost(parse_spec("ivf-pq"), 10**6, 384, USUAL).bytes == 10**6 * (96 + 8) + 4000 * 384 * 4
+    assert cost(parse_spec("ivf"), 10**6, 384, USUAL).building_bytes == 0
+    graph = cost(parse_spec("hnsw"), 10**6, 384, USUAL)
+    assert graph.building_bytes == graph.bytes > cost(parse_spec("flat"), 10**6, 384, USUAL).bytes
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"max_memory": 0}, "max_memory is 0: expected more than 0"),
+        ({"max_memory": -5}, "max_memory is -5"),
+        ({"max_latency_ms": 0.0}, "max_latency_ms is 0.0"),
+        ({"max_latency_ms": math.nan}, "max_latency_ms is nan"),
+        ({"min_recall": 0}, "min_recall is 0: expected a share above 0 and up to 1"),
+        ({"min_recall": 1.01}, r"min_recall is 1\.01"),
+        ({"min_recall": 98}, "min_recall is 98"),
+        ({"min_recall": math.nan}, "min_recall is nan"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(budget, message):
+    with pytest.raises(ConfigError, match=message):
+        Budget(**budget)
+
+
+def test_a_budget_in_words():
+    assert Budget().open
+    assert not Budget(min_recall=RECALL).open
+    assert Budget().describe() == "20 ms a query, recall@10 0.98"
+    assert Budget().describe(defaults=False) == ""
+    whole = Budget(500 * 10**6, 5.0, 0.9)
+    assert whole.describe() == whole.describe(defaults=False) == "5 ms a query, 500 MB, recall@10 0.9"
+    assert Budget(max_memory=2 * 10**9).describe(defaults=False) == "2,000 MB"
+    assert (Budget().wanted_latency_ms, Budget().wanted_recall) == (LATENCY_MS, RECALL)
+
+
+def test_a_small_budget_is_not_said_to_be_nothing():
+    assert Budget(max_memory=300 * 1024).describe(defaults=False) == "0.31 MB"
+
+
+# What a store keeps
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def kept():
+    store_index = {"kind": "ivf", "max_memory": 5, "max_latency_ms": 0.5, "min_recall": None}
+    measurement = {"recall": {"mean": 0.9, "low": 0.8, "high": 1.0, "queries": 30}, "latency_ms": 1.0, "bytes": 10}
+    choice = {"wanted": store_index, "kind": "ivf", "effort": 3, "rows": 9, "reasons": ["r"], "runner_up": None}
+    return {
+        Wanted: store_index,
+        Choice: {**choice, "built_on": "on the CPU"},
+        Check: {"measurement": measurement, "date": "2026-01-01", "rows": 9, "segments": ["s"]},
+    }
+
+
+@pytest.mark.parametrize("kind", [Wanted, Choice, Check])
+def test_what_is_kept_comes_back_as_it_was(kind):
+    made = kind.from_dict(kept()[kind])
+    assert kind.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    assert made.describe()
+
+
+@pytest.mark.parametrize("kind", [Wanted, Choice, Check])
+@given(data=st.data())
+def test_what_is_kept_wrongly_is_refused_or_can_be_told(kind, data):
+    values = kept()[kind]
+    name = data.draw(st.sampled_from(sorted(values)))
+    values[name] = data.draw(JSON)
+    with contextlib.suppress(ConfigError):
+        assert kind.from_dict(values).describe() is not None

@@ -1,0 +1,245 @@
+"""Which index is built for a budget, what is said of it, and what happens where none keeps to it."""
+
+import faiss
+import numpy as np
+import pytest
+
+from ragembed.errors import BudgetError
+from ragembed.indexes.ann import choosing, picking
+from ragembed.indexes.ann.building import build_index
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.picking import Questions, pick
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.specs import NAMES, parse_spec
+from ragembed.indexes.ann.vectors import ArrayVectors
+from ragembed.postprocess import unit_rows
+
+SIZE, DIM = 1_500, 16
+ROWS = np.arange(3, 3 + 2 * SIZE, 2, dtype=np.int64)
+FLAT_BYTES, HALF_BYTES = SIZE * (4 * DIM + 8), SIZE * (2 * DIM + 8)
+FAST = Machine(0.1, 0.1, 8 * 1024**3)
+SLOW = Machine(1e4, 1e4, 8 * 1024**3)
+"""So slow that nothing can be searched whole in 20 ms."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """More threads wait for one another, with indexes as small as these."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let approximate kinds be chosen for few vectors."""
+    monkeypatch.setattr(choosing, "LEAST_APPROXIMATE", SIZE)
+    monkeypatch.setattr(picking, "LEAST_APPROXIMATE", SIZE)
+
+
+@pytest.fixture
+def latencies(monkeypatch):
+    """Measured latencies, one for each kind that is built, in the place of true ones."""
+    values = [1.0] * 9
+    left = iter(values)
+    monkeypatch.setattr(picking, "latency_ms", lambda *_: next(left))
+    return values
+
+
+def clusters(count, seed=0):
+    draw = np.random.default_rng(seed)
+    centres = np.random.default_rng(1).normal(size=(12, DIM))
+    return unit_rows((centres[draw.integers(12, size=count)] + 0.6 * draw.normal(size=(count, DIM))).astype(np.float32))
+
+
+VECTORS = ArrayVectors(clusters(SIZE))
+QUESTIONS = Questions(clusters(60, 2), clusters(60, 3))
+
+
+def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, questions=QUESTIONS, progress=None):
+    rows = ROWS[: len(vectors)]
+    return pick(vectors, rows, questions, wanted or Wanted(), folder / "index.faiss", progress, machine=machine)
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+# What is picked
+
+
+def test_the_first_kind_that_keeps_to_the_budget_is_picked(tmp_path, latencies):
+    best = picked(tmp_path)
+    assert (best.kind, best.effort) == ("flat", None)
+    assert best.reasons == ("flat: the first that keeps to the budget of 20 ms a query, recall@10 0.98",)
+    assert best.runner_up.startswith("fp16 (about ")
+    assert (best.measured.recall.mean, best.measured.recall.low, best.measured.recall.queries) == (1.0, 1.0, 60)
+    assert best.measured.latency_ms == 1.0
+    assert best.measured.bytes == (tmp_path / "index.faiss").stat().st_size
+    assert names(tmp_path) == ["index.faiss"]
+
+
+def test_what_the_budget_rules_out_is_not_built(tmp_path, latencies, monkeypatch):
+    built = []
+    monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
+    best = picked(tmp_path, Wanted(budget=Budget(max_memory=HALF_BYTES + 1_000)))
+    assert built == ["fp16"]
+    assert best.kind == "fp16"
+    assert best.reasons[0].startswith("not flat: about ")
+    assert best.reasons[1].startswith("fp16: the first that keeps to the budget of ")
+    assert best.runner_up is None
+
+
+def test_what_exceeds_the_budget_when_it_is_measured_is_passed_over(tmp_path, latencies):
+    latencies[0] = 21.0
+    best = picked(tmp_path)
+    assert best.kind == "fp16"
+    assert best.reasons[0].startswith("not flat: measured recall@10 1.0000 (1.0000 to 1.0000), 21 ms a query, ")
+    assert names(tmp_path) == ["index.faiss"]
+    SegmentIndex(tmp_path / "index.faiss", parse_spec("fp16"), SIZE, DIM)
+
+
+@pytest.mark.usefixtures("few")
+def test_an_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
+    best = picked(tmp_path, machine=SLOW)
+    assert best.kind == "hnsw-sq8"
+    assert [reason.split(":")[0] for reason in best.reasons] == ["not flat", "not fp16", "hnsw-sq8"]
+    assert best.runner_up.startswith("hnsw (about ")
+    assert best.measured.recall.mean >= 0.98
+    assert 1 <= best.effort <= SIZE
+    index = SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
+    scores, _ = RefinedIndex(index, best.spec, VECTORS, ROWS).search(QUESTIONS.measuring, 18, effort=best.effort)
+    kth = np.sort(QUESTIONS.measuring @ clusters(SIZE).T, axis=1)[:, -10]
+    assert (scores[:, :10] >= kth[:, None] - 2e-6).mean() == pytest.approx(best.measured.recall.mean)
+
+
+def test_more_recall_takes_more_effort(tmp_path):
+    efforts = [picked(tmp_path, Wanted("ivf", Budget(min_recall=recall))).effort for recall in (0.3, 0.8, 0.95, 1.0)]
+    assert efforts == sorted(efforts)
+    assert efforts[0] < efforts[-1]
+
+
+@pytest.mark.usefixtures("few")
+def test_three_kinds_are_built_at_most(tmp_path, latencies, monkeypatch):
+    latencies[:] = [50.0, 40.0, 60.0, 70.0]
+    built = []
+    monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
+    best = picked(tmp_path)
+    assert built == ["flat", "fp16", "hnsw-sq8"]
+    assert best.kind == "fp16"
+    assert best.reasons[-1].startswith("fp16: the closest to the budget, which nothing keeps to")
+    assert names(tmp_path) == ["index.faiss"]
+
+
+def test_what_was_not_asked_for_is_no_condition(tmp_path, latencies):
+    latencies[:] = [1e6, 1e6]
+    best = picked(tmp_path)
+    assert best.kind == "flat"
+    assert "the closest to the budget" in best.reasons[-1]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
+def test_a_kind_that_is_asked_for_is_picked(name, tmp_path):
+    best = picked(tmp_path, Wanted(name))
+    assert best.kind == name
+    assert best.reasons == (f"{name} was asked for",)
+    assert best.runner_up is None
+    assert (best.effort is None) == (best.spec.family == "exhaustive")
+    SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
+
+
+def test_an_index_of_few_vectors_is_flat_and_says_so(tmp_path):
+    few_vectors = ArrayVectors(clusters(999))
+    best = picked(tmp_path, Wanted("hnsw"), vectors=few_vectors)
+    assert best.kind == "flat"
+    assert best.reasons == ("an index of kind hnsw begins at 1,000 vectors",)
+
+
+def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp_path):
+    best = picked(tmp_path, Wanted("IVF4096,Flat"))
+    assert best.kind == "flat"
+    assert "IVF4096,Flat" in best.reasons[0]
+
+
+# Budgets that nothing keeps to
+
+
+@pytest.mark.parametrize(
+    ("budget", "slow", "closest"),
+    [
+        (Budget(max_memory=HALF_BYTES - 1_000), 1.0, "fp16"),
+        (Budget(max_latency_ms=1.0), 9.0, "flat"),
+        (Budget(max_latency_ms=1.0, max_memory=FLAT_BYTES + 1_000), 9.0, "flat"),
+    ],
+)
+def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow, closest, tmp_path, latencies):
+    latencies[:] = [slow] * 9
+    with pytest.raises(BudgetError) as caught:
+        picked(tmp_path, Wanted(budget=budget))
+    said = str(caught.value)
+    assert said.startswith(f"no index of 1,500 vectors of dimension 16 keeps to {budget.describe(defaults=False)}")
+    assert f"the closest is {closest} with recall@10 1.0000 (1.0000 to 1.0000), {slow:g} ms a query" in said
+    assert "--index hnsw" in said
+    assert names(tmp_path) == []
+
+
+def test_a_recall_that_a_kind_does_not_reach_is_refused(tmp_path):
+    with pytest.raises(BudgetError, match=r"with the kind IVF4,PQ1: the closest is IVF4,PQ1 with recall@10 0\.\d+ \("):
+        picked(tmp_path, Wanted("IVF4,PQ1", Budget(min_recall=0.9999)))
+    assert names(tmp_path) == []
+
+
+def test_the_file_that_was_there_stays_where_nothing_keeps_to_the_budget(tmp_path):
+    (tmp_path / "index.faiss").write_bytes(b"before")
+    with pytest.raises(BudgetError):
+        picked(tmp_path, Wanted("hnsw", Budget(max_memory=1_000)))
+    assert (tmp_path / "index.faiss").read_bytes() == b"before"
+    assert names(tmp_path) == ["index.faiss"]
+
+
+def test_nothing_is_left_of_a_pick_that_is_interrupted(tmp_path):
+    class Interrupting:
+        def start(self, phase, unit, total):
+            pass
+
+        def advance(self, count):
+            raise KeyboardInterrupt
+
+        def finish(self):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        picked(tmp_path, progress=Interrupting())
+    assert names(tmp_path) == []
+
+
+# Questions
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (1, 0), (0, 1)])
+def test_without_questions_nothing_is_measured(counts, tmp_path):
+    questions = Questions(clusters(counts[0]), clusters(counts[1]))
+    best = picked(tmp_path, Wanted(budget=Budget(min_recall=0.99)), questions=questions)
+    assert (best.kind, best.measured.recall, best.measured.latency_ms) == ("flat", None, None)
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (2, 1), (2, 2)])
+def test_few_questions_are_no_error(counts, tmp_path, latencies):
+    questions = Questions(clusters(counts[0]), clusters(counts[1]))
+    assert picked(tmp_path, Wanted(budget=Budget(min_recall=0.99)), questions=questions).kind == "flat"
+    assert picked(tmp_path, Wanted("ivf"), questions=questions).kind == "ivf"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_lossy_index_finds_is_ranked_by_the_vectors(name, tmp_path):
+    best = picked(tmp_path, Wanted(name))
+    index = RefinedIndex(SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM), best.spec, VECTORS, ROWS)
+    scores, rows = index.search(QUESTIONS.measuring, 18, effort=best.effort)
+    exact = QUESTIONS.measuring @ clusters(SIZE).T
+    np.testing.assert_allclose(scores, np.take_along_axis(exact, (rows - 3) // 2, axis=1), atol=1e-6)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert all(len(set(of_query)) == 18 for of_query in rows.tolist())

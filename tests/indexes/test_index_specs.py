@@ -1,0 +1,203 @@
+"""Kinds of index by name and by factory string, and the trial of a string before anything is built with it."""
+
+import contextlib
+import math
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes import kinds
+from ragembed.indexes.ann.factories import check
+from ragembed.indexes.ann.specs import (
+    AUTO,
+    NAMES,
+    TRAINING_PER_LIST,
+    IndexSpec,
+    codes_for,
+    lists_for,
+    parse_spec,
+)
+
+DIM = 16
+
+# name, how it is searched, whether it keeps vectors as they are, how many times as many it looks at
+TABLE = [
+    ("flat", "exhaustive", True, 1),
+    ("fp16", "exhaustive", False, 2),
+    ("hnsw", "graph", True, 1),
+    ("hnsw-sq8", "graph", False, 2),
+    ("ivf", "lists", True, 1),
+    ("ivf-sq8", "lists", False, 2),
+    ("ivf-pq", "lists", False, 8),
+    ("Flat", "exhaustive", True, 1),
+    ("SQ8", "exhaustive", False, 2),
+    ("SQfp16", "exhaustive", False, 2),
+    ("SQ4", "exhaustive", False, 8),
+    ("PCA64,Flat", "exhaustive", False, 8),
+    ("HNSW", "graph", True, 1),
+    ("HNSW16", "graph", True, 1),
+    ("HNSW32,Flat", "graph", True, 1),
+    ("HNSW32_Flat", "graph", True, 1),
+    ("HNSW32,SQ8", "graph", False, 2),
+    ("IVF100,Flat", "lists", True, 1),
+    ("IVF65536_HNSW32,Flat", "lists", True, 1),
+    ("IVF100,SQfp16", "lists", False, 2),
+    ("IVF4096,PQ48", "lists", False, 8),
+    ("OPQ48_192,IVF4096,PQ48", "lists", False, 8),
+    ("OPQ48_192,IVF4096_HNSW32,PQ48x8", "lists", False, 8),
+    ("PCA64,IVF100,Flat", "lists", False, 8),
+]
+MALFORMED = [
+    *("", " ", "pq", "hnsw32", "FLAT!", "Flat ", " Flat", "Flat\n", "flat,", "ivf-pq8", "-", ",Flat", "IVF4096,"),
+    *("IVF4096,,PQ48", "IVF 4096,PQ48", "IVF4096;PQ48", "IVF(", "../IVF16", "IVF{lists},Flat", "İVF16,Flat"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("name", "family", "lossless", "looked_at"), TABLE)
+def test_a_kind_is_known_by_its_name(name, family, lossless, looked_at):
+    spec = parse_spec(name)
+    assert (spec.name, spec.family, spec.lossless, spec.looked_at) == (name, family, lossless, looked_at)
+    assert spec.named == (name in NAMES)
+
+
+def test_the_table_has_every_name():
+    assert [name for name, *_ in TABLE[: len(NAMES)]] == list(NAMES)
+    assert AUTO not in NAMES
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_what_has_not_the_form_of_a_kind_is_refused_with_those_there_are(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_spec(text)
+    assert repr(text) in str(caught.value)
+    assert all(name in str(caught.value) for name in (AUTO, *NAMES, "IVF4096,PQ48"))
+
+
+@pytest.mark.parametrize(
+    "text", ["HNSW0", "HNSW0,Flat", "HNSW1,Flat", "PQ4x0", "IVF4,PQ4x0", "IVF0,Flat", "RQ0x4", "PCA0,Flat"]
+)
+def test_a_string_that_faiss_does_not_survive_is_refused(text):
+    with pytest.raises(ConfigError, match=text):
+        parse_spec(text)
+
+
+@given(st.text(max_size=30) | st.text("IVFHNSWPQCARfloat0123456789x_,()-{}", max_size=30))
+def test_any_text_is_a_kind_or_refused(text):
+    with contextlib.suppress(ConfigError):
+        spec = parse_spec(text)
+        assert spec.family in ("exhaustive", "graph", "lists")
+        assert spec.lossless == (spec.looked_at == 1)
+        assert spec.named or spec.factory(100_000, 384) == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_factory_of_a_name_suits_the_number_of_vectors(name):
+    expected = {
+        "flat": "Flat",
+        "fp16": "SQfp16",
+        "hnsw": "HNSW32,Flat",
+        "hnsw-sq8": "HNSW32,SQ8",
+        "ivf": "IVF4000,Flat",
+        "ivf-sq8": "IVF4000,SQ8",
+        "ivf-pq": "IVF4000,PQ96",
+    }
+    assert parse_spec(name).factory(10**6, 384) == expected[name]
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**6))
+def test_every_list_has_vectors_to_learn_from(rows, more):
+    lists = lists_for(rows)
+    assert 1 <= lists <= max(1, 4 * math.sqrt(rows))
+    assert lists == 1 or rows // lists >= TRAINING_PER_LIST
+    assert lists <= lists_for(rows + more)
+
+
+@given(st.integers(1, 10_000))
+def test_codes_divide_the_dimension(dim):
+    codes = codes_for(dim)
+    assert dim % codes == 0
+    assert 1 <= codes <= max(1, dim // 4)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7, 30, 97, 384, 768])
+@pytest.mark.parametrize("name", NAMES)
+def test_faiss_knows_the_factory_of_every_name(name, dim):
+    index = faiss.index_factory(dim, parse_spec(name).factory(5_000, dim), faiss.METRIC_INNER_PRODUCT)
+    assert (index.d, index.ntotal) == (dim, 0)
+
+
+def test_a_kind_that_a_database_names_wrongly_is_damage():
+    assert kinds.stored_spec("ivf-pq") == IndexSpec("ivf-pq")
+    with pytest.raises(StoreDamagedError, match="names an index"):
+        kinds.stored_spec("no such kind")
+
+
+# Trying a string out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Flat", "SQ8", "SQfp16", "PCA8,Flat", "HNSW8", "HNSW8,Flat", "HNSW8,SQ8", "IVF8,Flat", "IVF512,SQ8"),
+        *("IVF8_HNSW8,Flat", "PCA8,IVF8,Flat", "OPQ4_8,IVF8,SQ8", "RR16,IVF8,SQfp16", "IVF100000,Flat"),
+    ],
+)
+def test_a_string_that_can_be_used_passes(name):
+    check(parse_spec(name), DIM)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Nonsense", "could not parse"),
+        ("IVF16,Nonsense", "could not parse"),
+        ("PQ17", "dimension"),
+        ("IVF16,PQ4x4fs", "fs"),
+        ("IMI2x4,Flat", "inner prod"),
+        ("NSG16,Flat", "params not supported"),
+        ("IVF8,RQ2x4", "selector not supported"),
+        ("IDMap,Flat", "add_with_ids"),
+        ("IVF8,SQ8,RFlat", "cannot be merged"),
+    ],
+)
+def test_a_string_that_cannot_be_used_is_refused_in_one_sentence(name, why):
+    with pytest.raises(ConfigError) as caught:
+        check(parse_spec(name), DIM)
+    said = str(caught.value)
+    assert said.startswith(f"an index of kind {name} cannot be ")
+    assert why in said
+    assert said.endswith("choose another kind")
+    assert "\n" not in said
+    assert "/project/" not in said
+
+
+@pytest.mark.parametrize("name", ["PCA8,HNSW8,Flat", "RR8,HNSW8,Flat"])
+def test_a_graph_below_a_transform_is_used_or_refused(name):
+    with contextlib.suppress(ConfigError):
+        check(parse_spec(name), DIM)
+
+
+def test_names_need_no_trial(monkeypatch):
+    monkeypatch.setattr(np.random, "default_rng", lambda *_: pytest.fail("vectors were drawn for a trial"))
+    for name in NAMES:
+        check(parse_spec(name), DIM)
+
+
+def test_nothing_is_left_of_a_trial(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    check(parse_spec("IVF8,SQ8"), DIM)
+    with pytest.raises(ConfigError):
+        check(parse_spec("IVF16,PQ4x4fs"), DIM)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,208 @@
+"""Recall of searches whose answers are known, exact search by brute force, and the least effort that is enough."""
+
+from types import SimpleNamespace
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.indexes.ann import tuning, vectors
+from ragembed.indexes.ann.index import USUAL_K
+from ragembed.indexes.ann.tuning import Truth, exact, latency_ms, least_effort, recall, tuned_effort
+from ragembed.indexes.ann.vectors import ArrayVectors
+from ragembed.postprocess import unit_rows
+
+DIM = 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+def unit(count, seed=0):
+    return unit_rows(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
+
+
+def truth(queries=20, k=10, kth=0.5):
+    return Truth(unit(queries), np.full(queries, kth, dtype=np.float32), k)
+
+
+def finds(*counts, nearest=0.9, other=0.1):
+    """A search that finds, for each query in turn, so many of the nearest."""
+    scores = np.array([[nearest] * count + [other] * (USUAL_K - count) for count in counts], dtype=np.float32)
+    return lambda _queries, k: scores[:, :k]
+
+
+# Recall
+
+
+def test_recall_is_the_mean_share_of_the_nearest_that_is_found():
+    found = recall(finds(10, 5, 0, 9), truth(4))
+    assert found.mean == pytest.approx(0.6)
+    assert found.queries == 4
+
+
+def test_recall_of_fewer_than_ten_vectors():
+    assert recall(finds(3, 0), truth(2, k=3)).mean == 0.5
+
+
+def test_more_than_ten_that_are_near_enough_do_not_count_twice():
+    assert recall(finds(15, 15), truth(2)).mean == 1.0
+
+
+def test_what_ties_with_the_tenth_counts_as_found():
+    assert recall(finds(10, 10, nearest=0.5), truth(2)).mean == 1.0
+    assert recall(finds(10, 10, nearest=0.5 - 1e-6), truth(2)).mean == 1.0
+    assert recall(finds(10, 10, nearest=0.5 - 1e-5), truth(2)).mean == 0.0
+
+
+def test_what_is_missing_is_not_found():
+    scores = np.full((2, USUAL_K), -np.inf, dtype=np.float32)
+    scores[:, :4] = 0.9
+    assert recall(lambda _queries, k: scores[:, :k], truth(2)).mean == pytest.approx(0.4)
+    assert recall(lambda _queries, k: scores[:, : min(k, 4)], truth(2)).mean == pytest.approx(0.4)
+
+
+@given(st.lists(st.integers(0, 10), min_size=2, max_size=60))
+def test_the_interval_is_that_of_resampled_means(counts):
+    found = recall(finds(*counts), truth(len(counts)))
+    expected = paired_bootstrap(np.array(counts) / 10, np.zeros(len(counts)))
+    assert (found.low, found.high) == pytest.approx((expected.low, min(expected.high, 1.0)))
+    assert 0 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= 1
+
+
+def test_the_interval_has_no_width_where_all_queries_are_alike():
+    for count in (10, 7, 0):
+        found = recall(finds(*[count] * 30), truth(30))
+        assert found.low == pytest.approx(found.mean) == pytest.approx(found.high)
+
+
+def test_the_interval_is_narrower_with_more_queries():
+    few, many = recall(finds(*[10, 5] * 10), truth(20)), recall(finds(*[10, 5] * 100), truth(200))
+    assert many.high - many.low < few.high - few.low
+
+
+# Exact search
+
+
+def brute_force(parts, queries):
+    kept = np.concatenate([array if allowed is None else array[allowed] for array, allowed in parts])
+    return -np.sort(-(queries @ kept.T), axis=1)
+
+
+@pytest.mark.parametrize("rows_in_block", [1, 3, 50, 10_000])
+@pytest.mark.parametrize("allowed", [None, 1.0, 0.5, 0.1])
+def test_exact_search_equals_brute_force(allowed, rows_in_block, monkeypatch):
+    monkeypatch.setattr(vectors, "_BLOCK_BYTES", rows_in_block * 4 * DIM)
+    arrays = [unit(120, 1), unit(7, 2), unit(300, 3)]
+    draw = np.random.default_rng(4)
+    parts = [(array, None if allowed is None else draw.random(len(array)) < allowed) for array in arrays]
+    queries = unit(25, 5)
+    expected = brute_force(parts, queries)
+    found = exact([(ArrayVectors(array), mask) for array, mask in parts], queries)
+    assert found.k == 10
+    assert found.queries is queries
+    np.testing.assert_allclose(found.kth, expected[:, 9], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 9, 10])
+def test_exact_search_of_few_vectors_finds_as_many_as_there_are(size):
+    array, queries = unit(size, 1), unit(6, 2)
+    found = exact([(ArrayVectors(array), None)], queries)
+    assert found.k == size
+    np.testing.assert_allclose(found.kth, brute_force([(array, None)], queries)[:, -1], atol=1e-6)
+
+
+def test_exact_search_where_nothing_counts():
+    nothing = exact([(ArrayVectors(unit(5)), np.zeros(5, dtype=bool))], unit(3))
+    assert (nothing.k, nothing.kth.tolist()) == (0, [0.0, 0.0, 0.0])
+    assert exact([], unit(3)).k == 0
+    assert exact([(ArrayVectors(unit(5)), None)], unit(0)).k == 0
+
+
+def test_exact_search_finds_itself():
+    array = unit(200)
+    found = exact([(ArrayVectors(array), None)], array)
+    flat = faiss.IndexFlatIP(DIM)
+    flat.add(array)
+    assert recall(lambda queries, k: flat.search(queries, k)[0], found).low == 1.0
+
+
+# Effort
+
+
+class Ladder:
+    """Searches that find everything from effort ``enough`` on, and half of it below."""
+
+    def __init__(self, enough):
+        self.enough, self.tried = enough, []
+
+    def __call__(self, effort):
+        self.tried.append(effort)
+        return finds(*[10 if effort >= self.enough else 5] * 20)
+
+
+@given(st.integers(1, 20_000), st.data())
+def test_the_least_effort_is_enough_and_a_sixth_less_is_not(most, data):
+    enough = data.draw(st.integers(1, most))
+    ladder = Ladder(enough)
+    effort = least_effort(ladder, most, truth(), 0.98)
+    assert enough <= effort <= max(enough, int(1.15 * (enough - 1)))
+    assert effort <= most
+    assert all(tried <= most for tried in ladder.tried)
+    assert len(ladder.tried) <= 7
+
+
+def test_all_effort_is_made_where_none_is_enough():
+    for most in (1, 2, 10, 777):
+        assert least_effort(Ladder(10**9), most, truth(), 0.98) == most
+
+
+def test_the_interval_and_not_the_mean_must_reach_what_is_wanted():
+    def search(effort):
+        return finds(*([10] * 19 + [8] if effort < 40 else [10] * 20))
+
+    assert recall(search(1), truth()).mean >= 0.98
+    assert least_effort(search, 100, truth(), 0.985) >= 40
+    assert least_effort(search, 100, truth(), 0.9) == 1
+
+
+def test_full_recall_can_be_wanted():
+    assert 200 <= least_effort(Ladder(200), 1000, truth(), 1.0) <= 230
+
+
+def test_an_index_that_is_searched_whole_has_no_effort():
+    assert tuned_effort(Ladder(1), 0, truth(), 0.98) is None
+
+
+def test_effort_has_a_limit(monkeypatch):
+    monkeypatch.setattr(tuning, "MOST_EFFORT", 50)
+    ladder = Ladder(60)
+    assert tuned_effort(ladder, 10_000, truth(), 0.98) == 50
+    assert all(tried <= 50 for tried in ladder.tried)
+    assert tuned_effort(Ladder(20), 30, truth(), 0.98) <= 23
+
+
+# Latency
+
+
+def test_latency_is_the_95th_percentile_of_the_best_of_three(monkeypatch):
+    now = [0.0]
+    asked = []
+
+    def search(queries, k):
+        asked.append((queries.shape, k))
+        number, turn = divmod(len(asked) - 1, 3)
+        now[0] += (number + 1) * 1e-3 * (1 if turn == 1 else 50)
+
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert latency_ms(search, unit(250)) == pytest.approx(np.percentile(np.arange(1, 101), 95))
+    assert asked == [((1, DIM), USUAL_K)] * 300

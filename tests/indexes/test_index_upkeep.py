@@ -1,0 +1,351 @@
+"""The index of a store over its life: picked anew as it grows and shrinks, measured, kept where a pick fails."""
+
+from contextlib import closing
+
+import faiss
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError, IndexWarning
+from ragembed.indexes import Store, catalog, compaction, index_choice, view
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.index_choice import needs_check, needs_pick
+from ragembed.indexes.schema import connect
+from ragembed.indexes.verify.report import Part
+from tests.conftest import KnownEncoder, record
+
+DIM, LEAST, SIZE = 16, 100, 600
+WORDS = [f"word{i}" for i in range(50)]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Let small stores have what otherwise large ones have, on a machine whose speed is known."""
+    for module in (picking, index_choice):
+        monkeypatch.setattr(module, "LEAST_ASKED", LEAST, raising=False)
+    monkeypatch.setattr(index_choice, "LEAST_APPROXIMATE", LEAST)
+    monkeypatch.setattr(index_choice, "QUERIES", 30)
+    monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+def records(start, stop):
+    return [record(f"i{i}", f"n{i} {' '.join(np.random.default_rng(i).choice(WORDS, 30))}") for i in range(start, stop)]
+
+
+def new_store(folder, size=0, **asked):
+    store = Store.create(folder / "s", KnownEncoder(dim=DIM), **asked)
+    if size:
+        store.add(records(0, size))
+    return store
+
+
+def kinds_of(store):
+    return [(segment["kind"], segment["rows"]) for segment in store.status()["segments"]]
+
+
+def state(store):
+    """All that a pick could have changed."""
+    status = store.status()
+    files = sorted(str(file.relative_to(store.path)) for file in (store.path / "segments").rglob("*"))
+    return status["index"], status["segments"], status["generation"], status["chunks"], files
+
+
+def assert_sound(store):
+    report = store.verify()
+    assert (report.problems, report.notes, report.leftovers) == ([], [], 0)
+
+
+def spoil(store):
+    """Let searches of the index look into one list only, as if it had been tuned for other vectors."""
+    with store.writer() as writer:
+        writer.set_meta({"index_choice": {**writer.meta("index_choice"), "effort": 1}})
+
+
+# When it is picked
+
+
+def test_it_is_picked_anew_when_the_store_has_doubled_or_is_a_quarter(tmp_path):
+    wanted = Wanted("flat", Budget(max_memory=10**9))
+    store = new_store(tmp_path, LEAST, index=wanted.kind, budget=wanted.budget)
+    assert store.index_choice().rows == LEAST
+    with closing(connect(store.path / "store.db", writable=False)) as connection:
+        due = {rows: needs_pick(connection, wanted, rows) for rows in (0, 1, 25, 26, 99, 100, 199, 200, 10**6)}
+        assert due == {
+            0: False,
+            1: True,
+            25: True,
+            26: False,
+            99: False,
+            100: False,
+            199: False,
+            200: True,
+            10**6: True,
+        }
+        assert needs_pick(connection, Wanted("flat", Budget(max_memory=10**8)), 100)
+        assert needs_pick(connection, Wanted("hnsw"), 100)
+        assert not needs_pick(connection, Wanted("flat"), 100)  # it is
+
+
+def test_a_store_of_which_nothing_is_asked_is_flat_until_there_is_a_choice(tmp_path):
+    store = new_store(tmp_path, LEAST - 1)
+    assert (store.index_choice(), store.index_check()) == (None, None)
+    store.add(records(LEAST - 1, LEAST))
+    choice = store.index_choice()
+    assert (choice.kind, choice.rows, choice.runner_up.split()[0]) == ("flat", LEAST, "fp16")
+    assert store.index_check().measurement.recall.mean == 1.0
+
+
+def test_growing_and_shrinking_the_store_picks_its_index_anew(tmp_path):
+    store = new_store(tmp_path, LEAST, index="ivf")
+    assert (store.index_choice().kind, store.index_choice().rows) == ("ivf", LEAST)
+    store.add(records(LEAST, 2 * LEAST - 1))
+    assert kinds_of(store) == [("ivf", LEAST), ("flat", LEAST - 1)]
+    store.add(records(2 * LEAST - 1, 2 * LEAST))
+    assert (store.index_choice().rows, kinds_of(store)) == (2 * LEAST, [("ivf", 2 * LEAST)])
+    store.delete([f"i{i}" for i in range(50, 2 * LEAST)])
+    assert (store.index_choice().kind, store.index_choice().rows) == ("flat", 50)
+    assert store.index_choice().reasons == (f"an index of kind ivf begins at {LEAST} vectors",)
+    assert kinds_of(store) == [("flat", 50)]
+    assert_sound(store)
+
+
+def test_another_index_is_picked_where_another_is_wanted(tmp_path):
+    store = new_store(tmp_path, LEAST)
+    for wanted in (Wanted("hnsw"), Wanted("ivf-sq8", Budget(max_memory=10**9)), Wanted("flat"), Wanted("fp16")):
+        store.optimize(index=wanted)
+        assert (store.wanted_index, store.index_choice().wanted) == (wanted, wanted)
+        assert kinds_of(store) == [(wanted.kind, LEAST)]
+    store.close()
+    assert Store.open(store.path, KnownEncoder(dim=DIM)).wanted_index == Wanted("fp16")
+    assert_sound(store)
+
+
+def test_what_was_picked_for_something_else_is_not_told_any_more(tmp_path):
+    store = new_store(tmp_path, 50, budget=Budget(max_memory=10**9))
+    assert store.index_choice().kind == "flat"
+    store.optimize(index=Wanted())
+    assert store.wanted_index == Wanted()
+    assert store.index_choice() is None
+
+
+def test_an_index_that_is_asked_for_in_the_middle_of_a_run_is_not_forgotten(tmp_path):
+    store = new_store(tmp_path, LEAST)
+    with store.writer() as writer:
+        writer.set_meta({"unfinished": True})
+    store.optimize(index=Wanted("hnsw"))
+    with store.writer() as writer:
+        writer.set_meta({"unfinished": False})
+        writer.settle()
+    assert store.wanted_index == Wanted("hnsw")
+    assert kinds_of(store) == [("hnsw", LEAST)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_budget_for_very_few_chunks(count, tmp_path):
+    store = new_store(tmp_path, count, budget=Budget(max_memory=10**9, min_recall=0.9))
+    assert (store.index_choice().kind, len(store)) == ("flat", count)
+
+
+def test_lists_that_cannot_be_filled_yet_are_no_error(tmp_path):
+    store = new_store(tmp_path, index="IVF400,Flat")
+    store.add(records(0, 2 * LEAST))
+    store.add(records(2 * LEAST, 2 * LEAST + 1))
+    assert {kind for kind, _ in kinds_of(store)} == {"flat"}
+
+
+# Picks that fail
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(budget=Budget(max_memory=1_000)), Wanted("hnsw", Budget(max_memory=1_000)), Wanted("Nonsense")]
+)
+def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
+    store = new_store(tmp_path, SIZE, index="ivf")
+    before, hits = state(store), store.search("n5 word1", 10)
+    with pytest.raises(ConfigError):
+        store.optimize(index=wanted)
+    assert state(store) == before
+    assert store.wanted_index == Wanted("ivf")
+    assert store.search("n5 word1", 10) == hits
+    assert_sound(store)
+
+
+def test_a_store_that_outgrows_its_budget_says_so_once_and_keeps_its_index(tmp_path):
+    store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=LEAST * (4 * DIM + 8) + 200))
+    with pytest.warns(IndexWarning, match=r"outgrown what was asked of it: no index of 210 vectors .* closest is flat"):
+        store.add(records(LEAST, 210))
+    assert store.index_choice().kind == "flat"
+    assert sum(rows for _, rows in kinds_of(store)) == 210
+    store.add(records(210, 230))
+    assert_sound(store)
+
+
+def test_a_store_that_has_outgrown_its_budget_can_still_be_optimized(tmp_path):
+    store = new_store(tmp_path, SIZE, index="hnsw", budget=Budget(max_memory=SIZE * 400))
+    with pytest.warns(IndexWarning, match="outgrown"):
+        store.add(records(SIZE, 2 * SIZE))
+    with pytest.warns(IndexWarning, match="worse than what is wanted"):
+        store.delete([f"i{i}" for i in range(0, 2 * SIZE, 9)])
+    with pytest.warns(IndexWarning, match="outgrown"):
+        store.optimize()
+    assert store.status()["unused_vectors"] == 0
+    assert_sound(store)
+
+
+@pytest.mark.parametrize("moment", ["while it is built", "while it is measured", "in the transaction"])
+def test_a_pick_that_is_killed_leaves_the_former_index(moment, tmp_path, monkeypatch):
+    store = new_store(tmp_path, SIZE, index="ivf")
+    before, hits = state(store), store.search("n5 word1", 10)
+
+    def killed(*arguments):
+        if moment != "in the transaction" or arguments[1] == "index_check":
+            raise KeyboardInterrupt
+        set_meta(*arguments)
+
+    set_meta = catalog.set_meta
+    targets = {
+        "while it is built": (picking, "build_index"),
+        "while it is measured": (picking, "latency_ms"),
+        "in the transaction": (catalog, "set_meta"),
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(*targets[moment], killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.optimize(index=Wanted("hnsw"))
+    assert state(store)[:4] == before[:4]
+    assert store.search("n5 word1", 10) == hits
+    with store.writer():
+        pass
+    assert state(store) == before
+    assert_sound(store)
+
+
+# Measuring
+
+
+def questions_of(monkeypatch):
+    """The questions that are encoded from now on."""
+    asked = []
+    encode = KnownEncoder.encode_queries
+    monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.extend(texts) or encode(self, texts))
+    return asked
+
+
+def test_it_is_measured_on_short_questions_and_not_on_the_texts_of_the_store(tmp_path, monkeypatch):
+    asked = questions_of(monkeypatch)
+    store = new_store(tmp_path, SIZE, index="ivf")
+    texts = {chunk.chunk.text for chunk in store.chunks()}
+    assert len(asked) == 2 * index_choice.QUERIES
+    assert len(set(asked)) == len(asked)
+    assert not texts & set(asked)
+    assert all(any(span in text for text in texts) for span in asked)
+    assert store.index_check().measurement.recall.queries == index_choice.QUERIES
+
+
+def test_short_texts_are_not_asked_for_as_they_are(tmp_path, monkeypatch):
+    asked = questions_of(monkeypatch)
+    store = new_store(tmp_path, index="ivf")
+    store.add([record(f"i{i}", f"text number {i}") for i in range(LEAST)])
+    assert asked
+    assert not {chunk.chunk.text for chunk in store.chunks()} & set(asked)
+
+
+def test_the_questions_are_the_same_for_the_same_texts(tmp_path):
+    choices = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        store = new_store(tmp_path / name, SIZE, index="ivf")
+        choices.append((store.index_choice(), store.index_check().measurement))
+    assert choices[0] == choices[1]
+
+
+def test_it_is_measured_again_where_a_tenth_of_the_rows_is_new(tmp_path):
+    store = new_store(tmp_path, SIZE, index="ivf")
+    with closing(connect(store.path / "store.db", writable=False)) as connection:
+        assert [needs_check(connection, rows) for rows in (539, 540, 600, 660, 661)] == [
+            True,
+            False,
+            False,
+            False,
+            True,
+        ]
+    store.add(records(SIZE, SIZE + 60))
+    assert store.index_check().rows == SIZE
+    store.add(records(SIZE + 60, SIZE + 61))
+    assert store.index_check().rows == SIZE + 61
+    assert set(store.index_check().segments) == {segment["folder"] for segment in store.status()["segments"]}
+
+
+def test_a_flat_store_is_not_measured_again(tmp_path):
+    store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=10**9))
+    before = store.index_check()
+    store.add(records(LEAST, LEAST + 50))
+    assert store.index_check() == before
+
+
+DEGRADED = r"worse than what is wanted .*: recall@10 0\.\d+ .*, and it was recall@10 .*ragembed optimize"
+
+
+def assert_mended(store):
+    assert store.index_check().measurement.recall.mean >= 0.98
+    assert store.index_check().rows == len(store)
+    assert store.index_choice().effort > 1
+    assert_sound(store)
+
+
+def test_chunks_that_degrade_the_index_are_told_and_optimize_mends_it(tmp_path):
+    store = new_store(tmp_path, SIZE, index="ivf")
+    assert store.index_check().measurement.recall.mean >= 0.98
+    spoil(store)
+    with pytest.warns(IndexWarning, match=DEGRADED):
+        store.add(records(SIZE, SIZE + 70))
+    found = store.status()["index"]["check"]
+    assert found["rows"] == SIZE + 70
+    assert found["measurement"]["recall"]["mean"] < 0.98
+    store.optimize()
+    assert kinds_of(store) == [("ivf", SIZE + 70)]
+    assert_mended(store)
+
+
+def test_a_deletion_that_degrades_the_index_is_told_and_optimize_mends_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "_EXACT_ROWS", 0)  # else the rows that are left are so few that they are all looked at
+    store = new_store(tmp_path, SIZE, index="ivf")
+    spoil(store)
+    with pytest.warns(IndexWarning, match=DEGRADED):
+        store.delete([f"i{i}" for i in range(70)])
+    assert store.index_check().measurement.recall.mean < 0.98
+    store.optimize()
+    assert kinds_of(store) == [("ivf", SIZE - 70)]
+    assert_mended(store)
+
+
+def test_optimize_mends_segments_that_are_too_large_to_be_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "_MERGED_ROWS", SIZE // 2)
+    store = new_store(tmp_path, SIZE, index="ivf")
+    spoil(store)
+    with pytest.warns(IndexWarning, match=DEGRADED):
+        store.add(records(SIZE, SIZE + 70))
+    store.optimize()
+    assert_mended(store)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "OPQ4_8,IVF4,SQ8"])
+def test_an_index_that_rounds_is_verified_and_rebuilt(kind, tmp_path):
+    store = new_store(tmp_path, SIZE, index=kind)
+    assert_sound(store)
+    hits = store.search("n5 word1", 10)
+    [file] = store.path.glob("segments/*/index.faiss")
+    store.close()
+    file.write_bytes(file.read_bytes()[:-1])
+    report = store.verify(repair=True)
+    assert (report.problems, [problem.part for problem in report.repaired]) == ([], [Part.INDEX])
+    assert store.search("n5 word1", 10) == hits
+    assert_sound(store)

@@ -1,0 +1,167 @@
+"""Maximal marginal relevance: by hand, against a plain loop, and on every kind of index."""
+
+import math
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.indexes import Store, index_choice, kinds
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.mmr import mmr
+from ragembed.postprocess import unit_rows
+from tests.conftest import KnownEncoder, record
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """More threads wait for one another, with indexes as small as these."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+def at_angles(*degrees):
+    return np.array([[math.cos(math.radians(a)), math.sin(math.radians(a))] for a in degrees], dtype=np.float32)
+
+
+def plain_loop(query, vectors, k, lambda_mult):
+    """As Carbonell & Goldstein write it, in double precision."""
+    query, vectors = query.astype(float), vectors.astype(float)
+    chosen = []
+    while len(chosen) < min(k, len(vectors)):
+        scores = {
+            i: lambda_mult * (vectors[i] @ query)
+            - (1 - lambda_mult) * max((vectors[i] @ vectors[j] for j in chosen), default=0.0)
+            for i in range(len(vectors))
+            if i not in chosen
+        }
+        chosen.append(max(scores, key=scores.get))
+    return chosen
+
+
+# The query is at 0 degrees. With 0.5 the second choice is between .5 cos 12 - .5 cos 2 = -.01 and .5 cos 30 -
+# .5 cos 40 = .05.
+EAST, DIRECTIONS = at_angles(0)[0], at_angles(12, -30, 10)
+
+
+@pytest.mark.parametrize(("lambda_mult", "order"), [(1.0, [2, 0, 1]), (0.5, [2, 1, 0]), (0.0, [0, 1, 2])])
+def test_an_example_by_hand(lambda_mult, order):
+    assert mmr(EAST, DIRECTIONS, 3, lambda_mult) == order
+    assert mmr(EAST, DIRECTIONS, 2, lambda_mult) == order[:2]
+    assert mmr(EAST, DIRECTIONS, 9, lambda_mult) == order
+    assert mmr(EAST, DIRECTIONS, 0, lambda_mult) == []
+
+
+def test_of_equals_the_first_is_chosen():
+    assert mmr(EAST, at_angles(20, -20, 20, -20), 4, 0.5) == [0, 1, 2, 3]
+    assert mmr(EAST, at_angles(5, 5, 5), 3, 1.0) == [0, 1, 2]
+    assert mmr(EAST, np.zeros((0, 2), dtype=np.float32), 3, 0.5) == []
+
+
+def test_a_copy_comes_after_what_is_unlike_it():
+    assert mmr(EAST, at_angles(5, 5, -50), 3, 0.4) == [0, 2, 1]
+
+
+@given(st.integers(0, 12), st.integers(0, 15), st.integers(1, 10), st.integers(0, 10**6))
+def test_it_is_the_plain_loop(count, k, tenths, seed):
+    draw = np.random.default_rng(seed)
+    vectors, query = (unit_rows(draw.normal(size=(n, 6)).astype(np.float32)) for n in (count, 1))
+    chosen = mmr(query[0], vectors, k, tenths / 10)
+    assert chosen == plain_loop(query[0], vectors, k, tenths / 10)
+
+
+# In a store
+
+DIM, SIZE = 16, 300
+"""Vectors of a store lie around a few centres, so that near ones are alike."""
+
+
+@pytest.fixture
+def _small(monkeypatch):
+    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    monkeypatch.setattr(picking, "LEAST_ASKED", 256)
+    monkeypatch.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
+    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+
+
+def clusters():
+    draw = np.random.default_rng(4)
+    centres = draw.normal(size=(10, DIM))
+    return centres[draw.integers(10, size=SIZE)] + 0.3 * draw.normal(size=(SIZE, DIM))
+
+
+@pytest.fixture
+def plane(tmp_path):
+    table = {f"at {a}": at_angles(a)[0].tolist() for a in (12, -30, 10)} | {"east": [1.0, 0.0]}
+    store = Store.create(tmp_path / "s", KnownEncoder(table))
+    store.add([record(str(a), f"at {a}", metadata={"angle": a}) for a in (12, -30, 10)])
+    return store
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+def test_hits_come_in_the_order_in_which_they_are_chosen(plane):
+    hits = plane.search_mmr("east", 3)
+    assert ids(hits) == ["10", "-30", "12"]
+    assert [hit.score for hit in hits] == pytest.approx([math.cos(math.radians(a)) for a in (10, 30, 12)], abs=1e-3)
+    assert [hit.score for hit in hits] == [hit.dense for hit in hits]
+    assert all(hit.lexical is None for hit in hits)
+    assert ids(plane.search_mmr("east", 2)) == ["10", "-30"]
+    assert ids(plane.search_mmr("east", 3, lambda_mult=1.0)) == ["10", "12", "-30"]
+
+
+def test_no_more_than_the_nearest_are_looked_at(plane):
+    assert ids(plane.search_mmr("east", 2, fetch_k=2)) == ["10", "12"]
+    assert ids(plane.search_mmr("east", 2, fetch_k=0)) == ["10", "12"]
+    assert ids(plane.search_mmr("east", 2, fetch_k=3)) == ["10", "-30"]
+    assert ids(plane.search_mmr("east", 10**6, fetch_k=10**6)) == ["10", "-30", "12"]
+
+
+def test_a_filter_holds(plane):
+    assert ids(plane.search_mmr("east", 3, where="angle > 0")) == ["10", "12"]
+    assert plane.search_mmr("east", 3, where="angle > 90") == []
+
+
+@pytest.mark.parametrize("lambda_mult", [-0.01, 1.01, math.nan, math.inf])
+def test_a_lambda_out_of_range_is_refused(plane, lambda_mult):
+    with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected 0 \(unlike each other\) to 1"):
+        plane.search_mmr("east", 3, lambda_mult=lambda_mult)
+
+
+def test_how_many_may_be_asked_for(plane):
+    assert plane.search_mmr("east", 0) == []
+    with pytest.raises(ConfigError, match="k is -1"):
+        plane.search_mmr("east", -1)
+
+
+def test_an_empty_store_has_nothing_to_choose_from(tmp_path, plane):
+    assert Store.create(tmp_path / "empty", KnownEncoder()).search_mmr("east") == []
+    plane.delete(["12", "-30", "10"])
+    assert plane.search_mmr("east") == []
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.usefixtures("_small")
+def test_it_chooses_the_same_on_every_index(kind, tmp_path):
+    vectors = clusters()
+    table = {f"text {i}": vectors[i].tolist() for i in range(SIZE)}
+    draw = np.random.default_rng(5)
+    questions = {f"question {i}": (vectors[i] + 0.2 * draw.normal(size=DIM)).tolist() for i in range(8)}
+    store = Store.create(tmp_path / "s", KnownEncoder(table | questions), index=kind)
+    store.add([record(str(i), f"text {i}") for i in range(SIZE)])
+    assert [segment["kind"] for segment in store.status()["segments"]] == [kind]
+    kept = unit_rows(vectors.astype(np.float16).astype(np.float32))
+    for question, vector in questions.items():
+        query = unit_rows(np.array([vector], dtype=np.float32))[0]
+        expected = plain_loop(query, kept, 10, 0.6)
+        assert ids(store.search_mmr(question, 10, fetch_k=SIZE, lambda_mult=0.6)) == [str(i) for i in expected]

@@ -1,0 +1,236 @@
+"""Many questions at once are answered like one after the other, whatever the index; and what must not come up."""
+
+import shutil
+
+import faiss
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.indexes import Store, index_choice, kinds
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.specs import NAMES
+from tests.conftest import KnownEncoder, record
+
+DIM, SIZE = 16, 420
+WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
+QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for i in range(20)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """More threads wait for one another, with indexes as small as these."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+def small_stores(patched):
+    """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
+    patched.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    patched.setattr(picking, "LEAST_ASKED", 256)
+    patched.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
+    patched.setattr(index_choice, "QUERIES", 20)
+    patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+
+
+@pytest.fixture
+def _small(monkeypatch):
+    small_stores(monkeypatch)
+
+
+def records(start, stop):
+    return [
+        record(f"i{i}", f"{' '.join(np.random.default_rng(i).choice(WORDS, 6))} n{i}", metadata={"i": i})
+        for i in range(start, stop)
+    ]
+
+
+def fill(folder, kind):
+    """A store of two segments, the smaller one flat, some of whose chunks were deleted."""
+    store = Store.create(folder / "s", KnownEncoder(dim=DIM), index=kind)
+    store.add(records(0, 300))
+    store.add(records(300, SIZE))
+    store.delete([f"i{i}" for i in range(0, SIZE, 20)])
+    return store
+
+
+@pytest.fixture(scope="module", params=["flat", "hnsw", "ivf-pq"])
+def store(request, tmp_path_factory):
+    """One that no test changes."""
+    with pytest.MonkeyPatch.context() as patched:
+        small_stores(patched)
+        with fill(tmp_path_factory.mktemp("store"), request.param) as store:
+            yield store
+
+
+def found(hits):
+    return [hit.id for hit in hits], [hit.score for hit in hits]
+
+
+def assert_alike(many, one):
+    assert len(many) == len(one)
+    for a, b in zip(many, one, strict=True):
+        assert found(a)[0] == found(b)[0]
+        np.testing.assert_allclose(found(a)[1], found(b)[1], atol=1e-5)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("where", [None, "i >= 100", "i < 0"])
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_many_questions_are_answered_like_one_after_the_other(store, mode, where):
+    queries = [*QUERIES, "?!", "", QUERIES[0]]
+    for k in (3, 10**9):
+        many = store.search_many(queries, k, mode, where=where)
+        assert_alike(many, [store.search(query, k, mode, where=where) for query in queries])
+
+
+def test_many_vectors_are_searched_for_like_one_after_the_other(store):
+    vectors = np.random.default_rng(1).normal(size=(25, DIM))
+    for where in (None, "i >= 100"):
+        many = store.search_vectors(vectors, 10, where=where)
+        assert_alike(many, [store.search_vector(vector, 10, where=where) for vector in vectors])
+        assert_alike(store.search_vectors(vectors.tolist(), 10, where=where), many)
+
+
+def test_the_same_question_has_the_same_answer_wherever_it_comes(store):
+    for where in (None, "i >= 100"):
+        many = store.search_many([*QUERIES, *QUERIES], 20, "dense", where=where)
+        assert many[: len(QUERIES)] == many[len(QUERIES) :]
+        assert many[3] == store.search(QUERIES[3], 20, "dense", where=where)
+
+
+def test_questions_are_encoded_together(store, monkeypatch):
+    asked = []
+    encode = KnownEncoder.encode_queries
+    monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.append(texts) or encode(self, texts))
+    store.search_many(QUERIES, 3)
+    assert [list(texts) for texts in asked] == [QUERIES]
+
+
+def test_all_questions_are_answered_from_one_generation(store, tmp_path, monkeypatch):
+    store = Store.open(shutil.copytree(store.path, tmp_path / "s"), KnownEncoder(dim=DIM))
+    before = store.search_many(QUERIES, 10**6, "dense")
+    encode = KnownEncoder.encode_queries
+    other = Store.open(store.path, KnownEncoder(dim=DIM))
+
+    def encode_while_another_writes(self, texts):
+        other.delete(where="i >= 100")
+        return encode(self, texts)
+
+    monkeypatch.setattr(KnownEncoder, "encode_queries", encode_while_another_writes)
+    assert_alike(store.search_many(QUERIES, 10**6, "dense"), before)
+    monkeypatch.setattr(KnownEncoder, "encode_queries", encode)
+    assert len(store.search_many(QUERIES, 10**6, "dense")[0]) == 95
+
+
+def test_no_questions_have_no_answers(store):
+    for mode in ("dense", "lexical", "hybrid"):
+        assert store.search_many([], 5, mode) == []
+        assert store.search_many(["a", "b"], 0, mode) == [[], []]
+
+
+def test_no_vectors_have_no_answers(store):
+    assert store.search_vectors(np.zeros((0, DIM)), 5) == []
+    assert store.search_vectors([], 5) == []
+
+
+def test_an_empty_store_has_no_answers(tmp_path):
+    empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
+    assert empty.search_vectors(np.zeros((2, DIM)), 5) == [[], []]
+    for mode in ("dense", "lexical", "hybrid"):
+        assert empty.search_many([], 5, mode) == []
+        assert empty.search_many(["a", "b"], 5, mode) == [[], []]
+
+
+def test_what_is_asked_wrongly_is_refused(store):
+    with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; ask one with search"):
+        store.search_many("lock")
+    with pytest.raises(ConfigError, match="k is -1"):
+        store.search_many(["lock"], -1)
+    with pytest.raises(ConfigError, match="'fuzzy'"):
+        store.search_many([], 1, "fuzzy")
+
+
+@pytest.mark.parametrize("shape", [(), (DIM,), (2, DIM + 1), (2, 0), (1, 1, DIM)])
+def test_vectors_of_a_wrong_shape_are_refused(store, shape):
+    with pytest.raises(IncompatibleStoreError, match="shape"):
+        store.search_vectors(np.zeros(shape), 5)
+
+
+@pytest.mark.parametrize("shape", [(), (DIM,), (1, 1, DIM)])
+def test_an_empty_store_refuses_what_are_no_vectors(tmp_path, shape):
+    empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
+    with pytest.raises(IncompatibleStoreError, match="shape"):
+        empty.search_vectors(np.zeros(shape), 5)
+    with pytest.raises(ConfigError, match="k is -1"):
+        empty.search_vectors(np.zeros((1, DIM)), -1)
+
+
+# Threads
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_more_threads_search_than_are_allowed(store, threads, monkeypatch):
+    used = []
+    set_threads = faiss.omp_set_num_threads
+    set_threads(4)
+    monkeypatch.setattr(faiss, "omp_set_num_threads", lambda count: used.append(count) or set_threads(count))
+    with Store.open(store.path, KnownEncoder(dim=DIM), threads=threads) as bounded:
+        bounded.search_many(QUERIES, 5, "dense")
+        assert set(used[::2]) == {threads}  # and back to what it was
+        assert set(used[1::2]) == {4}
+        used.clear()
+        bounded.search("lock", 5, "dense")
+        assert set(used[::2]) == {1}
+    assert faiss.omp_get_max_threads() == 4
+    set_threads(1)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_no_threads_are_refused(store, threads):
+    with pytest.raises(ConfigError, match=f"threads is {threads}: expected 1 or more"):
+        Store.open(store.path, threads=threads)
+
+
+# Every kind of index
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.usefixtures("_small")
+def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
+    store = fill(tmp_path, kind)
+    with store.writer() as writer:
+        writer.stage([f"never committed {i}" for i in range(50)])
+    live = {f"i{i}" for i in range(SIZE) if i % 20}
+    vectors = np.random.default_rng(2).normal(size=(4, DIM))
+    for k in (1, len(live) - 1, len(live), 10**9):
+        for hits in store.search_vectors(vectors, k):
+            assert len(hits) == len({hit.id for hit in hits}) == min(k, len(live))
+            assert {hit.id for hit in hits} <= live
+    for hits in store.search_vectors(vectors, 10**9, where="i < 30"):
+        assert {hit.id for hit in hits} == {f"i{i}" for i in range(30) if i % 20}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.usefixtures("_small")
+def test_ties_come_in_order_of_insertion_in_every_index(tmp_path, kind):
+    draw = np.random.default_rng(3)
+    few = draw.normal(size=(3, DIM)).tolist()
+    table = {f"t{i:03}": few[i // 10 % 3] if i % 10 == 0 else draw.normal(size=DIM).tolist() for i in range(SIZE)}
+    store = Store.create(tmp_path / "s", KnownEncoder(table), index=kind)
+    for numbers in (range(300), range(300, SIZE)):  # ties lie in segments of two kinds
+        store.add([record(f"t{i:03}", f"t{i:03}", metadata={"i": i}) for i in numbers])
+    for where, last in ((None, SIZE), ("i >= 0", SIZE), ("i < 200", 200)):
+        for count in (3, 30):
+            for hits in store.search_vectors(draw.normal(size=(count, DIM)), SIZE, where=where):
+                names = [hit.id for hit in hits]
+                for start in range(0, 30, 10):
+                    tied = [f"t{i:03}" for i in range(start, last, 30)]
+                    assert [name for name in names if name in tied] == tied
+        for start, hits in zip(range(0, 30, 10), store.search_vectors(np.array(few), 5, where=where), strict=True):
+            assert [hit.id for hit in hits] == [f"t{i:03}" for i in range(start, start + 150, 30)]
