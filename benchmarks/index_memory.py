@@ -142,6 +142,7 @@ def _report(kind: str, sizes: Sequence[int], built: Sequence[Built]) -> str:
     slope, fixed = np.polyfit(sizes, [one.peak for one in built], 1)
     expected = fixed + slope * GOAL_VECTORS
     verdict = "within" if expected <= GOAL_BYTES else "NOT within"
+    now = f"{date.today().isoformat()}; {machine()}"
     return f"""## Index building: memory
 
 {table(header, rows)}
@@ -149,7 +150,7 @@ def _report(kind: str, sizes: Sequence[int], built: Sequence[Built]) -> str:
 A straight line through these gives {expected / _GIB:.1f} GiB at {GOAL_VECTORS:,} vectors, {verdict}
 {GOAL_BYTES / _GIB:.0f} GiB; that size was not built. Kind {kind}, dimension {DIM}, made-up vectors of rank {RANK} around
 {TOPICS:,} topics. The peak is of the process's own memory, sampled every {1000 * _SAMPLED_SECONDS:.0f} ms.
-{date.today().isoformat()}; {machine()}.
+{now}.
 """
 
 

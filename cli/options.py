@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,9 +36,10 @@ _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 def size_in_bytes(value: str) -> int:
     """Turn ``20M`` into 20,971,520; raises a usage error for what is not a size."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
+    size = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
+    if not 1 <= size < math.inf:
         raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, as in 20M")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(size)
 
 
 class _NoLimit:
@@ -61,7 +63,7 @@ def limit(read: Callable[[str], float | int]) -> Callable[[click.Context, click.
 def milliseconds(value: str) -> float:
     """Turn ``5ms`` or ``0.01s`` into milliseconds; raises a usage error for what is not a time above 0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", value.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
+    if match is None or not 0 < float(match[1]) < math.inf:
         raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, as in 5ms")
     return float(match[1]) * _MILLISECONDS[match[2].lower()]
 

@@ -51,15 +51,16 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
-def wanted_index(options: Mapping[str, Any], store: Path) -> Wanted | None:
+def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False) -> Wanted | None:
     """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
 
-    A kind that is asked for drops the limits that were asked for before with another.
+    A kind that is asked for drops the limits that were asked for before with another. ``reset`` starts from the
+    defaults instead.
     """
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
-    if not given:
+    if not given and not reset:
         return None
-    stored = stored_index(store) or Wanted()
+    stored = Wanted() if reset else stored_index(store) or Wanted()
     kind = given.pop("index_kind", stored.kind)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,10 @@ from ragembed.indexes import catalog, compaction
 from ragembed.indexes.ann import tuning
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.gpus import Gpu
-from ragembed.indexes.ann.picking import LEAST_ASKED, Picked, Questions, pick
+from ragembed.indexes.ann.picking import Picked, Questions, least_asked, pick
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Wanted
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
+from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder
@@ -49,14 +50,24 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
         return not (all_flat and _stays_flat(wanted, rows))
+    if choice.kind == FLAT and not _stays_flat(Wanted(wanted.kind), rows) and wanted.kind != AUTO:
+        return True  # there were too few vectors for the kind that is asked for
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
 
 def _stays_flat(wanted: Wanted, rows: int) -> bool:
     if not wanted.budget.open:
         return False
-    least = {AUTO: LEAST_APPROXIMATE, FLAT: rows + 1}.get(wanted.kind, LEAST_ASKED)
-    return rows < least
+    if wanted.kind == AUTO:
+        return rows < LEAST_APPROXIMATE
+    return wanted.kind == FLAT or too_few(wanted, rows)
+
+
+def too_few(wanted: Wanted, rows: int) -> bool:
+    """Tell whether the kind that is asked for begins at more vectors than there are."""
+    if wanted.kind == AUTO or (spec := parse_spec(wanted.kind)).family == "exhaustive":
+        return False
+    return rows < least_asked(spec)
 
 
 def pick_index(
@@ -106,7 +117,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
     queries = _questions(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())
-    if not len(queries):
+    if len(queries) < tuning.LEAST_QUERIES:
         return Check(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
@@ -114,8 +125,27 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         return np.array([scores + [-np.inf] * (k - len(scores)) for scores in found], dtype=np.float32)
 
     truth = tuning.exact(_live_parts(connection, segments, embedder), queries)
-    recall, latency = tuning.recall(search, truth), tuning.latency_ms(search, queries)
+    recall = tuning.recall(search, truth)
+    latency = tuning.latency_ms(_bare_search(connection, segments, embedder), queries)
     return Check(Measurement(recall, latency, size), _today(), rows, folders)
+
+
+def _bare_search(
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+) -> tuning.Search:
+    """Return a search of the indexes alone, as it is timed when one is picked."""
+    choice = catalog.index_choice(connection)
+    effort = None if choice is None else choice.effort
+    indexes = [
+        RefinedIndex(
+            segment.index(),
+            segment.spec,
+            segment.vectors(embedder.postprocess_documents),
+            catalog.rows_of_segment(connection, key),
+        )
+        for key, segment in segments.items()
+    ]
+    return lambda vectors, k: np.hstack([index.search(vectors, k, effort=effort)[0] for index in indexes])
 
 
 def degradation(wanted: Wanted, before: Check | None, now: Check) -> str | None:
@@ -159,7 +189,7 @@ def _approximate_folders(connection: sqlite3.Connection) -> set[str]:
 
 
 def _live_parts(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: VectorEncoder
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
 ) -> Iterator[tuple[Vectors, NDArray[np.bool_]]]:
     dead = catalog.dead_rows(connection)
     for key, segment in segments.items():
@@ -170,7 +200,9 @@ def _live_parts(
 def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions:
     """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts."""
     texts = _texts(connection, _TEXTS_PER_QUERY * 2 * QUERIES)
-    spans = draw_pseudo_queries(texts, 2 * QUERIES, _SEED)
+    whole = set(texts)
+    drawn = draw_pseudo_queries(texts, 2 * QUERIES, _SEED)
+    spans = [span.partition(" ")[2] or span if span in whole else span for span in drawn]
     if not spans:
         nothing = np.zeros((0, 1), dtype=np.float32)
         return Questions(nothing, nothing)

@@ -210,7 +210,7 @@ class _Run:
 
     def _update(self, spool: Spool, scan: Scan) -> IndexingReport:
         with Store.open(self._store_path, device=self._device) as store:
-            before = store.index_choice()
+            before = store.index_choice(), store.index_check()
             with store.writer(locked=True) as writer:
                 encoded = self._write(writer, spool, scan)
                 self._fit(store, writer, scan)
@@ -220,7 +220,8 @@ class _Run:
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             self._note_growth(store, scan)
             choice, check = store.index_choice(), store.index_check()
-            picked = (choice, check) if choice != before else (None, None)
+            anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
+            picked = (choice, check) if anew else (None, None)
             devices = store.embedder.device_names() if encoded and isinstance(store.embedder, Embedder) else ()
             return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started, devices, *picked)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.specs import FLAT, TRAINING_PER_LIST, IndexSpec, parse_spec
+from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
 
 LEAST_APPROXIMATE = 10_000
 """Vectors below which a segment that is written while a store grows is flat: there exact search is as fast."""
@@ -21,6 +19,4 @@ def stored_spec(kind: str) -> IndexSpec:
 
 def kind_for(wanted: IndexSpec, rows: int) -> IndexSpec:
     """Return the kind of a segment of ``rows`` vectors in a store that asks for ``wanted``."""
-    lists = re.search(r"\bIVF(\d+)", wanted.name)
-    least = max(LEAST_APPROXIMATE, TRAINING_PER_LIST * int(lists[1]) if lists else 0)
-    return wanted if rows >= least else parse_spec(FLAT)
+    return wanted if rows >= max(LEAST_APPROXIMATE, wanted.least_rows) else parse_spec(FLAT)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import catalog, lexical
+from ragembed.indexes.ann.vectors import inner_products
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import zscore_fusion
 from ragembed.indexes.mmr import mmr
@@ -71,6 +72,9 @@ def search_mmr(
     if not 0 <= lambda_mult <= 1:
         raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
     [hits] = search_vectors(view, vector[None, :], max(k, fetch_k), where)
+    if not hits:
+        _within(view, k)
+        return []
     rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
     vectors = view.vectors([rows[hit.id] for hit in hits])
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
@@ -130,8 +134,7 @@ def _cosines(view: View, vector: Floats, keys: list[int]) -> dict[int, float]:
     if not keys:
         return {}
     rows = catalog.rows_of_keys(view.connection, keys)
-    unit = vector / (np.linalg.norm(vector) or 1.0)
-    cosines = view.vectors([rows[key] for key in keys]) @ unit
+    cosines = inner_products(unit_rows(vector[None, :]), view.vectors([rows[key] for key in keys]))[0]
     return dict(zip(keys, cosines.tolist(), strict=True))
 
 

@@ -190,12 +190,14 @@ class Store:
         """Return for each query vector, shape ``(n, d)``, what :meth:`search_vector` does."""
         vectors = np.asarray(vectors, dtype=np.float32)
         condition = None if where is None else parse(where)
+        if not vectors.size and vectors.shape[:1] == (0,):
+            return []
+        if vectors.ndim != 2:
+            raise IncompatibleStoreError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
 
         def answer(view: View) -> list[list[Hit]]:
             dim = view.dim()
-            if dim is None:
-                return [[] for _ in vectors]
-            if vectors.ndim != 2 or vectors.shape[1] != dim:
+            if dim not in (None, vectors.shape[1]):
                 raise IncompatibleStoreError(
                     f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
                     f"{dim}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ragembed.indexes import catalog
 from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import FLAT
+from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import Segment
@@ -23,6 +24,8 @@ Rows = NDArray[np.int64]
 
 _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
 """Rows of an approximate segment, and their share of it, up to which a selection is scored one by one."""
+
+_BLOCK_BYTES = 64 * 1024**2
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
@@ -84,9 +87,7 @@ class View:
             scores, found = index.search(queries, k, mask, share, self._effort())
             if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
                 return scores, found
-        cosines = queries @ vectors.at(chosen).T
-        best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(cosines, best, axis=1), rows[chosen][best]
+        return _one_by_one(queries, vectors, chosen, rows, k)
 
     def _rows_of(self, key: int, segment: Segment) -> Rows:
         rows = segment.rows
@@ -113,6 +114,20 @@ class View:
             inside = keys == key
             found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
+
+
+def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> tuple[Floats, Rows]:
+    """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
+    scores = np.empty((len(queries), 0), dtype=np.float32)
+    found = np.empty((len(queries), 0), dtype=np.int64)
+    step = rows_in(_BLOCK_BYTES, vectors.dim)
+    for start in range(0, len(chosen), step):
+        block = chosen[start : start + step]
+        scores = np.hstack([scores, inner_products(queries, vectors.at(block))])
+        found = np.hstack([found, np.broadcast_to(rows[block], (len(queries), len(block)))])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, found = np.take_along_axis(scores, best, axis=1), np.take_along_axis(found, best, axis=1)
+    return scores, found
 
 
 def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError, ConfigError, IncompatibleStoreError
 from ragembed.indexes import catalog, changes, compaction, index_choice
+from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.gpus import Gpu
+from ragembed.indexes.ann.picking import least_asked
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.database import Database, write_errors
 from ragembed.indexes.devices import building_gpus
 from ragembed.indexes.embedders import save_embedder
@@ -279,11 +281,10 @@ class StoreWriter:
         progress = progress or Silent()
         said = self.settle(wanted, progress)
         groups = compaction.all_worn_or_small(self._connection)
-        if groups and not self.meta("unfinished") and self._approximate:
-            self._pick(catalog.index_wanted(self._connection), progress)
-            said = []
-        else:
-            self._merge(groups, progress)
+        if self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
+            said = self._pick_or_tell(catalog.index_wanted(self._connection), progress)
+            groups = compaction.all_worn_or_small(self._connection) if said else []
+        self._merge(groups, progress)
         with write_errors(self._store):
             if catalog.rewritten(self._connection):  # of a refit that was given up
                 with self._database.transaction():
@@ -316,24 +317,49 @@ class StoreWriter:
         :class:`ragembed.errors.BudgetError` where no index meets what is asked for anew: the store keeps the one that
         it has, and what was asked before.
         """
+        if wanted is not None:
+            self._require_usable(wanted)
         if self.meta("unfinished"):
+            if wanted is not None:
+                self.set_meta({"index": wanted.to_dict()})
             return []
         progress = progress or Silent()
         rows = self.live_vectors()
         wanted = wanted or catalog.index_wanted(self._connection)
         choice = catalog.index_choice(self._connection)
         if index_choice.needs_pick(self._connection, wanted, rows):
-            try:
-                self._pick(wanted, progress)
-            except BudgetError as error:
-                if choice is None or choice.wanted != wanted:
-                    raise
-                self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # not again before it has doubled
-                return [f"the index has outgrown what was asked of it: {error}"]
-            return []
+            return self._pick_or_tell(wanted, progress)
         if wanted != catalog.index_wanted(self._connection):
-            self.set_meta({"index": wanted.to_dict()})
+            forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
+            self.set_meta({"index": wanted.to_dict(), **forgotten})
+            if index_choice.too_few(wanted, rows):
+                least = least_asked(parse_spec(wanted.kind))
+                return [f"the index stays flat: {wanted.kind} begins at {least:,} vectors"]
         return self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
+
+    def _require_usable(self, wanted: Wanted) -> None:
+        """Raise :class:`ConfigError` for a factory string that cannot be used, however few vectors there are yet."""
+        dim = next((record.files.dim for record in self._segments()), None)
+        if wanted.kind != AUTO and dim is not None:
+            factories.check(parse_spec(wanted.kind), dim)
+
+    def _degraded(self) -> bool:
+        check = catalog.index_check(self._connection)
+        wanted = catalog.index_wanted(self._connection)
+        return check is not None and index_choice.degradation(wanted, None, check) is not None
+
+    def _pick_or_tell(self, wanted: Wanted, progress: Progress) -> list[str]:
+        """Pick the index; where none meets what was asked for before, keep the one that there is and say so."""
+        choice = catalog.index_choice(self._connection)
+        try:
+            self._pick(wanted, progress)
+        except BudgetError as error:
+            if choice is None or choice.wanted != wanted:
+                raise
+            rows = self.live_vectors()
+            self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # not again before it has doubled
+            return [f"the index has outgrown what was asked of it: {error}"]
+        return []
 
     def _check(self, rows: int, progress: Progress) -> list[str]:
         before = catalog.index_check(self._connection)

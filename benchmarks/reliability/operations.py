@@ -44,9 +44,9 @@ _TOLERANCE = 2e-5
 def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     """Return modules, names in them, and what these are while the operations on ``kind`` run."""
     least = _LEAST_OF_CODES if kind == "ivf-pq" else _LEAST
-    sizes = [(kinds, "LEAST_APPROXIMATE"), (picking, "LEAST_ASKED"), (index_choice, "LEAST_ASKED")]
     return [
-        *((module, name, least) for module, name in sizes),
+        (kinds, "LEAST_APPROXIMATE", least),
+        (picking, "LEAST_ASKED", least),
         (index_choice, "QUERIES", 20),
         (view, "_EXACT_ROWS", 16),
         (view, "_EXACT_SHARE", 0.0),

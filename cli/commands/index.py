@@ -68,7 +68,7 @@ def command(
         paths,
         indexing_options(where, reading, reset=reset_options),
         embedder_config(given, where),
-        wanted_index(given, where),
+        wanted_index(given, where, reset=reset_options),
         device,
     )
     progress = Silent() if quiet else StderrProgress()

@@ -31,11 +31,11 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     where = choose_store(store)
     wanted = wanted_index(index, where)
     with Store.open(where, device=device) as opened:
-        before, choice = opened.status(), opened.index_choice()
+        before, had = opened.status(), (opened.index_choice(), opened.index_check())
         with warnings_as_notes():
             opened.optimize(StderrProgress(), wait_seconds, index=wanted)
         after, picked, check = opened.status(), opened.index_choice(), opened.index_check()
-    if picked is not None and check is not None and picked != choice:
+    if picked is not None and check is not None and picked != had[0] and check != had[1]:
         say_choice(picked, check)
     result = {
         "segments": {"before": len(before["segments"]), "after": len(after["segments"])},

@@ -5,6 +5,7 @@ What is kept in memory is a block of vectors, the sample that is trained on, and
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ _TRAINING = 65_536
 _QUANTISER_ROUNDS = 10
 _SEED = 0
 _COUNT = struct.Struct("<Q")
+_WHERE = re.compile(r"Error in .* at \S+:\d+: ")
 
 
 def build_index(
@@ -55,6 +57,7 @@ def build_index(
             elif spec.family == "exhaustive" and spec.named:
                 _write_codes(index, vectors, rows, stream, advance)
             else:
+                _require_plain_graph(index, spec)
                 _write_whole(index, vectors, rows, stream, advance)
     except RuntimeError as error:
         raise ConfigError(
@@ -65,7 +68,8 @@ def build_index(
 
 def reason(error: RuntimeError) -> str:
     """Return what FAISS says went wrong, without where in its sources it did."""
-    return str(error).rpartition("Error: ")[2].strip() or str(error)
+    said = _WHERE.sub("", str(error)).rpartition("Error: ")[2].strip()
+    return said or str(error)
 
 
 def _ignore(_count: int) -> None:
@@ -78,6 +82,11 @@ def _require_plain_lists(index: Any) -> None:
         raise RuntimeError("Error: codes packed for fast scanning (fs) cannot be merged list by list")
 
 
+def _require_plain_graph(index: Any, spec: IndexSpec) -> None:
+    if spec.family == "graph" and not isinstance(index, faiss.IndexHNSW):
+        raise RuntimeError("Error: a graph cannot be searched under a filter below a transform")
+
+
 def _train(index: Any, vectors: Vectors, gpus: Sequence[Gpu]) -> None:
     if index.is_trained:
         return
@@ -85,6 +94,7 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[Gpu]) -> None:
     if isinstance(lists, faiss.IndexIVFPQ):
         lists.do_polysemous_training = False  # for a way of filtering that is not used here, and very slow
         lists.pq.cp.max_points_per_centroid = TRAINING_PER_LIST
+        lists.pq.cp.min_points_per_centroid = 1
         lists.pq.cp.niter = _QUANTISER_ROUNDS
     count = _TRAINING
     if lists is not None:

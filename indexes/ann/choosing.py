@@ -65,7 +65,7 @@ class Budget:
         """Return it in a few words; with ``defaults``, what holds where it leaves something open too."""
         parts = [
             (self.max_latency_ms, f"{self.wanted_latency_ms:g} ms a query", defaults),
-            (self.max_memory, f"{(self.max_memory or 0) / 1e6:,.0f} MB", False),
+            (self.max_memory, f"{_short((self.max_memory or 0) / 1e6)} MB", False),
             (self.min_recall, f"recall@10 {self.wanted_recall:g}", defaults),
         ]
         return ", ".join(text for value, text, shown in parts if shown or value is not None)

@@ -192,6 +192,10 @@ class SegmentIndex:
             vectors = lists.sa_decode(np.hstack([np.broadcast_to(prefix, (size, len(prefix))), codes]))
             yield list_ids(self._inverted, number).copy(), vectors
 
+    def as_searched(self, vectors: Floats) -> Floats:
+        """Return what is kept, but for rounding, of ``vectors``, float32, shape ``(n, d)``."""
+        return vectors if self._lists is None else transformed(self._index, vectors)
+
     def kept_of(self, vectors: Floats) -> Floats:
         """Return what the index keeps of ``vectors``, float32, shape ``(n, d)``, as :meth:`contents` gives it."""
         if self._lists is not None:

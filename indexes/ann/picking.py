@@ -18,7 +18,16 @@ from ragembed.indexes.ann.machine import measure_machine
 from ragembed.indexes.ann.records import Measurement, Wanted
 from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.ann.tuning import Search, Truth, exact, latency_ms, least_effort, recall, tuned_effort
+from ragembed.indexes.ann.tuning import (
+    LEAST_QUERIES,
+    Search,
+    Truth,
+    exact,
+    latency_ms,
+    least_effort,
+    recall,
+    tuned_effort,
+)
 from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
 from ragembed.indexes.progress import Progress, Silent
 
@@ -77,18 +86,20 @@ def pick(
     )
     trial = _Trial(vectors, rows, questions, wanted.budget, progress or Silent(), gpus)
     attempts: list[_Attempt] = []
+    files: list[Path] = []
     try:
         for spec in _to_try(wanted, options, len(vectors)):
-            attempts.append(trial.run(spec, file.with_name(f"{file.name}.{len(attempts)}")))
+            files.append(file.with_name(f"{file.name}.{len(files)}"))
+            attempts.append(trial.run(spec, files[-1]))
             if attempts[-1].excess <= 1:
                 break
         best = min(attempts, key=lambda attempt: (max(attempt.asked_excess, 1.0), attempt.excess))
         if best.asked_excess > 1:
-            raise BudgetError(_refusal(wanted, best, len(vectors), vectors.dim))
+            raise BudgetError(_refusal(wanted, attempts, best, (len(vectors), vectors.dim)))
         best.file.replace(file)
     finally:
-        for attempt in attempts:
-            attempt.file.unlink(missing_ok=True)
+        for made in files:
+            made.unlink(missing_ok=True)
     return Picked(
         best.spec,
         best.effort,
@@ -142,7 +153,7 @@ class _Trial:
 
     def _measure(self, spec: IndexSpec, file: Path) -> tuple[int | None, Measurement]:
         size = file.stat().st_size
-        if not len(self._questions.tuning) or not len(self._questions.measuring):
+        if min(len(self._questions.tuning), len(self._questions.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
         index = SegmentIndex(file, spec, len(self._vectors), self._vectors.dim)
         refined = RefinedIndex(index, spec, self._vectors, self._rows)
@@ -166,11 +177,16 @@ class _Trial:
         return self._tuning, self._measuring
 
 
+def least_asked(spec: IndexSpec) -> int:
+    """Return the vectors below which an index is flat although ``spec`` was asked for."""
+    return max(LEAST_ASKED, spec.least_rows)
+
+
 def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexSpec]:
     """Return the kinds to try, in order; the one that exceeds the budget least where none is in it."""
     if wanted.kind != AUTO:
         spec = parse_spec(wanted.kind)
-        return [spec if spec.family == "exhaustive" or rows >= LEAST_ASKED else parse_spec(FLAT)]
+        return [spec if spec.family == "exhaustive" or rows >= least_asked(spec) else parse_spec(FLAT)]
     fitting = [option.spec for option in options if option.obstacle is None]
     return (fitting or [options[0].spec])[:_MOST_BUILT]
 
@@ -193,17 +209,13 @@ def _reasons(
 ) -> tuple[str, ...]:
     if wanted.kind != AUTO:
         if best.spec.name != wanted.kind:
-            return (f"an index of kind {wanted.kind} begins at {LEAST_ASKED:,} vectors",)
+            return (f"an index of kind {wanted.kind} begins at {least_asked(parse_spec(wanted.kind)):,} vectors",)
         return (f"{wanted.kind} was asked for",)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
     before = ORDER[: ORDER.index(best.spec.name)]
     passed_over = [f"not {name}: {obstacles[name]}" for name in before if name in obstacles]
-    why = (
-        "the first that keeps to the budget"
-        if best.excess <= 1
-        else "the closest to the budget, which nothing keeps to"
-    )
+    why = "the first that keeps to the budget" if best.excess <= 1 else "the closest, as nothing keeps to the budget"
     return (*passed_over, f"{best.spec.name}: {why} of {wanted.budget.describe()}")
 
 
@@ -216,14 +228,16 @@ def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str |
     return f"{left[0].spec.name} (about {cost.bytes / 1e6:,.0f} MB, {cost.latency_ms:.2g} ms a query)"
 
 
-def _refusal(wanted: Wanted, best: _Attempt, rows: int, dim: int) -> str:
+def _refusal(wanted: Wanted, attempts: Sequence[_Attempt], best: _Attempt, shape: tuple[int, int]) -> str:
+    rows, dim = shape
     hint = ""
     if wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
         hint = (
             f", or ask for an approximate kind by name, as in --index hnsw (below {LEAST_APPROXIMATE:,} none is chosen)"
         )
+    tried = ", ".join(attempt.spec.name for attempt in attempts)
     return (
-        f"no index of {rows:,} vectors of dimension {dim} keeps to {wanted.budget.describe(defaults=False)}"
-        f"{'' if wanted.kind == AUTO else f' with the kind {wanted.kind}'}: the closest is {best.spec.name} with "
+        f"no index of {rows:,} vectors of dimension {dim} keeps to {wanted.budget.describe(defaults=False)} (built: "
+        f"{tried}): the closest is {best.spec.name} with "
         f"{best.measured.describe()}; widen the budget{hint}"
     )

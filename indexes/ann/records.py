@@ -51,6 +51,9 @@ class Recall:
     high: float
     queries: int
 
+    def __post_init__(self) -> None:
+        _require_types(self, mean=float, low=float, high=float, queries=int)
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -59,6 +62,11 @@ class Measurement:
     recall: Recall | None
     latency_ms: float | None
     bytes: int
+
+    def __post_init__(self) -> None:
+        _require_types(self, bytes=int)
+        if self.latency_ms is not None:
+            _require_types(self, latency_ms=float)
 
     def describe(self) -> str:
         """Return it in a few words."""
@@ -96,6 +104,9 @@ class Choice:
 
     def __post_init__(self) -> None:
         parse_spec(self.kind)
+        _require_types(self, rows=int, built_on=str)
+        if not all(type(text) is str for text in (*self.reasons, self.runner_up or "")):
+            raise ConfigError(f"the reasons are {str(self.reasons)[:80]}: expected texts")
         if self.effort is not None and (type(self.effort) is not int or self.effort < 1):
             raise ConfigError(f"the effort is {self.effort!r}: expected a whole number above 0")
 
@@ -112,7 +123,7 @@ class Choice:
     def from_dict(cls, values: Mapping[str, Any]) -> Choice:
         """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
         rest = _fields(values, ("wanted", "reasons"))
-        return _made(cls, wanted=Wanted.from_dict(values["wanted"]), reasons=tuple(values["reasons"]), **rest)
+        return _made(cls, wanted=Wanted.from_dict(values["wanted"]), reasons=_tuple(values["reasons"]), **rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,9 @@ class Check:
     date: str
     rows: int
     segments: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_types(self, date=str, rows=int)
 
     def describe(self) -> str:
         """Return it in a few words."""
@@ -139,7 +153,7 @@ class Check:
         """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
         rest = _fields(values, ("measurement", "segments"))
         measurement = Measurement.from_dict(values["measurement"])
-        return _made(cls, measurement=measurement, segments=tuple(values["segments"]), **rest)
+        return _made(cls, measurement=measurement, segments=_tuple(values["segments"]), **rest)
 
 
 def _fields(values: Any, needed: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -147,6 +161,19 @@ def _fields(values: Any, needed: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(values, dict) or not set(needed) <= values.keys():
         raise ConfigError(f"{str(values)[:80]} is no record with {', '.join(needed) or 'names'}")
     return {str(name): value for name, value in values.items() if name not in needed}
+
+
+def _tuple(values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)):
+        raise ConfigError(f"{str(values)[:80]} is no list")
+    return tuple(values)
+
+
+def _require_types(record: Any, **types: type) -> None:
+    for name, expected in types.items():
+        value = getattr(record, name)
+        if type(value) is not expected and not (expected is float and type(value) is int):
+            raise ConfigError(f"{name} is {str(value)[:80]!r}: expected {expected.__name__}")
 
 
 def _made(record: type[Record], *values: Any, **named: Any) -> Record:

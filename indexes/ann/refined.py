@@ -6,7 +6,7 @@ import numpy as np
 
 from ragembed.indexes.ann.index import Mask, SegmentIndex
 from ragembed.indexes.ann.specs import IndexSpec
-from ragembed.indexes.ann.vectors import Floats, Rows, Vectors, rows_in
+from ragembed.indexes.ann.vectors import Floats, Rows, Vectors, inner_products, rows_in
 
 _BLOCK_BYTES = 64 * 1024**2
 
@@ -42,6 +42,6 @@ class RefinedIndex:
         """Return the inner product of each query, shape ``(n, d)``, with the vectors of its ``rows``, ``(n, m)``."""
         positions = np.searchsorted(self._rows, np.maximum(rows, self._rows[0]))
         vectors = self._vectors.at(positions.ravel()).reshape(*rows.shape, -1)
-        scores: Floats = np.matmul(vectors, queries[:, :, None])[:, :, 0]
+        scores = np.concatenate([inner_products(queries[i : i + 1], near) for i, near in enumerate(vectors)])
         scores[rows < 0] = -np.inf
         return scores

@@ -37,6 +37,8 @@ NAMES: tuple[str, ...] = tuple(_FACTORIES)
 _FACTORY = re.compile(r"[A-Z][A-Za-z0-9]*([,_()][A-Za-z0-9]+[)]?)*")
 _LISTS, _GRAPH = re.compile(r"\bIVF\d+"), re.compile(r"\bHNSW\d*")
 _LOSSLESS = re.compile(r"(IVF\d+(_HNSW\d+)?,)?Flat|HNSW\d*([,_]Flat)?")
+_FATAL = re.compile(r"(?<!\d)0+(?!\d)|\bHNSW1(?!\d)")
+"""Numbers that FAISS divides by, or indexes with, before it looks at them."""
 _FINE, _COARSE = 2, 8
 
 
@@ -71,6 +73,12 @@ class IndexSpec:
         return _FINE if re.search(r"(SQfp16|SQbf16|SQ8)$", self._template) else _COARSE
 
     @property
+    def least_rows(self) -> int:
+        """The vectors that its lists, where it says how many, need to learn from."""
+        lists = re.search(r"\bIVF(\d+)", self.name)
+        return TRAINING_PER_LIST * int(lists[1]) if lists else 0
+
+    @property
     def named(self) -> bool:
         """Whether it is one of :data:`NAMES`."""
         return self.name in _FACTORIES
@@ -89,7 +97,7 @@ def parse_spec(text: str) -> IndexSpec:
 
     Whether FAISS knows a factory string, and can be used with it, is for :func:`ragembed.indexes.ann.factories.check`.
     """
-    if text in _FACTORIES or _FACTORY.fullmatch(text):
+    if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)
     raise ConfigError(
         f"unknown kind of index {text!r}: expected {AUTO}, {', '.join(NAMES)}, or a factory string of FAISS, as in "

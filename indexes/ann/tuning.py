@@ -24,6 +24,9 @@ MOST_EFFORT = 16_384
 K = 10
 """Neighbours that recall is measured on."""
 
+LEAST_QUERIES = 2
+"""Queries below which there is no interval, and so no measurement."""
+
 _LEAST_EFFORT, _STEP = 1, 1.15
 _TIE = 2e-6
 _TIMED_QUERIES, _RUNS = 100, 3

@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.indexes.ann.library import faiss
+
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
@@ -64,6 +66,18 @@ def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Flo
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
         yield start, vectors.block(start, min(start + step, len(vectors)))
+
+
+def inner_products(queries: Floats, vectors: Floats) -> Floats:
+    """Return the inner products, shape ``(n, m)``, of ``queries``, shape ``(n, d)``, and ``vectors``, shape ``(m, d)``.
+
+    They are FAISS's, to the last bit: a vector has the same wherever it lies and is looked for. NumPy's are not so.
+    """
+    products = np.empty((len(queries), len(vectors)), dtype=np.float32)
+    if products.size:
+        found, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
+        np.put_along_axis(products, positions, found, axis=1)
+    return products
 
 
 def rows_in(size: int, dim: int) -> int:

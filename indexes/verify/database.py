@@ -116,10 +116,9 @@ def _is_embedder(value: object) -> bool:
 def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
     def accepted(value: object) -> bool:
         try:
-            read(value)
+            return value is None or read(value) is not None
         except ConfigError:
             return False
-        return True
 
     return accepted
 

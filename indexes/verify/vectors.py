@@ -77,7 +77,8 @@ def _index_difference(
             if embedder is None:
                 continue
             expected = to_vectors(raw[positions], embedder.postprocess_documents)
-            if not _alike(kept, expected, None if spec.lossless else index.kept_of(expected)):
+            rounded = None if spec.lossless else index.kept_of(expected)
+            if not _alike(kept, index.as_searched(expected), rounded):
                 return "its vectors are not those that the embedder makes of the raw vectors"
     except StoreDamagedError as error:
         return str(error)

@@ -85,8 +85,7 @@ def adopt(path: Path) -> None:
 
 def another_index(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, opened(path) as store:
-        for module in (picking, index_choice):
-            patch.setattr(module, "LEAST_ASKED", 4)
+        patch.setattr(picking, "LEAST_ASKED", 4)
         patch.setattr(index_choice, "QUERIES", 10)
         store.optimize(index=Wanted("ivf-sq8"))
 

@@ -131,7 +131,7 @@ def test_three_kinds_are_built_at_most(tmp_path, latencies, monkeypatch):
     best = picked(tmp_path)
     assert built == ["flat", "fp16", "hnsw-sq8"]
     assert best.kind == "fp16"
-    assert best.reasons[-1].startswith("fp16: the closest to the budget, which nothing keeps to")
+    assert best.reasons[-1].startswith("fp16: the closest, as nothing keeps to the budget")
     assert names(tmp_path) == ["index.faiss"]
 
 
@@ -139,7 +139,7 @@ def test_what_was_not_asked_for_is_no_condition(tmp_path, latencies):
     latencies[:] = [1e6, 1e6]
     best = picked(tmp_path)
     assert best.kind == "flat"
-    assert "the closest to the budget" in best.reasons[-1]
+    assert "the closest, as nothing keeps to the budget" in best.reasons[-1]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
@@ -188,7 +188,7 @@ def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow
 
 
 def test_a_recall_that_a_kind_does_not_reach_is_refused(tmp_path):
-    with pytest.raises(BudgetError, match=r"with the kind IVF4,PQ1: the closest is IVF4,PQ1 with recall@10 0\.\d+ \("):
+    with pytest.raises(BudgetError, match=r"\(built: IVF4,PQ1\): the closest is IVF4,PQ1 with recall@10 0\.\d+ \("):
         picked(tmp_path, Wanted("IVF4,PQ1", Budget(min_recall=0.9999)))
     assert names(tmp_path) == []
 

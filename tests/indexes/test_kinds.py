@@ -41,8 +41,7 @@ FILTERS = {
 def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
     patch.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
-    for module in (picking, index_choice):
-        patch.setattr(module, "LEAST_ASKED", LEAST)
+    patch.setattr(picking, "LEAST_ASKED", LEAST)
     for module in (picking, index_choice, choosing):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(index_choice, "QUERIES", 30)

@@ -47,7 +47,7 @@ def test_a_store_agrees_with_a_dictionary_through_random_operations(operations, 
 @pytest.mark.parametrize(("kind", "least"), [("hnsw", 64), ("ivf-pq", 256)])
 def test_limits_are_low_for_the_time_of_the_operations_alone(operations, kind, least):
     def limits():
-        sizes = {kinds.LEAST_APPROXIMATE, picking.LEAST_ASKED, index_choice.LEAST_ASKED}
+        sizes = {kinds.LEAST_APPROXIMATE, picking.LEAST_ASKED}
         return sizes, index_choice.QUERIES, view._EXACT_ROWS, view._EXACT_SHARE
 
     before = limits()

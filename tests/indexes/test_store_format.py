@@ -8,18 +8,24 @@ import sqlite3
 import struct
 import zlib
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from statistics import NormalDist
 
+import faiss
 import numpy as np
 import pytest
 
 from ragembed import Embedder
 from ragembed.errors import StoreLockedError
-from ragembed.indexes import Store
-from ragembed.indexes.faiss_index import write_index
+from ragembed.indexes import Store, kinds
+from ragembed.indexes.ann.building import build_index
+from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
+from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.indexing import IndexingRequest, index_files
-from ragembed.indexes.kinds import KINDS
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.specs import POSTPROCESSORS
 from tests.conftest import WORDS, record
@@ -38,7 +44,7 @@ class Reader:
         self.database = sqlite3.connect(f"{(folder / 'store.db').resolve().as_uri()}?mode=ro", uri=True)
         self.database.row_factory = sqlite3.Row
         assert self.database.execute("PRAGMA application_id").fetchone()[0] == 0x52474531
-        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 2
+        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 3
         self.database.execute("BEGIN")
         self.segments = {row["key"]: row for row in self.database.execute("SELECT * FROM segments")}
 
@@ -207,20 +213,106 @@ def safetensors(file):
 HEADER = struct.Struct("<4siqqq?i")
 
 
-def flat_index(file):
-    """Return the ids and vectors of a flat index."""
-    data = file.read_bytes()
-    headers = [HEADER.unpack_from(data, at) for at in (0, 37)]
-    assert [header[0] for header in headers] == [b"IxMp", b"IxFI"]
-    assert [header[5:] for header in headers] == [(True, 0)] * 2
-    (dim,), (rows,) = ({header[i] for header in headers} for i in (1, 2))
-    at = 74
-    assert struct.unpack_from("<Q", data, at)[0] == rows * dim
-    vectors = np.frombuffer(data, "<f4", rows * dim, at + 8).reshape(rows, dim)
-    at += 8 + 4 * rows * dim
-    assert struct.unpack_from("<Q", data, at)[0] == rows
-    assert len(data) == at + 8 + 8 * rows
-    return np.frombuffer(data, "<i8", rows, at + 8), vectors
+class Numbers:
+    """Numbers of a file, read one after the other."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def read(self, kind, count):
+        found = np.frombuffer(self.data, kind, count, self.at)
+        self.at += found.nbytes
+        return found
+
+    def one(self, kind):
+        return self.read(kind, 1)[0].item()
+
+    def array(self, kind):
+        return self.read(kind, self.one("<u8"))
+
+    def name(self):
+        return self.read("S4", 1)[0].decode()
+
+    def header(self):
+        kind, dim, rows, _, _, trained, metric = HEADER.unpack(self.read("u1", HEADER.size).tobytes())
+        assert (trained, metric) == (True, 0)
+        return kind.decode(), dim, rows
+
+
+def index_contents(data):
+    """Return the ids and vectors of an index of a kind that has a name."""
+    numbers = Numbers(data)
+    found = part(numbers)
+    assert numbers.at == len(data)
+    return found
+
+
+def part(numbers):
+    kind, dim, rows = numbers.header()
+    if kind == "IxMp":
+        inside = part(numbers)
+        return numbers.array("<i8"), inside
+    if kind == "IxFI":
+        return numbers.array("<f4").reshape(rows, dim)
+    if kind == "IxSQ":
+        decode = scalar_quantiser(numbers, dim)
+        return decode(numbers.array("u1").reshape(rows, -1))
+    if kind in ("IHNf", "IHNs"):
+        graph(numbers, rows)
+        return part(numbers)
+    assert kind in ("IwFl", "IwSq", "IwPQ")
+    count, one = numbers.read("<u8", 2)
+    centroids = part(numbers)
+    assert (one, len(centroids), numbers.one("u1"), len(numbers.array("<i8"))) == (1, count, 0, 0)
+    residuals, size, decode = 0, 4 * dim, lambda codes: np.frombuffer(codes.tobytes(), "<f4").reshape(-1, dim)
+    if kind == "IwSq":
+        decode = scalar_quantiser(numbers, dim)
+        size, residuals = numbers.one("<u8"), numbers.one("u1")
+    elif kind == "IwPQ":
+        residuals, size = numbers.one("u1"), numbers.one("<u8")
+        decode = product_quantiser(numbers, dim, size)
+    return lists(numbers, centroids, residuals, size, decode)
+
+
+def scalar_quantiser(numbers, dim):
+    """Return what makes vectors of codes, uint8, shape (n, bytes)."""
+    kind, zero = numbers.read("<i4", 2)
+    assert (zero, numbers.one("<f4"), numbers.one("<u8")) == (0, 0.0, dim)
+    size, bounds = numbers.one("<u8"), numbers.array("<f4")
+    assert (kind, size, len(bounds)) in ((4, 2 * dim, 0), (0, dim, 2 * dim))
+    if kind == 4:
+        return lambda codes: np.frombuffer(codes.tobytes(), "<f2").astype(np.float32).reshape(-1, dim)
+    return lambda codes: bounds[:dim] + bounds[dim:] * (codes + np.float32(0.5)) / 255
+
+
+def product_quantiser(numbers, dim, size):
+    assert numbers.read("<u8", 3).tolist() == [dim, size, 8]
+    words = numbers.array("<f4").reshape(size, 256, dim // size)
+    return lambda codes: words[np.arange(size), codes].reshape(-1, dim)
+
+
+def graph(numbers, rows):
+    shares, links_up_to = numbers.array("<f8"), numbers.array("<i4")
+    assert shares.sum() == pytest.approx(1, abs=1e-3)
+    levels, begins, links = numbers.array("<i4"), numbers.array("<u8"), numbers.array("<i4")
+    assert links_up_to[levels].tolist() == np.diff(begins.astype(int)).tolist()
+    assert (begins[-1], links.min() >= -1, links.max() < rows) == (len(links), True, True)
+    entry, highest = numbers.read("<i4", 5)[:2]
+    assert (levels[entry], levels.max()) == (highest + 1, highest + 1)
+
+
+def lists(numbers, centroids, residuals, size, decode):
+    name, (count, bytes_of_code), how = numbers.name(), numbers.read("<u8", 2), numbers.name()
+    assert (name, count, bytes_of_code) == ("ilar", len(centroids), size)
+    sizes = numbers.array("<u8").tolist()
+    filled = list(enumerate(sizes)) if how == "full" else list(zip(sizes[::2], sizes[1::2], strict=True))
+    assert how in ("full", "sprs")
+    ids, vectors = [], []
+    for number, length in filled:
+        decoded = decode(numbers.read("u1", length * size).reshape(length, size))
+        vectors.append(decoded + residuals * centroids[number])
+        ids.append(numbers.read("<i8", length))
+    return np.concatenate(ids), np.concatenate(vectors)
 
 
 def pages_that_differ(folder):
@@ -291,8 +383,8 @@ def made(tmp_path_factory, tiny_config):
         (docs / "empty.txt").write_text(" \n")
         rows = "\n".join(f"{sentence(i)},{1900 + i}" for i in range(60))
         (docs / "table.csv").write_text("text,year\n" + rows + "\n")
-        options = IndexingOptions(text_columns=("text",))
-        index_files(IndexingRequest(base / "store", (docs,), options, tiny_config))
+        options, wanted = IndexingOptions(text_columns=("text",)), Wanted(budget=Budget(max_memory=10**9))
+        index_files(IndexingRequest(base / "store", (docs,), options, tiny_config, wanted))
         (docs / "table.csv").write_text("text,year\n" + "\n".join(rows.split("\n")[:50]) + "\nthe cat sleeps,2000\n")
         index_files(IndexingRequest(base / "store", (docs,)))
         with Store.open(base / "store") as store:
@@ -409,14 +501,50 @@ def test_vectors(reader, store):
     np.testing.assert_allclose(read, store.vectors([each["id"] for each in chunks]), atol=1e-6)
 
 
-def test_flat_indexes(reader):
+def test_indexes(reader):
     vectors = reader.vectors()
     for key, about in reader.segments.items():
         assert about["kind"] == "flat"
-        ids, stored = flat_index(reader.folder / "segments" / about["folder"] / "index.faiss")
+        ids, stored = index_contents((reader.folder / "segments" / about["folder"] / "index.faiss").read_bytes())
         assert ids.tolist() == reader.rows(key)
         assert stored.shape == (about["rows"], about["dim"])
         np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=1e-6)
+
+
+NEARNESS = {"flat": 1e-6, "fp16": 5e-4, "hnsw": 1e-6, "hnsw-sq8": 0.01, "ivf": 1e-6, "ivf-sq8": 0.01, "ivf-pq": 0.6}
+"""By how much a number may differ from the vector's."""
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_indexes_of_every_kind(tmp_path, encoder, kind, monkeypatch):
+    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    with Store.create(tmp_path / "store", encoder, index=kind) as store, store.writer() as writer:
+        writer.stage([sentence(i) + str(i) for i in range(700)])
+    with Reader(tmp_path / "store") as reader:
+        [(key, about)] = reader.segments.items()
+        assert (about["kind"], about["rows"], about["dim"]) == (kind, 700, 8)
+        file = reader.folder / "segments" / about["folder"] / "index.faiss"
+        ids, stored = index_contents(file.read_bytes())
+        assert ids.tolist() == reader.rows(key) or kind.startswith("ivf")
+        assert sorted(ids.tolist()) == reader.rows(key)
+        vectors = reader.vectors()
+        np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=NEARNESS[kind])
+        read = SegmentIndex(file, IndexSpec(kind), 700, 8).contents()
+        of_faiss = dict(chain.from_iterable(zip(rows, found, strict=True) for rows, found in read))
+        np.testing.assert_allclose(stored, [of_faiss[row] for row in ids.tolist()], atol=1e-6)
+
+
+def test_an_index_with_few_lists_that_are_not_empty_as_format_2_wrote_it(tmp_path):
+    vectors = unit(np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32))
+    index = faiss.index_factory(8, "IVF16,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add_with_ids(vectors[:5], np.arange(5))
+    faiss.write_index(index, str(tmp_path / "index.faiss"))
+    data = (tmp_path / "index.faiss").read_bytes()
+    assert b"sprs" in data
+    ids, stored = index_contents(data)
+    assert sorted(ids.tolist()) == list(range(5))
+    np.testing.assert_array_equal(stored, vectors[ids])
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -540,11 +668,18 @@ def test_every_table_and_column_is_described(reader):
 
 def test_every_key_of_the_metadata_is_described(reader):
     described = section("meta")
+    first, *rest = re.split(r"^The object `(\w+)`", described, flags=re.MULTILINE)
+    keys_of = {
+        name: set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+        for name, text in [("meta", first), *zip(rest[::2], rest[1::2], strict=True)]
+    }
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
-    assert set(kept) == set(re.findall(r"^\| `(\w+)` \|", described.split("The object `embedder`")[0], re.MULTILINE))
-    below = described.split("The object `embedder`")[1]
-    assert set(kept["embedder"]) == set(re.findall(r"^\| `(\w+)` \|", below, re.MULTILINE))
-    inside = [*kept["embedder"]["fitted_on"], *kept["wanted"], *kept["indexing"]]
+    assert set(kept) == keys_of["meta"]
+    for name in ("embedder", "index", "index_choice", "index_check"):
+        assert set(kept[name]) == keys_of[name], name
+    assert kept["index_choice"]["wanted"] == kept["index"]
+    measurement = kept["index_check"]["measurement"]
+    inside = [*kept["embedder"]["fitted_on"], *kept["wanted"], *kept["indexing"], *measurement, *measurement["recall"]]
     assert [name for name in inside if f"`{name}`" not in described] == []
 
 
@@ -573,17 +708,27 @@ def test_every_step_of_a_chain_is_described():
     assert {step.split(":")[0] for steps in STEP_LISTS for step in steps} == set(STEPS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMES)
 def test_every_kind_of_index_begins_as_described(tmp_path, kind):
-    vectors = unit(np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32))
-    write_index(kind, vectors, np.arange(200), tmp_path / "index.faiss")
+    vectors = unit(np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32))
+    build_index(parse_spec(kind), ArrayVectors(vectors), np.arange(300), tmp_path / "index.faiss")
     (described,) = re.findall(rf"^\| `{kind}` \|.*\|(.*)\|$", section("index.faiss"), re.MULTILINE)
     types = re.findall(r"`(\w+)`", described)
     data = (tmp_path / "index.faiss").read_bytes()
     headers = [HEADER.unpack_from(data, HEADER.size * i) for i in range(len(types))]
     assert [(header[0].decode(), *header[1:3], *header[5:]) for header in headers] == [
-        (name, 8, 200, True, 0) for name in types
+        (name, 8, 300, True, 0) for name in types
     ]
+
+
+@pytest.mark.parametrize("kind", ["PCA4,IVF4,Flat", "IVF4,SQ6", "PCA4,Flat", "SQ6", "HNSW8,Flat", "IVF4_HNSW8,Flat"])
+def test_an_index_of_a_factory_string_begins_as_described(tmp_path, kind):
+    vectors = unit(np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32))
+    build_index(parse_spec(kind), ArrayVectors(vectors), np.arange(300), tmp_path / "index.faiss")
+    numbers = Numbers((tmp_path / "index.faiss").read_bytes())
+    outermost = faiss.serialize_index(faiss.index_factory(8, kind, faiss.METRIC_INNER_PRODUCT))[:4].tobytes().decode()
+    expected = [outermost] if "IVF" in kind else ["IxMp", outermost]
+    assert [numbers.header() for _ in expected] == [(name, 8, 300) for name in expected]
 
 
 def test_the_version_that_is_described_is_the_one_that_is_made(made):

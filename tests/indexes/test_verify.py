@@ -912,8 +912,8 @@ def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
 )
 @pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index", "index_choice", "index_check"])
 def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
-    if (key, value) == ("generation", "5"):
-        pytest.skip("a generation is a number")
+    if (key, value) == ("generation", "5") or (value == "null" and key.startswith("index")):
+        pytest.skip("it is one that may be there")
     keep(known, key, value)
     try:
         report = verify_store(known, KnownEncoder())
