@@ -148,7 +148,7 @@ def _report(kind: str, sizes: Sequence[int], built: Sequence[Built]) -> str:
 {table(header, rows)}
 
 A straight line through these gives {expected / _GIB:.1f} GiB at {GOAL_VECTORS:,} vectors, {verdict}
-{GOAL_BYTES / _GIB:.0f} GiB; that size was not built. Kind {kind}, dimension {DIM}, made-up vectors of rank {RANK} around
+{GOAL_BYTES / _GIB:.0f} GiB; that size was not built. Kind {kind}, dimension {DIM}, made-up vectors of rank {RANK}, with
 {TOPICS:,} topics. The peak is of the process's own memory, sampled every {1000 * _SAMPLED_SECONDS:.0f} ms.
 {now}.
 """

@@ -228,13 +228,26 @@ def _threads_for(queries: int, most: int | None) -> Iterator[None]:
 
 def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
     """Raise :class:`StoreDamagedError` unless the file begins as such an index does, before FAISS reads it."""
-    types = _TYPES.get(spec.name)
+    types = _TYPES.get(spec.name) or _factory_types(file, spec, dim)
     with file.open("rb") as stream:
-        header = stream.read(_HEADER.size * len(types or (b"",)))
+        header = stream.read(_HEADER.size * len(types))
     found = [_HEADER.unpack_from(header, at)[:3] for at in range(0, len(header) - _HEADER.size + 1, _HEADER.size)]
-    expected = [(name, dim, rows) for name in types or [one[0] for one in found[:1]]]
-    if found != expected or not found:
+    expected = [(name, dim, rows) for name in types]
+    if found != expected:
         raise StoreDamagedError(
-            f"{file} begins as {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, "
-            f"{expected or (dim, rows)}"
+            f"{file} begins as {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, {expected}"
         )
+
+
+def _factory_types(file: Path, spec: IndexSpec, dim: int) -> tuple[bytes, ...]:
+    """Return the types that the file of a kind that has no name begins with, from an empty index of that kind."""
+    try:
+        index = faiss.index_factory(dim, spec.name, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise StoreDamagedError(
+            f"{file} is said to be of kind {spec.name}, which FAISS cannot make: {error}"
+        ) from error
+    if spec.family == "lists":
+        return (faiss.serialize_index(index).tobytes()[:4],)
+    empty = faiss.serialize_index(faiss.IndexIDMap(index)).tobytes()
+    return empty[:4], empty[_HEADER.size : _HEADER.size + 4]
