@@ -121,6 +121,8 @@ class StoreWriter:
     def _check_dimension(self, vectors: Floats) -> None:
         stored = catalog.meta(self._connection, "dim")
         if stored is None:
+            shape = self._embedder.postprocess_documents(vectors[:1]).shape
+            self._require_usable(catalog.index_wanted(self._connection), shape[1])
             with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
         elif stored != vectors.shape[1]:
@@ -281,7 +283,8 @@ class StoreWriter:
         progress = progress or Silent()
         said = self.settle(wanted, progress)
         groups = compaction.all_worn_or_small(self._connection)
-        if self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
+        live = self.live_vectors() > 0  # else the groups only go
+        if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
             said = self._pick_or_tell(catalog.index_wanted(self._connection), progress)
             groups = compaction.all_worn_or_small(self._connection) if said else []
         self._merge(groups, progress)
@@ -318,7 +321,7 @@ class StoreWriter:
         it has, and what was asked before.
         """
         if wanted is not None:
-            self._require_usable(wanted)
+            self._require_usable(wanted, next((record.files.dim for record in self._segments()), None))
         if self.meta("unfinished"):
             if wanted is not None:
                 self.set_meta({"index": wanted.to_dict()})
@@ -337,9 +340,9 @@ class StoreWriter:
                 return [f"the index stays flat: {wanted.kind} begins at {least:,} vectors"]
         return self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
 
-    def _require_usable(self, wanted: Wanted) -> None:
+    @staticmethod
+    def _require_usable(wanted: Wanted, dim: int | None) -> None:
         """Raise :class:`ConfigError` for a factory string that cannot be used, however few vectors there are yet."""
-        dim = next((record.files.dim for record in self._segments()), None)
         if wanted.kind != AUTO and dim is not None:
             factories.check(parse_spec(wanted.kind), dim)
 

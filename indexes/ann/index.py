@@ -153,7 +153,8 @@ class SegmentIndex:
 
     def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
         if self._spec.family == "graph":
-            least = k if k <= USUAL_K * self._spec.looked_at else 2 * k  # what was tuned, and deeper searches
+            tuned = USUAL_K * self._spec.looked_at
+            least = tuned if k <= tuned else 2 * k  # what the effort was measured with, or for a deeper search
             looked_at = int(max(EFFORTS["graph"] if effort is None else effort, least) / share)
             return faiss.SearchParametersHNSW(efSearch=min(looked_at, self._index.ntotal), **settings)
         if self._spec.family == "exhaustive":
@@ -165,7 +166,8 @@ class SegmentIndex:
 
     def _probes(self, k: int, share: float, effort: int | None) -> int:
         lists: int = self._lists.nlist
-        for_k = 2 * k * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
+        asked = max(k, USUAL_K * self._spec.looked_at)
+        for_k = 2 * asked * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
         least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
         return int(min(math.ceil(max(for_k, least) / share), lists))
 

@@ -179,14 +179,14 @@ class _Trial:
 
 def least_asked(spec: IndexSpec) -> int:
     """Return the vectors below which an index is flat although ``spec`` was asked for."""
-    return max(LEAST_ASKED, spec.least_rows)
+    return 0 if spec.named and spec.family == "exhaustive" else max(LEAST_ASKED, spec.least_rows)
 
 
 def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexSpec]:
     """Return the kinds to try, in order; the one that exceeds the budget least where none is in it."""
     if wanted.kind != AUTO:
         spec = parse_spec(wanted.kind)
-        return [spec if spec.family == "exhaustive" or rows >= least_asked(spec) else parse_spec(FLAT)]
+        return [spec if rows >= least_asked(spec) else parse_spec(FLAT)]
     fitting = [option.spec for option in options if option.obstacle is None]
     return (fitting or [options[0].spec])[:_MOST_BUILT]
 
