@@ -107,7 +107,7 @@ def _prepare(arguments: argparse.Namespace, folder: Path) -> Mapping[str, Any]:
     command = [sys.executable, "-m", "indexing.prepare", json.dumps(request)]
     printed = subprocess.run(command, cwd=_BENCHMARKS, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
     told: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return {**told, **request}
+    return {**request, **told}
 
 
 def _measure(arguments: argparse.Namespace, prepared: Mapping[str, Any], folder: Path) -> list[Entry]:
