@@ -39,7 +39,7 @@ def own_source(tmp_path_factory):
         ("terminal hyperlink to a file", "cli/output.py"),
         ("temporary file that keeps memory flat", "indexes/spool.py"),
         ("which words of the question are highlighted", "cli/snippet.py"),
-        ("pseudo-queries", "docs/concepts.md"),
+        ("post-processors fitted apart for questions, on pseudo-queries", "docs/concepts.md"),
     ],
 )
 def test_questions_about_the_projects_own_source(own_source, question, place):
