@@ -13,17 +13,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import peer
 from collection import TEST_DATA
-from indexing import environment
+from indexing import environment, kept
 from indexing.budgets import NAMES, budgets_for
 from indexing.contest import Entry, Runners, hold
 from indexing.contestants import PEERS, READER, contestants_for
 from indexing.figure import check_figure, draw
+from indexing.kept import Measured
 from indexing.layout import RANK, SCALE, K, Prepared
 from indexing.tables import LEAST_RECALL, by_size, growth, picks, sentences
 from indexing.verdicts import verdicts
@@ -51,14 +51,12 @@ def main() -> None:
     if not arguments.trial:
         check_figure()
     environment.ensure_environment()
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.cache) as name:
         folder = Path(name)
         prepared = _prepare(arguments, arguments.cache or folder)
-        started = time.perf_counter()
-        entries = _measure(arguments, prepared, folder)
-        minutes = (time.perf_counter() - started) / 60
-    body = "\n\n".join([*_parts(entries), _notes(arguments, prepared, load, minutes)])
+        measured = _measure(arguments, prepared, folder)
+    entries = [entry for one in measured for entry in one.entries]
+    body = "\n\n".join([*_parts(entries), _notes(arguments, prepared, measured)])
     print(body)
     if arguments.trial:
         _say("results.md is left as it is: this was a trial")
@@ -78,8 +76,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=900, help="seconds for one build (default: 900)")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
-    parser.add_argument("--cache", type=Path, help="folder in which vectors are kept for the next run")
+    parser.add_argument("--cache", type=Path, help="folder in which vectors and results are kept for the next run")
+    parser.add_argument("--resume", action="store_true", help="take the sizes whose results --cache has from there")
     arguments = parser.parse_args()
+    if arguments.resume and arguments.cache is None:
+        parser.error("--resume without --cache: give the folder that the run to go on with was given")
     arguments.sizes = sorted(set(arguments.sizes or (_TRIAL_SIZES if arguments.trial else _SIZES)))
     if arguments.cache is not None:
         arguments.cache = arguments.cache.resolve()
@@ -110,20 +111,27 @@ def _prepare(arguments: argparse.Namespace, folder: Path) -> Mapping[str, Any]:
     return {**request, **told}
 
 
-def _measure(arguments: argparse.Namespace, prepared: Mapping[str, Any], folder: Path) -> list[Entry]:
+def _measure(arguments: argparse.Namespace, prepared: Mapping[str, Any], folder: Path) -> list[Measured]:
     threads = len(os.sched_getaffinity(0))
     runners = Runners(
         threads, arguments.patience, *(Runner(folder, _environment(folder, count)) for count in (threads, 1))
     )
-    dim = prepared["dim"]
-    entries: list[Entry] = []
+    asked = {name: getattr(arguments, name) for name in ("budgets", "peers", "peers_only", "rounds", "patience")}
+    measured: list[Measured] = []
     for size, place in zip(prepared["sizes"], prepared["folders"], strict=True):
-        budgets = budgets_for(arguments.budgets, size, dim)
+        budgets = budgets_for(arguments.budgets, size, prepared["dim"])
         contestants = contestants_for(size, budgets, arguments.peers, ours=not arguments.peers_only)
-        entries += hold(contestants, Prepared(Path(place), size), dim, runners, arguments.rounds)
+        file = kept.place(arguments.cache or folder, size, {**asked, "place": place})
+        if arguments.resume and file.is_file():
+            _say(f"{size:,} vectors: taken from {file}")
+            measured.append(kept.read(file, contestants))
+            continue
+        load, started = os.getloadavg()[0], time.perf_counter()
+        entries = hold(contestants, Prepared(Path(place), size), prepared["dim"], runners, arguments.rounds)
         if (lowest := min(entry.cost.memory for entry in entries)) <= (own := own_peak()):
             raise RuntimeError(f"no peak memory can be told: the lowest is {lowest:.0f} MiB, the benchmark's {own:.0f}")
-    return entries
+        measured.append(kept.write(file, entries, (time.perf_counter() - started) / 60, load))
+    return measured
 
 
 def _environment(folder: Path, threads: int) -> dict[str, str]:
@@ -146,11 +154,13 @@ def _parts(entries: Sequence[Entry]) -> list[str]:
     return parts
 
 
-def _notes(arguments: argparse.Namespace, prepared: Mapping[str, Any], load: float, minutes: float) -> str:
+def _notes(arguments: argparse.Namespace, prepared: Mapping[str, Any], measured: Sequence[Measured]) -> str:
     # The interpreter of this process is that of the environment that ragembed is installed in.
     mine, others = peer.packages(sys.executable), peer.packages(environment.PYTHON)
     left_out = sorted(set(PEERS) - set(arguments.peers))
     dim, rounds = prepared["dim"], arguments.rounds
+    days = " and ".join(sorted({one.day for one in measured}))
+    load, minutes = max(one.load for one in measured), sum(one.minutes for one in measured)
     return f"""\
 - Vectors: MiniLM's of {prepared["texts"]:,} texts, of dimension {dim}; more are copies with noise over {RANK} principal
   components, {SCALE} times as wide as the vectors spread there. All are rounded to float16 first.
@@ -170,7 +180,7 @@ def _notes(arguments: argparse.Namespace, prepared: Mapping[str, Any], load: flo
   and are in the figure. A graph that happens to find everything here counts for as much as an exact kind.
 - Not at every size, for the time it takes: {_NOT_EVERYWHERE}.
   Left out altogether: {", ".join(left_out) or "none"}.
-- {date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.0f} minutes, seed
+- {days}; {machine()}; load average at most {load:.1f} when a size was begun; {minutes:.0f} minutes, seed
   {arguments.seed}. Times are those of one machine: a difference of a tenth means nothing.
 - ragembed and FAISS flat: {_versions(mine, _PACKAGES)}. Peers: {_versions(others, _PEER_PACKAGES)}."""
 
