@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import peer
 from collection import document_id
+from environments import LANGCHAIN
 from measure import Cost, Runner
 
 from ragembed.config import DEFAULT_MODEL
@@ -107,17 +107,17 @@ class LangChain(Contestant):
 
     def index_command(self, documents: Path, store: Path) -> Command:
         """Return the program that indexes."""
-        return [peer.PYTHON, _PEERS / "langchain_index.py", documents, store, self.model]
+        return [LANGCHAIN.python, _PEERS / "langchain_index.py", documents, store, self.model]
 
     def query_command(self, question: str) -> Command:
         """Return the program that loads the store and asks once."""
-        return [peer.PYTHON, _PEERS / "langchain_query.py", self.store, self.model, question]
+        return [LANGCHAIN.python, _PEERS / "langchain_query.py", self.store, self.model, question]
 
     def rankings(self, collection: RetrievalCollection, runner: Runner) -> dict[str, list[str]]:
         """Return the documents found for each question, by a program that asks them all."""
         questions, found = runner.folder / "questions.json", runner.folder / "rankings.json"
         questions.write_text(json.dumps(collection.questions), encoding="utf-8")
-        runner.run([peer.PYTHON, _PEERS / "langchain_run.py", self.store, self.model, questions, found])
+        runner.run([LANGCHAIN.python, _PEERS / "langchain_run.py", self.store, self.model, questions, found])
         return {key: _documents(files) for key, files in json.loads(found.read_text(encoding="utf-8")).items()}
 
 

@@ -16,9 +16,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-import peer
 from collection import TEST_DATA, write_files
 from contestants import RAGEMBED, LangChain, Ragembed
+from environments import LANGCHAIN, packages
 from measure import Cost, Runner, own_peak
 from report import machine, significant, table, write_section
 
@@ -44,7 +44,7 @@ def main() -> None:
     if not RAGEMBED.is_file():
         sys.exit(f"there is no {RAGEMBED}: run this with the Python of an environment that ragembed is installed in")
     collection = read_beir(arguments.collection, arguments.documents)
-    peer.ensure_environment()
+    LANGCHAIN.ensure()
     load = os.getloadavg()[0]
     ours, theirs = Ragembed(), LangChain()
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
@@ -177,7 +177,7 @@ def _quality_rows(quality: Mapping[str, float]) -> list[list[str]]:
 def _notes(status: Mapping[str, Any], load: float) -> str:
     embedder = status["embedder"]
     # The interpreter of this process is that of the environment that ragembed is installed in.
-    mine, others = peer.packages(sys.executable), peer.packages(peer.PYTHON)
+    mine, others = packages(sys.executable), packages(LANGCHAIN.python)
     shared = sorted((mine.keys() & others.keys()) - {"pip", "setuptools", "wheel"})
     different = [f"{name} ({mine[name]} | {others[name]})" for name in shared if mine[name] != others[name]]
     return f"""\

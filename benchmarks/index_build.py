@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import peer
 from collection import TEST_DATA
-from indexing import environment, kept
+from environments import INDEXES, packages
+from indexing import kept
 from indexing.budgets import NAMES, budgets_for
 from indexing.contest import Entry, Runners, hold
 from indexing.contestants import PEERS, READER, contestants_for
@@ -50,7 +50,7 @@ def main() -> None:
     arguments = _arguments()
     if not arguments.trial:
         check_figure()
-    environment.ensure_environment()
+    INDEXES.ensure()
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.cache) as name:
         folder = Path(name)
         prepared = _prepare(arguments, arguments.cache or folder)
@@ -156,7 +156,7 @@ def _parts(entries: Sequence[Entry]) -> list[str]:
 
 def _notes(arguments: argparse.Namespace, prepared: Mapping[str, Any], measured: Sequence[Measured]) -> str:
     # The interpreter of this process is that of the environment that ragembed is installed in.
-    mine, others = peer.packages(sys.executable), peer.packages(environment.PYTHON)
+    mine, others = packages(sys.executable), packages(INDEXES.python)
     left_out = sorted(set(PEERS) - set(arguments.peers))
     dim, rounds = prepared["dim"], arguments.rounds
     days = " and ".join(sorted({one.day for one in measured}))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexing import environment
+from environments import INDEXES
+
 from indexing.budgets import Budget
 
 PEERS = ("flat", "hnswlib", "usearch", "autofaiss")
@@ -63,4 +64,4 @@ def _peers(size: int, budgets: Sequence[Budget], names: Sequence[str]) -> Iterat
 
 
 def _peer(name: str, program: str, **options: Any) -> Contestant:
-    return Contestant(name, _PROGRAMS / f"{program}.py", environment.PYTHON, options)
+    return Contestant(name, _PROGRAMS / f"{program}.py", INDEXES.python, options)
