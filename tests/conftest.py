@@ -6,10 +6,11 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -93,6 +94,15 @@ def pytest_report_header(config: pytest.Config) -> str:
     import transformers
 
     return f"faiss {faiss.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """Let FAISS work in one thread: more wait for one another, with indexes as small as those of tests."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

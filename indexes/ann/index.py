@@ -81,6 +81,7 @@ class SegmentIndex:
     ) -> None:
         self._spec = spec
         self._threads = threads
+        self._last: tuple[tuple[int, float, int | None], Any] | None = None
         _require_type(file, spec, rows, dim)
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
         try:
@@ -131,8 +132,11 @@ class SegmentIndex:
             if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
                 scores, rows = self._search_storage(queries, k, allowed)
             else:
-                selector = {} if allowed is None else {"sel": _selector(allowed)}
-                scores, rows = self._index.search(queries, k, params=self._parameters(k, share, effort, selector))
+                if allowed is not None:
+                    parameters = self._parameters(k, share, effort, {"sel": _selector(allowed)})
+                else:
+                    parameters = self._kept_parameters(k, share, effort)
+                scores, rows = self._index.search(queries, k, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
 
@@ -150,6 +154,13 @@ class SegmentIndex:
         selected[known] = allowed[row_of[known]]
         scores, positions = storage.search(queries, k, params=faiss.SearchParameters(sel=_selector(selected)))
         return scores, np.where(positions < 0, -1, row_of[positions])
+
+    def _kept_parameters(self, k: int, share: float, effort: int | None) -> Any:
+        """Return what :meth:`_parameters` does, made once for the same search again and again."""
+        asked, last = (k, share, effort), self._last
+        if last is None or last[0] != asked:
+            last = self._last = asked, self._parameters(k, share, effort, {})
+        return last[1]  # and not self._last's, which another thread may have put there meanwhile
 
     def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
         if self._spec.family == "graph":

@@ -2,7 +2,6 @@
 
 import json
 
-import faiss
 import pytest
 from click import BadParameter
 
@@ -15,15 +14,6 @@ from ragembed.indexes.ann.records import Wanted
 from tests.conftest import WORDS
 
 CHUNKS = 60
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

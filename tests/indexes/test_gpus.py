@@ -46,15 +46,6 @@ OUT_OF_MEMORY = (
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
 on_a_gpu = pytest.mark.skipif(faiss.get_num_gpus() == 0, reason="FAISS sees no GPU")
 
 
@@ -89,6 +80,7 @@ def overlap(found, expected):
 GPUS = (gpu(0), gpu(1), gpu(3))
 
 
+@pytest.mark.guarantee(53)
 def test_auto_takes_all_gpus_or_the_cpu():
     assert choose_gpus("auto", GPUS) == GPUS
     assert choose_gpus("auto", ()) == ()
@@ -729,6 +721,7 @@ def test_long_codes_have_their_tables_in_float16(fakes):
     assert fakes.clones[0][1].useFloat16 is True
 
 
+@pytest.mark.guarantee(53)
 @pytest.mark.parametrize("kind", ["Flat", "SQfp16", "IVF40,Flat", "IVF40,SQ8", "IVF40,PQ12np"])
 def test_what_comes_back_to_the_cpu_answers_the_same(fakes, kind):
     index = stored(kind)
@@ -896,6 +889,7 @@ def test_a_gpu_searches_lists_as_the_cpu_does(kind, count, placement):
         assert overlap(there.search(MANY, 10, probes)[1], probed(index, MANY, probes)[1]) > 0.9
 
 
+@pytest.mark.guarantee(53)
 @on_a_gpu
 @pytest.mark.parametrize("kind", ["Flat", "IVF64,Flat", "IVF64,SQ8", "IVF64,PQ32np"])
 def test_a_copy_comes_back_from_a_gpu(kind):

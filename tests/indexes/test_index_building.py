@@ -28,15 +28,6 @@ LISTS = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(vectors, "_BLOCK_BYTES", BLOCK * 4 * DIM)
@@ -160,6 +151,7 @@ def test_equal_vectors_leave_lists_empty_and_are_all_found(tmp_path):
     assert sorted(found[0].tolist()) == ids(SIZE).tolist()
 
 
+@pytest.mark.guarantee(39)
 def test_lists_are_mapped_into_memory_not_read(tmp_path):
     index = SegmentIndex(build("ivf", clusters(SIZE), tmp_path / "i"), parse_spec("ivf"), SIZE, DIM)
     assert isinstance(index._inverted, faiss.OnDiskInvertedLists)
@@ -168,6 +160,7 @@ def test_lists_are_mapped_into_memory_not_read(tmp_path):
 # Bounds
 
 
+@pytest.mark.guarantee(14)
 @pytest.mark.parametrize("name", [*NAMES, "OPQ4_8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
 def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Which index is built for a budget, what is said of it, and what happens where none keeps to it."""
 
-import faiss
 import numpy as np
 import pytest
 
@@ -23,15 +22,6 @@ FLAT_BYTES, HALF_BYTES = SIZE * (4 * DIM + 8), SIZE * (2 * DIM + 8)
 FAST = Machine(0.1, 0.1, 8 * 1024**3)
 SLOW = Machine(1e4, 1e4, 8 * 1024**3)
 """So slow that nothing can be searched whole in 20 ms."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
 
 
 @pytest.fixture

@@ -57,14 +57,6 @@ MALFORMED = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
 @pytest.mark.parametrize(("name", "family", "lossless", "looked_at"), TABLE)
 def test_a_kind_is_known_by_its_name(name, family, lossless, looked_at):
     spec = parse_spec(name)

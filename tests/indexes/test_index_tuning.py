@@ -18,14 +18,6 @@ from ragembed.postprocess import unit_rows
 DIM = 8
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
 def unit(count, seed=0):
     return unit_rows(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
 

@@ -2,7 +2,6 @@
 
 from contextlib import closing
 
-import faiss
 import numpy as np
 import pytest
 
@@ -30,10 +29,6 @@ def _small(monkeypatch):
     monkeypatch.setattr(index_choice, "QUERIES", 30)
     monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
 
 
 def records(start, stop):
