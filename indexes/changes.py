@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes.records import ChunkRecord, SourceRecord, text_hash
-
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")  # SQLite's JSON ends a text at U+0000, UTF-8 has no surrogates
+from ragembed.indexes import catalog
+from ragembed.indexes.records import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash
 
 
 def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
@@ -34,9 +32,9 @@ def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:
     return rows
 
 
-def delete_chunk(connection: sqlite3.Connection, chunk_id: str) -> set[int]:
-    """Delete the chunk with this id, if there is one; returns the vector row that it used."""
-    return _delete(connection, "id = ?", chunk_id)
+def delete_chunks(connection: sqlite3.Connection, ids: Sequence[str]) -> set[int]:
+    """Delete the chunks with these ids that there are; returns the vector rows that they used."""
+    return _delete(connection, "id IN (SELECT value FROM json_each(?))", json_ids(ids))
 
 
 def delete_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> set[int]:
@@ -50,34 +48,43 @@ def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[i
     return {row[0] for row in rows}
 
 
-def insert_chunk(connection: sqlite3.Connection, record: ChunkRecord) -> int:
-    """Insert a chunk, whose text must have a vector; returns the row of that."""
-    chunk = record.chunk
-    if _UNUSABLE.search(record.id):
-        raise ConfigError(f"the id {record.id!r} holds U+0000 or half of a surrogate pair: expected other characters")
-    found = connection.execute(
-        "SELECT row FROM vectors WHERE text_hash = ?", (text_hash(chunk.embedded_text),)
-    ).fetchone()
-    if found is None:
-        raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
-    connection.execute(
+def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]) -> set[int]:
+    """Insert chunks, whose texts must have vectors; returns the rows of these."""
+    hashes = [text_hash(record.chunk.embedded_text) for record in records]
+    rows = catalog.rows_of_hashes(connection, hashes)
+    sources: dict[str, int] = {}
+    for record, key in zip(records, hashes, strict=True):
+        if UNUSABLE.search(record.id):
+            raise ConfigError(
+                f"the id {record.id!r} holds U+0000 or half of a surrogate pair: expected other characters"
+            )
+        if key not in rows:
+            raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
+        if record.source is not None and record.source not in sources:
+            sources[record.source] = _source_id(connection, record)
+    connection.executemany(
         "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            record.id,
-            found[0],
-            None if record.source is None else _source_id(connection, record),
-            chunk.text,
-            chunk.title,
-            json.dumps(list(chunk.headings), ensure_ascii=False),
-            chunk.start_line,
-            chunk.end_line,
-            chunk.page,
-            chunk.tokens,
-            _metadata_json(record),
-        ),
+        (_values(record, rows[key], sources) for record, key in zip(records, hashes, strict=True)),
     )
-    return int(found[0])
+    return set(rows.values())
+
+
+def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[object, ...]:
+    chunk = record.chunk
+    return (
+        record.id,
+        row,
+        None if record.source is None else sources[record.source],
+        chunk.text,
+        chunk.title,
+        json.dumps(list(chunk.headings), ensure_ascii=False),
+        chunk.start_line,
+        chunk.end_line,
+        chunk.page,
+        chunk.tokens,
+        _metadata_json(record),
+    )
 
 
 def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
@@ -85,6 +92,11 @@ def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
     if found is None:
         raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
     return int(found[0])
+
+
+def disown(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+    """Let the texts of ``rows``, vectors that no chunk uses, get other vectors; these can be found by none any more."""
+    connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
 
 
 def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:

@@ -119,6 +119,11 @@ def _from_2(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     catalog.set_meta(connection, "index", wanted.to_dict())
 
 
+def _from_3(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG001  the signature of the others
+    """Make room for records of indexing runs; there are none yet."""
+    _execute(connection, schema.RUN_RECORDS)
+
+
 def _hash_as_stored(connection: sqlite3.Connection) -> None:
     """Give vectors of texts with lone surrogates the hash of the text as it is stored, with question marks."""
     former = connection.execute(
@@ -140,7 +145,7 @@ _SEGMENTS_1 = "SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM old ORD
 _SOURCES_1 = "SELECT id, path, extension(path), size, mtime_ns, sha256, recipe FROM old"
 _VECTORS_1 = "SELECT o.row, o.text_hash, s.key, o.position FROM old o JOIN segments s ON s.folder = o.segment"
 
-_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2}
+_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
 def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str, select: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ class Reader:
         self._selected_in = -1
         self._selections: dict[Filter | None, Selection | None] = {}
         self._idle: list[sqlite3.Connection] = []
+        self._opened: tuple[int, int] | None = None
         self._lock = threading.RLock()
         with self.view():  # a store that cannot be read fails here
             pass
@@ -86,7 +88,11 @@ class Reader:
     @contextmanager
     def view(self) -> Iterator[View]:
         """Pin the current generation for the time of the ``with`` block."""
+        file = self._file()
         with self._lock:
+            if file != self._opened:  # another store has taken this one's place
+                self.close()
+                self._opened, self._loaded = file, None
             connection = self._idle.pop() if self._idle else None
         connection = connection or connect(self._path / DATABASE, writable=False)
         try:
@@ -106,7 +112,18 @@ class Reader:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             with self._lock:
-                self._idle.append(connection)
+                if file == self._opened:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def _file(self) -> tuple[int, int] | None:
+        """Return what tells the database's file from another of its name, None where there is none."""
+        try:
+            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every question
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _open_segments(self, connection: sqlite3.Connection) -> dict[int, Segment]:
         records = catalog.segments(connection)

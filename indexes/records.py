@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -84,6 +86,15 @@ class Hit:
     score: float
     dense: float | None = None
     lexical: float | None = None
+
+
+UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+"""What no id has: SQLite's JSON ends a text at U+0000, and UTF-8 has no surrogates."""
+
+
+def json_ids(ids: Iterable[str]) -> str:
+    """Return ids as a JSON array for SQLite, without those that no chunk can have: it would take them for others."""
+    return json.dumps([each for each in ids if UNUSABLE.search(each) is None])
 
 
 def text_hash(text: str) -> bytes:

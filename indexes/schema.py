@@ -20,7 +20,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.files import sync, write_file
 from ragembed.indexes import filters, page_sums
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
@@ -71,6 +71,19 @@ CREATE TABLE sources (
 );
 """
 
+RUN_RECORDS = """
+CREATE TABLE run_records (              -- which chunks a program that synchronises documents wrote
+    namespace  TEXT NOT NULL,
+    key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
+    group_id   TEXT,                    -- what the chunk was made from, as the program calls it
+    updated_at REAL NOT NULL,           -- seconds since 1970
+    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run has taken note of it
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+CREATE INDEX run_records_by_key ON run_records (key);
+CREATE INDEX run_records_by_time ON run_records (namespace, updated_at);
+"""
+
 _REST = """
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -115,7 +128,7 @@ CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
 END;
 """
 
-SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST
+SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + RUN_RECORDS
 
 
 def create_database(path: Path, meta: Mapping[str, object]) -> None:

@@ -1,7 +1,8 @@
 """The store: a folder of documents' chunks, their vectors and their words, that can be searched.
 
 The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
-:mod:`reader` and :mod:`search` (reading), :mod:`writer` (writing). The format is described in ``docs/store-format.md``.
+:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` (writing). The format is described in
+``docs/store-format.md``.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, write_file
-from ragembed.indexes import catalog, search
+from ragembed.indexes import catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
+from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
@@ -43,18 +42,17 @@ from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.migrations import migrate
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
-from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
+from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder
+from ragembed.indexes.run_records import Record, RunRecords, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.search import Mode
+from ragembed.indexes.searching import Searching
 from ragembed.indexes.verify import Report, verify_store
 from ragembed.indexes.view import View
 from ragembed.indexes.writer import StoreWriter
 from ragembed.version import __version__
 
-Floats = NDArray[np.float32]
 
-
-class Store:
+class Store(Searching):
     """A store on disk, opened for reading; :meth:`writer` opens it for writing.
 
     Any number of processes and threads may read while one writes: each search sees one whole generation. Use
@@ -156,87 +154,6 @@ class Store:
         migrate(path)
         return cls(path, embedder, device, search_device, threads)
 
-    # Searching
-
-    def search(self, query: str, k: int = 10, mode: Mode = "hybrid", *, where: Where | None = None) -> list[Hit]:
-        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
-
-        ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
-        chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``.
-        """
-        return self.search_many([query], k, mode, where=where)[0]
-
-    def search_many(
-        self, queries: Sequence[str], k: int = 10, mode: Mode = "hybrid", *, where: Where | None = None
-    ) -> list[list[Hit]]:
-        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
-        if isinstance(queries, str):
-            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
-        condition = None if where is None else parse(where)
-        return self._reader.read(lambda view: search.search(view, list(queries), k, mode, condition))
-
-    def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
-        """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.
-
-        ``where`` selects the chunks that are searched, as in :meth:`search`.
-        """
-        vector = np.asarray(vector, dtype=np.float32)
-        if vector.ndim != 1:
-            raise IncompatibleStoreError(f"the query vector has shape {vector.shape}: expected one dimension")
-        return self.search_vectors(vector[None, :], k, where=where)[0]
-
-    def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
-        """Return for each query vector, shape ``(n, d)``, what :meth:`search_vector` does."""
-        vectors = np.asarray(vectors, dtype=np.float32)
-        condition = None if where is None else parse(where)
-        if not vectors.size and vectors.shape[:1] == (0,):
-            return []
-        if vectors.ndim != 2:
-            raise IncompatibleStoreError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
-
-        def answer(view: View) -> list[list[Hit]]:
-            dim = view.dim()
-            if dim not in (None, vectors.shape[1]):
-                raise IncompatibleStoreError(
-                    f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
-                    f"{dim}"
-                )
-            return search.search_vectors(view, vectors, k, condition)
-
-        return self._reader.read(answer)
-
-    def search_mmr(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        fetch_k: int = 50,
-        lambda_mult: float = 0.5,
-        where: Where | None = None,
-    ) -> list[Hit]:
-        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
-
-        They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
-        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
-        """
-        condition = None if where is None else parse(where)
-
-        def answer(view: View) -> list[Hit]:
-            vector = view.embedder().encode_queries([query])[0]
-            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
-
-        return self._reader.read(answer)
-
-    def vectors(self, ids: Sequence[str]) -> Floats:
-        """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
-
-        def answer(view: View) -> Floats:
-            rows = catalog.rows_of_ids(view.connection, ids)
-            return view.vectors([rows[chunk_id] for chunk_id in ids])
-
-        return self._reader.read(answer)
-
     # Looking in
 
     def __len__(self) -> int:
@@ -247,10 +164,23 @@ class Store:
         found = self._reader.read(lambda view: catalog.chunks_by_id(view.connection, ids))
         return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
 
-    def chunks(self, source: str | None = None) -> Iterator[ChunkRecord]:
-        """Yield the chunks in order of insertion, all or those of one file."""
+    def chunks(self, source: str | None = None, *, where: Where | None = None) -> Iterator[ChunkRecord]:
+        """Yield the chunks in order of insertion, all or those of one file, and of these those ``where`` selects."""
+        condition = None if where is None else parse(where)
         with self._reader.view() as view:
-            yield from catalog.iterate_chunks(view.connection, source)
+            yield from catalog.iterate_chunks(view.connection, source, condition)
+
+    def ids(self) -> list[str]:
+        """Return the ids of the chunks in order of insertion."""
+        return self._reader.read(lambda view: catalog.chunk_ids(view.connection))
+
+    def run_records(self, namespace: str) -> RunRecords:
+        """Return what programs that synchronise documents have noted in ``namespace`` about the chunks they wrote."""
+        return RunRecords(namespace, self._reader, self.writer)
+
+    def all_run_records(self) -> list[Record]:
+        """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
+        return self._reader.read(lambda view: taken_out(view.connection))
 
     def sources(self) -> dict[str, SourceRecord]:
         """Return the files in the store by name."""
@@ -395,6 +325,13 @@ class Store:
         """
         with self.writer(wait_seconds) as writer:
             tell(writer.optimize(index, progress))
+
+    def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
+        """Write a copy of the store, as of its last commit, to the folder ``target``, in the place of a store there.
+
+        Raises :class:`StoreError` where there is something else at ``target``, or it cannot be written.
+        """
+        copy_store(self.path, Path(target), wait_seconds)
 
     def verify(
         self,

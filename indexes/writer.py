@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError, ConfigError, IncompatibleStoreError
-from ragembed.indexes import catalog, changes, compaction, index_choice
+from ragembed.indexes import catalog, changes, compaction, index_choice, run_records
 from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.ann.picking import least_asked
@@ -28,12 +28,17 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, text_hash
-from ragembed.indexes.segments import SegmentRecord, of_kind, to_raw, write_segment
+from ragembed.indexes.run_records import Expected, Record
+from ragembed.indexes.segments import Segment, SegmentRecord, of_kind, to_raw, write_segment
+from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
 
 BATCH = 1024
 """Texts that are encoded and committed together: what an interruption costs at most."""
+
+_SAME = 1e-3
+"""Cosine, short of 1, of two vectors that are taken to be the same: more than rounding to float16 makes."""
 
 _FREE_SHARE = 0.05
 """Share of the database that nothing uses, above which it is given back."""
@@ -86,16 +91,45 @@ class StoreWriter:
         return len(missing)
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:
-        """Commit raw vectors, float32, shape ``(n, d)``, made elsewhere for ``texts``; known texts keep theirs."""
-        keys = {text_hash(text): i for i, text in enumerate(texts)}
-        known = self._known(keys)
-        new = [key for key in keys if key not in known]
+        """Commit raw vectors, float32, shape ``(n, d)``, made elsewhere for ``texts``.
+
+        A text has one vector: raises :class:`ConfigError` where it is given two that differ, or one that differs from
+        that of a chunk in the store. A vector that no chunk uses gives way.
+        """
+        keys: dict[bytes, int] = {}
+        for i, text in enumerate(texts):
+            first = keys.setdefault(text_hash(text), i)
+            if first != i and _differ(vectors[first], vectors[i]):
+                raise ConfigError(
+                    f"two vectors are given for the text {text[:40]!r}: expected one, or the same for both"
+                )
+        kept = self._same_as_stored(texts, vectors, keys)
+        new = [key for key in keys if key not in kept]
         if new:
             self._commit_vectors(new, vectors[[keys[key] for key in new]])
 
+    def _same_as_stored(self, texts: Sequence[str], vectors: Floats, keys: Mapping[bytes, int]) -> set[bytes]:
+        """Return those of ``keys``, with the position of each in ``texts``, that have the given vector in the store."""
+        places = {key: place for key in self._known(keys) if (place := catalog.vector_place(self._connection, key))}
+        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
+        given_way: list[int] = []
+        for key, place in places.items():
+            stored = segments[place.segment].raw()[place.position].astype(np.float32)
+            if not _differ(stored, vectors[keys[key]]):
+                continue
+            if place.used:
+                raise ConfigError(
+                    f"the store {self._store} has another vector for the text {texts[keys[key]][:40]!r} than the one "
+                    "given: delete what has this text first, or make another store where the model is another"
+                )
+            given_way.append(place.row)
+        if given_way:
+            with write_errors(self._store), self._database.transaction():
+                changes.disown(self._connection, given_way)
+        return {key for key, place in places.items() if place.row not in given_way}
+
     def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        known = "SELECT 1 FROM vectors WHERE text_hash = ?"
-        return {key for key in hashes if self._connection.execute(known, (key,)).fetchone() is not None}
+        return set(catalog.rows_of_hashes(self._connection, hashes))
 
     def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
         try:
@@ -143,11 +177,13 @@ class StoreWriter:
         sources: Sequence[SourceRecord] = (),
         removed_sources: Iterable[str] = (),
         removed_ids: Iterable[str] = (),
+        expected: Iterable[Expected] = (),
     ) -> None:
         """Make a change visible in one transaction.
 
         ``sources`` replace whatever the store holds of these files. A chunk whose id is there already, or comes
-        earlier in ``chunks``, replaces that one. Every chunk's text must have been staged.
+        earlier in ``chunks``, replaces that one; records of indexing runs about it stay. Every chunk's text must have
+        been staged. ``expected`` are the chunks that an indexing run has not taken note of yet.
         """
         chunks = list({record.id: record for record in chunks}.values())
         removed_sources, removed_ids = list(removed_sources), list(removed_ids)
@@ -157,11 +193,14 @@ class StoreWriter:
             affected: set[int] = set()
             for path in [*removed_sources, *(source.path for source in sources)]:
                 affected |= changes.delete_source(self._connection, path)
-            for chunk_id in [*removed_ids, *(record.id for record in chunks)]:
-                affected |= changes.delete_chunk(self._connection, chunk_id)
+            replaced = [record.id for record in chunks]
+            records = run_records.taken_out(self._connection, replaced)
+            affected |= changes.delete_chunks(self._connection, [*removed_ids, *replaced])
             for source in sources:
                 changes.insert_source(self._connection, source)
-            affected |= {changes.insert_chunk(self._connection, record) for record in chunks}
+            affected |= changes.insert_chunks(self._connection, chunks)
+            run_records.put_back(self._connection, records)
+            run_records.expect(self._connection, expected)
             changes.mark_unused(self._connection, affected)
 
     def delete(self, ids: Iterable[str] = (), paths: Iterable[str] = (), where: Filter | None = None) -> int:
@@ -180,6 +219,22 @@ class StoreWriter:
                 changes.delete_source(self._connection, name)
             changes.mark_unused(self._connection, affected)
         return len(keys)
+
+    def note_run(self, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None) -> None:
+        """Take note that an indexing run has seen these chunks; see :func:`ragembed.indexes.run_records.note`."""
+        with write_errors(self._store), self._database.transaction():
+            run_records.note(self._connection, namespace, keys, group_ids)
+
+    def take_run_records(self, records: Sequence[Record]) -> None:
+        """Take over records of indexing runs about chunks of the same ids, from another store; others are left out."""
+        known = catalog.rows_of_ids(self._connection, [key for _, key, *_ in records])
+        with write_errors(self._store), self._database.transaction():
+            run_records.put_back(self._connection, [record for record in records if record[1] in known])
+
+    def forget_run(self, namespace: str, keys: Sequence[str]) -> None:
+        """Delete what indexing runs have noted of these chunks."""
+        with write_errors(self._store), self._database.transaction():
+            run_records.forget(self._connection, namespace, keys)
 
     def touch_sources(self, sources: Sequence[SourceRecord]) -> None:
         """Take note of new sizes and modification times of files whose content is the same."""
@@ -395,3 +450,10 @@ class StoreWriter:
 
     def _segments(self) -> list[SegmentRecord]:
         return catalog.segments(self._connection)
+
+
+def _differ(one: Floats, other: Floats) -> bool:
+    if one.shape != other.shape:
+        return True
+    a, b = unit_rows(np.stack([one, other]))
+    return bool((a - b) @ (a - b) > 2 * _SAME)  # of unit vectors, this is twice what their cosine is short of 1

@@ -148,6 +148,7 @@ def _refuse_lists(field: Field, name: str, value: Any) -> None:
 _OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
     "$eq": _equal("$eq"),
     "$ne": _complement(_equal("$ne")),
+    "$neq": _complement(_equal("$neq")),
     "$gt": _order(">"),
     "$gte": _order(">="),
     "$lt": _order("<"),

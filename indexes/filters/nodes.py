@@ -143,6 +143,13 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
+class Ids:
+    """The chunk has one of these ids."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class And:
     """All of the conditions hold; true where there are none."""
 
@@ -164,7 +171,7 @@ class Not:
 
 
 Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Exists
-Filter: TypeAlias = Leaf | And | Or | Not
+Filter: TypeAlias = Leaf | Ids | And | Or | Not
 
 
 def equals(field: Field, value: Scalar | None) -> Filter:

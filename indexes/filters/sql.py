@@ -21,6 +21,7 @@ from ragembed.indexes.filters.nodes import (
     Exists,
     Field,
     Filter,
+    Ids,
     In,
     Leaf,
     Like,
@@ -29,6 +30,7 @@ from ragembed.indexes.filters.nodes import (
     Scalar,
 )
 from ragembed.indexes.filters.timestamps import nanoseconds
+from ragembed.indexes.records import json_ids
 
 _COLUMNS = {
     "path": ("path", "string"),
@@ -103,8 +105,12 @@ def _condition(node: Filter, *, negated: bool) -> _Sql:
     if isinstance(node, (And, Or)):
         parts = [_condition(operand, negated=negated) for operand in node.operands]
         return _all(parts) if isinstance(node, And) is not negated else _any(parts)
-    leaf = _leaf(node)
+    leaf = _ids(node) if isinstance(node, Ids) else _leaf(node)
     return _Sql(f"NOT {leaf.text}", leaf.parameters) if negated else leaf
+
+
+def _ids(node: Ids) -> _Sql:
+    return _Sql("c.id IN (SELECT value FROM json_each(?))", (json_ids(node.ids),))
 
 
 def _all(parts: Iterable[_Sql]) -> _Sql:

@@ -30,6 +30,7 @@ DATA = Path(__file__).parent / "data"
 KEPT = [i for i in range(40) if i not in (7, 8)]
 KINDS_2 = {"flat": Wanted(), "hnsw": Wanted("hnsw"), "ivf": Wanted("ivf")}
 """The kinds of index that a store of format 2 could have, and what is asked of the index from then on."""
+KINDS_3 = ("flat", "hnsw")
 
 
 def extracted(name, folder):
@@ -47,6 +48,12 @@ def known(tmp_path):
 def second(request, tmp_path):
     """A store of format 2 with two segments, the larger one of one kind."""
     return extracted(f"format-2-{request.param}", tmp_path / "second")
+
+
+@pytest.fixture(params=KINDS_3)
+def third(request, tmp_path):
+    """A store of format 3 with an index of one kind; the approximate one was picked and measured."""
+    return extracted(f"format-3-{request.param}", tmp_path / "third")
 
 
 @pytest.fixture
@@ -83,6 +90,7 @@ def test_the_archive_holds_a_store_of_format_1(known):
     assert not (known / "store.db-sums").exists()
 
 
+@pytest.mark.guarantee(40)
 def test_all_that_is_in_a_store_of_format_1_is_there(known):
     before = {
         row[0]: row[1:]
@@ -192,6 +200,7 @@ def test_the_archives_hold_stores_of_format_2(second):
     assert ask(second, "SELECT rows, kind FROM segments") == [(40, kind), (1, "flat")]
 
 
+@pytest.mark.guarantee(40)
 def test_all_that_is_in_a_store_of_format_2_is_there(second):
     [(kind,)] = ask(second, "SELECT json_extract(value, '$') FROM meta WHERE key = 'index'")
     tables = {name: ask(second, f"SELECT * FROM {name}") for name in ("chunks", "vectors", "segments", "tombstones")}
@@ -293,6 +302,89 @@ def test_a_store_of_format_2_that_asks_for_nothing_gets_what_suits_it(tmp_path):
         assert store.wanted_index == Wanted()
 
 
+# From format 3
+
+
+def test_the_archives_hold_stores_of_format_3(third):
+    assert ask(third, "PRAGMA user_version") == [(3,)]
+    assert ask(third, "SELECT name FROM sqlite_schema WHERE name LIKE 'run_records%'") == []
+    [(kind,)] = ask(third, "SELECT json_extract(value, '$.kind') FROM meta WHERE key = 'index'")
+    picked = ask(third, "SELECT key FROM meta WHERE key LIKE 'index_%' ORDER BY key")
+    assert (kind, picked) in (("auto", []), ("hnsw", [("index_check",), ("index_choice",)]))
+
+
+@pytest.mark.guarantee(40)
+def test_all_that_is_in_a_store_of_format_3_is_there(third):
+    names = ("chunks", "vectors", "segments", "tombstones", "sources", "meta", "sqlite_sequence")
+    tables = {name: ask(third, f"SELECT * FROM {name}") for name in names}
+    files = {name: sha for name, sha in digest(third).items() if name.startswith(("segments", "embedders"))}
+    meta = dict(tables["meta"])
+    encoder = KnownEncoder()
+    with Store.open(third, encoder) as store:
+        status = store.status()
+        assert (status["format"], status["generation"]) == (FORMAT_VERSION, json.loads(meta["generation"]))
+        assert json.loads(json.dumps(status["index"])) == {
+            "wanted": json.loads(meta["index"]),
+            "choice": json.loads(meta.get("index_choice", "null")),
+            "check": json.loads(meta.get("index_check", "null")),
+        }
+        assert store.ids() == [row[0] for row in ask(third, "SELECT id FROM chunks ORDER BY key")]
+        [changed] = store.get(["id3"])
+        assert (changed.chunk.text, changed.chunk.title) == ("another third text", "Third")
+        assert (changed.chunk.headings, changed.chunk.metadata) == (("A", "B"), {"i": -3})
+        assert store.get(["id7", "id8"]) == []
+        for name in ("id0", "id3", "id39"):
+            [found] = store.get([name])
+            assert store.search(found.chunk.embedded_text, 1, "dense")[0].id == name
+        assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
+        assert store.run_records("any").keys() == []
+        assert encoder.encoded == 0
+    assert {name: ask(third, f"SELECT * FROM {name}") for name in tables} == tables
+    assert {name: sha for name, sha in digest(third).items() if name in files} == files
+    report = verify_store(third, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_a_flat_store_of_format_3_finds_what_there_is(tmp_path):
+    with Store.open(extracted("format-3-flat", tmp_path / "s"), encoder := KnownEncoder()) as store:
+        assert_searchable(store, encoder)
+
+
+def test_a_store_of_format_3_goes_on(third):
+    encoder = KnownEncoder()
+    with Store.open(third, encoder) as store:
+        before, [segment, *_] = len(store), store.status()["segments"]
+        store.add([record("id5", "text number 5"), *(record(f"new{i}", f"brand new text {i}") for i in range(9))])
+        store.run_records("pages").note(["new1", "id5"], ["x", None])
+        store.delete(["id0", "id5"])
+        assert (len(store), encoder.encoded) == (before + 7, 9)
+        assert store.run_records("pages").keys() == ["new1"]
+        assert store.search("brand new text 4", 1, "dense")[0].id == "new4"
+        store.optimize()
+        assert store.status()["unused_vectors"] == 0
+        assert [one["kind"] for one in store.status()["segments"]] == [segment["kind"]]
+    assert verify_store(third, KnownEncoder()).problems == []
+
+
+def test_a_migrated_database_of_format_3_is_as_one_made_anew(third, tmp_path):
+    Store.open(third, KnownEncoder()).close()
+    Store.create(tmp_path / "new", KnownEncoder()).close()
+    schemas = [
+        {name: "".join(sql.split()) for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")}
+        for path in (third, tmp_path / "new")
+    ]
+    assert schemas[0] == schemas[1]
+    assert ask(third, "PRAGMA foreign_key_check") == ask(third, "PRAGMA integrity_check(1)")[1:] == []
+
+
+def test_a_store_of_format_3_is_opened_and_verified_again_without_a_change(third):
+    Store.open(third, KnownEncoder()).close()
+    before = digest(third)
+    Store.open(third, KnownEncoder()).close()
+    verify_store(third, KnownEncoder())
+    assert digest(third) == before
+
+
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
 def test_a_store_that_only_says_it_is_older_stays_as_it_is(tmp_path, encoder, version):
     with Store.create(tmp_path / "s", encoder) as store:
@@ -314,6 +406,7 @@ class Killed(BaseException):
 CHANGES = ("INSERT", "UPDATE", "DROP", "CREATE", "ALTER", "COMMIT", "PRAGMA user_version =")
 
 
+@pytest.mark.guarantee(40)
 def test_a_migration_that_fails_at_any_statement_leaves_an_older_format(known, tmp_path, monkeypatch):
     left, versions = None, []
 
@@ -338,12 +431,13 @@ def test_a_migration_that_fails_at_any_statement_leaves_an_older_format(known, t
             column = "text" if versions[-1] == 1 else "integer"
             assert ask(store, "SELECT count(*), max(typeof(segment)) FROM vectors") == [(41, column)]
             assert ask(store, "SELECT value LIKE '{%' FROM meta WHERE key = 'index'") in ([(versions[-1] > 2,)], [])
+            assert ask(store, "SELECT name FROM sqlite_schema WHERE name LIKE 'run_records%'") == []
             assert_migrated(store)
         else:
             left = None
             break
     assert versions == sorted(versions)
-    assert [versions.count(version) for version in range(1, FORMAT_VERSION)] > [15, 2]
+    assert all(versions.count(version) >= least for version, least in ((1, 15), (2, 2), (3, 4)))
     assert_migrated(store)
 
 
@@ -392,6 +486,13 @@ def test_a_process_that_dies_in_the_second_step_leaves_format_2(known, tmp_path)
     for store in (known, extracted("format-2-hnsw", tmp_path / "second")):
         assert subprocess.run([sys.executable, "-c", SCRIPT, str(store), "2"], check=False).returncode == 9
         assert ask(store, "PRAGMA user_version") == [(2,)]
+        assert_migrated(store)
+
+
+def test_a_process_that_dies_in_the_third_step_leaves_format_3(known, tmp_path):
+    for store in (known, extracted("format-3-flat", tmp_path / "third")):
+        assert subprocess.run([sys.executable, "-c", SCRIPT, str(store), "3"], check=False).returncode == 9
+        assert ask(store, "PRAGMA user_version") == [(3,)]
         assert_migrated(store)
 
 
@@ -471,6 +572,7 @@ def test_a_format_that_there_never_was_is_refused(known, version):
         Store.open(known, KnownEncoder())
 
 
+@pytest.mark.guarantee(40)
 @pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 2**31 - 1])
 def test_a_newer_format_is_refused(known, version):
     tell(known, f"PRAGMA user_version = {version}")
@@ -527,6 +629,7 @@ def test_a_store_of_format_1_without_its_embedder_is_damaged(known):
 # With a model
 
 
+@pytest.mark.guarantee(40)
 def test_a_store_of_files_of_format_1_opens_and_is_brought_up_to_date(minilm):
     docs = minilm.parent / "docs"
     sources = {

@@ -2,7 +2,6 @@
 
 import math
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,15 +15,6 @@ from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.mmr import mmr
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
 
 
 def at_angles(*degrees):
@@ -69,6 +59,7 @@ def test_a_copy_comes_after_what_is_unlike_it():
     assert mmr(EAST, at_angles(5, 5, -50), 3, 0.4) == [0, 2, 1]
 
 
+@pytest.mark.guarantee(27)
 @given(st.integers(0, 12), st.integers(0, 15), st.integers(1, 10), st.integers(0, 10**6))
 def test_it_is_the_plain_loop(count, k, tenths, seed):
     draw = np.random.default_rng(seed)
@@ -127,6 +118,7 @@ def test_no_more_than_the_nearest_are_looked_at(plane):
     assert ids(plane.search_mmr("east", 10**6, fetch_k=10**6)) == ["10", "-30", "12"]
 
 
+@pytest.mark.guarantee(27)
 def test_a_filter_holds(plane):
     assert ids(plane.search_mmr("east", 3, where="angle > 0")) == ["10", "12"]
     assert plane.search_mmr("east", 3, where="angle > 90") == []
@@ -150,6 +142,7 @@ def test_an_empty_store_has_nothing_to_choose_from(tmp_path, plane):
     assert plane.search_mmr("east") == []
 
 
+@pytest.mark.guarantee(27)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_it_chooses_the_same_on_every_index(kind, tmp_path):

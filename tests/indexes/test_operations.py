@@ -4,7 +4,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import faiss
 import pytest
 
 from ragembed.indexes import index_choice, kinds, view
@@ -25,15 +24,7 @@ def operations():
             del sys.modules[name]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Threads cost more than they save with so few vectors."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
+@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", [*NAMES, "IVF8,SQ6"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_store_agrees_with_a_dictionary_through_random_operations(operations, tmp_path, kind, seed):

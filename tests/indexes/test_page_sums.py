@@ -112,6 +112,7 @@ def test_a_database_as_it_was_summed_has_no_damage(filled):
     assert page_sums.damaged(filled) == []
 
 
+@pytest.mark.guarantee(37)
 def test_any_altered_byte_of_the_database_is_found_with_its_page(filled):
     whole = filled.read_bytes()
     numbers = random.Random(0)

@@ -18,15 +18,6 @@ WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "que
 QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for i in range(20)]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """More threads wait for one another, with indexes as small as these."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
-
-
 def small_stores(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
     patched.setattr(kinds, "LEAST_APPROXIMATE", 256)
@@ -89,6 +80,7 @@ def test_many_questions_are_answered_like_one_after_the_other(store, mode, where
         assert_alike(many, [store.search(query, k, mode, where=where) for query in queries])
 
 
+@pytest.mark.guarantee(29)
 def test_many_vectors_are_searched_for_like_one_after_the_other(store):
     vectors = np.random.default_rng(1).normal(size=(25, DIM))
     for where in (None, "i >= 100"):
@@ -200,6 +192,7 @@ def test_no_threads_are_refused(store, threads):
 # Every kind of index
 
 
+@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
@@ -216,6 +209,7 @@ def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
         assert {hit.id for hit in hits} == {f"i{i}" for i in range(30) if i % 20}
 
 
+@pytest.mark.guarantee(31)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_ties_come_in_order_of_insertion_in_every_index(tmp_path, kind):

@@ -175,6 +175,7 @@ def test_checksums_of_both_byte_orders_are_read(connect, log, tmp_path, order):
     assert connect("other.db").execute("SELECT count(*) FROM t").fetchone() == (10,)
 
 
+@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("earlier_rows", [0, 30])
 def test_any_altered_byte_is_damage(connect, log, tmp_path, earlier_rows):
     connection = connect()

@@ -1,0 +1,424 @@
+"""A copy of a store is whole or not there, answers as the store does, and leaves what was there before if it fails."""
+
+import errno
+import functools
+import hashlib
+import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ragembed.errors import StoreError, StoreLockedError
+from ragembed.indexes import Store, copying, fitting, page_sums
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder, record
+
+DATA = Path(__file__).parent / "data"
+QUESTIONS = ("text number 5", "text number 11", "another third text", "nothing like it")
+
+
+def fill(path):
+    """A store of 14 chunks in three segments, some rows of which no chunk uses, with records of a run."""
+    with Store.create(path, KnownEncoder()) as store:
+        for start in (0, 6, 12):
+            chunks = [record(f"id{i}", f"text number {i}", metadata={"i": i}) for i in range(start, start + 6)]
+            store.add(chunks)
+        store.delete([f"id{i}" for i in (3, 11, 16, 17)])
+        store.run_records("pages").note(["id1", "id2"], ["x", "y"])
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    return fill(tmp_path / "store")
+
+
+@pytest.fixture
+def other(tmp_path):
+    """A store with other chunks, to be replaced."""
+    with Store.create(tmp_path / "other", KnownEncoder()) as store:
+        store.add([record("old", "old text")])
+    return tmp_path / "other"
+
+
+def copy(store, target, wait_seconds=0.0):
+    with Store.open(store, KnownEncoder()) as opened:
+        opened.copy(target, wait_seconds)
+
+
+def seen(store, encoder=None):
+    """What can be seen of a store."""
+    with Store.open(store, encoder or KnownEncoder()) as opened:
+        answers = [
+            [(hit.id, hit.score) for hit in opened.search(question, 9, mode)]
+            for question in QUESTIONS
+            for mode in ("dense", "lexical", "hybrid")
+        ]
+        status = opened.status()
+        told = {name: value for name, value in status.items() if name not in ("path", "bytes")}
+        return told, list(opened.chunks()), opened.sources(), opened.run_records("pages").keys(), answers
+
+
+def assert_sound(store, encoder=None):
+    report = verify_store(store, encoder or KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def contents(folder):
+    """The hashes of all that is in a folder but what a running SQLite, or a lock, leaves there."""
+    files = [file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(("-wal", "-shm", ".lock"))]
+    return {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+# What a copy is
+
+
+@pytest.mark.guarantee(41)
+def test_a_copy_is_sound_and_answers_alike(store, tmp_path):
+    before = contents(store)
+    copy(store, tmp_path / "far" / "away" / "copy")
+    assert_sound(tmp_path / "far" / "away" / "copy")
+    assert seen(tmp_path / "far" / "away" / "copy") == seen(store)
+    assert contents(store) == before
+
+
+def test_a_copy_has_the_files_of_the_store_byte_by_byte(store, tmp_path):
+    copy(store, tmp_path / "copy")
+    found, expected = contents(tmp_path / "copy"), contents(store)
+    assert found.keys() == expected.keys()
+    assert {name for name in expected if found[name] != expected[name]} <= {"store.db", "store.db-sums"}
+
+
+def test_a_copy_goes_its_own_way(store, tmp_path):
+    copy(store, tmp_path / "copy")
+    with Store.open(store, KnownEncoder()) as opened:
+        opened.add([record("here", "here alone")])
+        opened.optimize()
+    with Store.open(tmp_path / "copy", KnownEncoder()) as opened:
+        assert opened.get(["here"]) == []
+        opened.add([record("there", "there alone")])
+        opened.delete(["id1"])
+        assert opened.run_records("pages").keys() == ["id2"]
+    with Store.open(store, KnownEncoder()) as opened:
+        assert [found.id for found in opened.get(["here", "there", "id1"])] == ["here", "id1"]
+    assert_sound(store)
+    assert_sound(tmp_path / "copy")
+
+
+def test_an_empty_store_is_copied(tmp_path, encoder):
+    Store.create(tmp_path / "s", encoder).close()
+    copy(tmp_path / "s", tmp_path / "copy")
+    assert_sound(tmp_path / "copy")
+    with Store.open(tmp_path / "copy", encoder) as opened:
+        assert len(opened) == 0
+        opened.add([record("a", "b")])
+        assert [hit.id for hit in opened.search("b", 1)] == ["a"]
+    assert_sound(tmp_path / "copy")
+
+
+def test_an_approximate_index_is_copied_with_its_choice(tmp_path):
+    with zipfile.ZipFile(DATA / "format-3-hnsw.zip") as archive:
+        archive.extractall(tmp_path / "s")
+    copy(tmp_path / "s", tmp_path / "copy")
+    assert seen(tmp_path / "copy") == seen(tmp_path / "s")
+    told = seen(tmp_path / "copy")[0]
+    assert told["index"]["choice"]["kind"] == "hnsw"
+    assert set(told["index"]["check"]["segments"]) <= {segment["folder"] for segment in told["segments"]}
+    assert_sound(tmp_path / "copy")
+
+
+def test_a_store_of_files_is_copied_with_its_embedder(in_folder, tiny_config, monkeypatch):
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
+    docs = in_folder / "docs"
+    docs.mkdir()
+    for i, words in enumerate(("zebra runs", "the cat sleeps", "supersonic flow of air", "lock of the writer")):
+        (docs / f"{i}.md").write_text(f"# File {i}\n\n{words}\n")
+    index_files(IndexingRequest(in_folder / ".ragembed", (docs,), embedder=tiny_config))
+    with Store.open(in_folder / ".ragembed") as opened:
+        opened.copy("backup")
+        before = [(hit.id, hit.source, hit.score) for hit in opened.search("zebra", 9)]
+        assert opened.sources()
+    with Store.open(in_folder / "backup") as copied:
+        assert [(hit.id, hit.source, hit.score) for hit in copied.search("zebra", 9)] == before
+    assert verify_store(in_folder / "backup").problems == []
+    again = index_files(IndexingRequest(in_folder / "backup", (docs,)))
+    assert (again.encoded, again.scan.changed, again.scan.removed) == (0, [], [])
+
+
+def test_what_no_commit_names_is_not_copied(store, tmp_path):
+    (store / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
+    (store / "embedders" / ("0" * 32)).mkdir()
+    (store / "notes.txt").write_text("not of the store")
+    copy(store, tmp_path / "copy")
+    with Store.open(store, KnownEncoder()) as opened:
+        named = {segment["folder"] for segment in opened.status()["segments"]}
+    assert {entry.name for entry in (tmp_path / "copy" / "segments").iterdir()} == named
+    assert len(list((tmp_path / "copy" / "embedders").iterdir())) == 1
+    assert not (tmp_path / "copy" / "notes.txt").exists()
+
+
+def test_commits_that_are_only_in_the_log_are_copied(store, tmp_path):
+    with closing(sqlite3.connect(f"{(store / 'store.db').as_uri()}?mode=ro", uri=True, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM chunks").fetchone()  # keeps the log from being copied into the file
+        with Store.open(store, KnownEncoder()) as opened:
+            opened.add([record("late", "late text")])
+            assert (store / "store.db-wal").stat().st_size > 0
+            opened.copy(tmp_path / "copy")
+    assert not (tmp_path / "copy" / "store.db-wal").exists()
+    with Store.open(tmp_path / "copy", KnownEncoder()) as copied:
+        assert copied.get(["late"])[0].chunk.text == "late text"
+    assert_sound(tmp_path / "copy")
+
+
+def test_a_refit_that_was_cut_off_is_carried_on_in_the_copy(store, tmp_path):
+    class Shifted(KnownEncoder):
+        def __init__(self):
+            super().__init__()
+            self.fingerprint = "5" * 32
+
+        def postprocess_documents(self, raw):
+            return raw[:, ::-1].copy()
+
+    def cut_off(*args):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, Store.open(store, KnownEncoder()) as opened, opened.writer() as writer:
+        patch.setattr("ragembed.indexes.compaction.replace_files", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            writer.adopt(Shifted())
+    copy(store, tmp_path / "copy")
+    assert_sound(tmp_path / "copy")
+    with Store.open(tmp_path / "copy", KnownEncoder()) as opened, opened.writer() as writer:
+        writer.adopt(Shifted())
+    with Store.open(tmp_path / "copy", Shifted()) as opened:
+        assert opened.embedder.fingerprint == "5" * 32
+        assert opened.search("text number 5", 1) != []
+
+
+# Where it goes
+
+
+@pytest.mark.guarantee(41)
+def test_a_copy_takes_the_place_of_a_store(store, other):
+    copy(store, other)
+    assert seen(other) == seen(store)
+    assert_sound(other)
+    assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
+
+
+def test_a_copy_goes_to_an_empty_folder(store, tmp_path):
+    (tmp_path / "empty").mkdir()
+    copy(store, tmp_path / "empty")
+    assert seen(tmp_path / "empty") == seen(store)
+
+
+def test_a_copy_replaces_nothing_but_stores(store, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("more work")
+    for name in ("folder", "file"):
+        with pytest.raises(StoreError, match=f"{name} is there and is no store: choose another folder"):
+            copy(store, tmp_path / name)
+    assert (tmp_path / "folder" / "thesis.txt").read_text() == "years of work"
+    assert (tmp_path / "file").read_text() == "more work"
+    with pytest.raises(StoreError, match="could not be copied"):
+        copy(store, tmp_path / "file" / "below")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder", "store"]
+
+
+def test_a_store_that_is_copied_to_its_own_place_stays_as_it_is(store, tmp_path, monkeypatch):
+    before = contents(store)
+    monkeypatch.chdir(tmp_path)
+    copy(store, "store")
+    copy(store, tmp_path / "store" / ".." / "store")
+    if os.name != "nt":
+        (tmp_path / "link").symlink_to(store)
+        copy(store, tmp_path / "link")
+        copy(tmp_path / "link", store)
+        assert (tmp_path / "link").is_symlink()
+    assert contents(store) == before
+
+
+def test_a_copy_by_a_relative_path_is_made_where_that_leads(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy(Path("store"), Path("copies/one"))
+    assert seen(tmp_path / "copies" / "one") == seen(store)
+
+
+# Beside others
+
+
+def test_a_store_that_is_written_is_waited_for_or_named(store, other, tmp_path):
+    for written in (store, other):
+        with writer_lock(written), pytest.raises(StoreLockedError, match=rf"PID {os.getpid()}"):
+            copy(store, other)
+        with writer_lock(written), pytest.raises(StoreLockedError):
+            copy(store, other, 0.05)
+    assert seen(other)[1][0].id == "old"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["other", "store"]
+    copy(store, other)
+    assert seen(other) == seen(store)
+
+
+def test_readers_are_no_obstacle_and_see_the_store_they_read(store, other, tmp_path):
+    with Store.open(store, KnownEncoder()) as reader, Store.open(other, KnownEncoder()) as former:
+        chunks, old = reader.chunks(), former.chunks()
+        first, last = next(chunks), next(old)
+        copy(store, other)
+        assert [first.id, *(found.id for found in chunks)] == [found.id for found in seen(store)[1]]
+        assert (last.id, list(old)) == ("old", [])
+    assert seen(other) == seen(store)
+
+
+# Failures
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@contextmanager
+def watched(moment):
+    """Call ``moment`` before and after everything that a copy does to the disk."""
+
+    def around(original):
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            moment()
+            result = original(*args, **kwargs)
+            moment()
+            return result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for holder, name in (
+            (os, "fsync"),
+            (Path, "rename"),
+            (Path, "rmdir"),
+            (shutil, "copytree"),
+            (page_sums, "build"),
+        ):
+            patch.setattr(holder, name, around(getattr(holder, name)))
+        yield
+
+
+def interrupt():
+    raise Interrupted
+
+
+def disk_is_full():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.guarantee(41)
+@pytest.mark.parametrize(("act", "error"), [(interrupt, Interrupted), (disk_is_full, StoreError)])
+@pytest.mark.parametrize("place", ["nothing", "empty folder", "store"])
+def test_a_copy_that_fails_at_any_moment_leaves_what_was_there(tmp_path, act, error, place):
+    store = fill(tmp_path / "store")
+    target = tmp_path / "target"
+    if place == "empty folder":
+        target.mkdir()
+    if place == "store":
+        with Store.create(target, KnownEncoder()) as opened:
+            opened.add([record("old", "old text")])
+    before, source = seen(target) if place == "store" else None, contents(store)
+    left = 0
+
+    def moment():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            act()
+
+    for nth in itertools.count(1):
+        left = nth
+        try:
+            with Store.open(store, KnownEncoder()) as opened, watched(moment):
+                opened.copy(target)
+        except error:
+            left = 0
+        else:
+            break
+        assert contents(store) == source
+        assert {entry.name for entry in tmp_path.iterdir()} - {".target.former"} <= {"store", "target"}
+        if (target / "store.db").exists():
+            assert seen(target) in (before, seen(store))
+            assert_sound(target)
+        else:
+            assert place != "store"
+            assert not target.exists() or list(target.iterdir()) == []
+    assert nth > 15
+    assert seen(target) == seen(store)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "target"]
+
+
+def test_a_full_disk_is_one_clear_error(store, other, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(copying.shutil, "copytree", full)
+    with pytest.raises(StoreError, match=r"store .*store could not be copied to .*other: No space left on device"):
+        copy(store, other)
+    assert seen(other)[1][0].id == "old"
+
+
+def test_a_damaged_file_is_copied_as_it_is_and_found_there(store, tmp_path):
+    file = next((store / "segments").glob("*/raw.f16"))
+    data = bytearray(file.read_bytes())
+    data[3] ^= 1
+    file.write_bytes(data)
+    copy(store, tmp_path / "copy")
+    [problem] = verify_store(tmp_path / "copy", KnownEncoder()).problems
+    assert problem.file.endswith("raw.f16")
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from ragembed.indexes import copying
+left = int(sys.argv[3])
+rename = Path.rename
+def dying(self, target):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+    return rename(self, target)
+Path.rename = dying
+copying.copy_store(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_process_that_dies_leaves_the_former_store_and_nothing_in_the_way(store, other):
+    before = seen(other)
+    command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
+    assert subprocess.run([*command, "1"], check=False).returncode == 9  # the copy is made and not in its place yet
+    assert seen(other) == before
+    assert_sound(other)
+    copy(store, other)
+    assert seen(other) == seen(store)
+    assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
+
+
+def test_a_process_that_dies_between_two_names_leaves_both_stores_beside(store, other):
+    before = seen(other)
+    command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
+    assert subprocess.run([*command, "2"], check=False).returncode == 9
+    assert not other.exists()
+    assert seen(other.with_name(".other.former")) == before
+    assert seen(other.with_name(".other.tmp")) == seen(store)
+    assert subprocess.run([*command, "1"], check=False).returncode == 9  # before the next copy is in its place
+    assert seen(other.with_name(".other.former")) == before
+    copy(store, other)
+    assert seen(other) == seen(store)

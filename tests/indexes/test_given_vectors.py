@@ -1,0 +1,157 @@
+"""Vectors that were made elsewhere: a text has one, and one that nothing uses gives way to another."""
+
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
+from ragembed.indexes import Store
+from tests.conftest import record
+
+EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
+
+
+@pytest.fixture
+def store(tmp_path, make_encoder):
+    return Store.create(tmp_path / "store", make_encoder({"east": EAST, "north": NORTH, "west": WEST}))
+
+
+def stage(store, texts, vectors):
+    with store.writer() as writer:
+        writer.stage_vectors(texts, np.array(vectors, dtype=np.float32))
+
+
+def add(store, texts, vectors):
+    """Add chunks whose ids are their texts."""
+    with store.writer() as writer:
+        writer.stage_vectors(texts, np.array(vectors, dtype=np.float32))
+        writer.commit(chunks=[record(text, text) for text in texts])
+
+
+def assert_sound(store, **vectors):
+    """Assert that the store is as it was committed, for an encoder that makes these vectors."""
+    store.embedder.table.update(vectors)
+    assert store.verify().problems == []
+
+
+def nearest(store, query):
+    return [hit.id for hit in store.search(query, 9, "dense")]
+
+
+def everything(store):
+    """What can be seen of a store, and of its vectors whether they are used or not."""
+    status = store.status()
+    counts = [status[name] for name in ("chunks", "vectors", "unused_vectors", "segments", "generation")]
+    return counts, list(store.chunks()), [nearest(store, name) for name in ("east", "north", "west")]
+
+
+def test_vectors_that_are_given_are_kept_and_none_is_encoded(store):
+    add(store, ["one", "two"], [EAST, [0.0, 5.0]])
+    assert store.embedder.encoded == 0
+    np.testing.assert_allclose(store.vectors(["one", "two"]), [EAST, NORTH], atol=1e-6)
+    assert nearest(store, "north") == ["two", "one"]
+    assert_sound(store, one=EAST, two=NORTH)
+
+
+def test_no_vectors_change_nothing(store):
+    add(store, ["one"], [EAST])
+    before = everything(store)
+    stage(store, [], np.zeros((0, 2)))
+    assert everything(store) == before
+
+
+def test_what_is_given_is_found_by_what_is_encoded(store):
+    add(store, ["north"], [EAST])
+    store.add([record("again", "north"), record("w", "west")])
+    assert store.embedder.encoded == 1
+    np.testing.assert_allclose(store.vectors(["again"]), [EAST], atol=1e-6)
+
+
+@pytest.mark.parametrize("vector", [EAST, [3.0, 0.0], [1.0, 1e-3]])
+def test_the_same_vector_again_changes_nothing(store, vector):
+    add(store, ["one", "two"], [EAST, NORTH])
+    before = everything(store)
+    stage(store, ["one", "one"], [vector, EAST])
+    assert everything(store) == before
+
+
+@pytest.mark.guarantee(10)
+@pytest.mark.parametrize("vector", [NORTH, WEST, [0.9, 0.1], [0.0, 0.0], [1.0, 0.0, 0.0]])
+def test_another_vector_for_a_text_that_is_used_is_refused_and_nothing_changes(store, vector):
+    add(store, ["one", "two"], [EAST, NORTH])
+    before = everything(store)
+    with pytest.raises((ConfigError, IncompatibleStoreError), match="another vector for the text 'one'"):
+        stage(store, ["one"], [vector])
+    assert everything(store) == before
+    with pytest.raises(ConfigError, match="another vector for the text 'one'"):
+        stage(store, ["new", "one"], [NORTH, WEST])
+    assert everything(store) == before
+
+
+def test_two_vectors_for_one_text_are_refused_and_nothing_changes(store):
+    add(store, ["one"], [EAST])
+    before = everything(store)
+    with pytest.raises(ConfigError, match="two vectors are given for the text 'new'"):
+        stage(store, ["new", "other", "new"], [EAST, EAST, NORTH])
+    assert everything(store) == before
+
+
+def test_the_same_vector_twice_is_kept_once(store):
+    add(store, ["one", "one"], [EAST, [2.0, 0.0]])
+    assert store.status()["vectors"] == len(store) == 1
+
+
+def test_another_vector_takes_the_place_of_one_that_nothing_uses(store):
+    stage(store, ["one"], [EAST])
+    add(store, ["one", "two"], [NORTH, EAST])
+    assert nearest(store, "north") == ["one", "two"]
+    assert store.search("east", 9, "dense")[0].id == "two"
+    np.testing.assert_allclose(store.vectors(["one"]), [NORTH], atol=1e-6)
+    assert_sound(store, one=NORTH, two=EAST)
+
+
+def test_what_is_deleted_can_come_back_with_another_vector(store):
+    add(store, ["one", "two", "three"], [EAST, NORTH, WEST])
+    store.delete(["one"])
+    add(store, ["one"], [WEST])
+    np.testing.assert_allclose(store.vectors(["one", "three"]), [WEST, WEST], atol=1e-6)
+    assert set(nearest(store, "west")[:2]) == {"one", "three"}
+    store.optimize()
+    assert store.status()["unused_vectors"] == 0
+    assert_sound(store, one=WEST, two=NORTH, three=WEST)
+
+
+@pytest.mark.guarantee(13)
+@pytest.mark.parametrize(
+    ("vectors", "error", "message"),
+    [
+        ([[1.0, 0.0, 0.0]], IncompatibleStoreError, r"dimension 2.*gave 3"),
+        ([[float("nan"), 0.0]], ConfigError, "vector 0 holds a value that is not finite"),
+        ([[1e9, 0.0]], ConfigError, "not finite in float16"),
+    ],
+)
+def test_vectors_that_cannot_be_stored_change_nothing(store, vectors, error, message):
+    add(store, ["one"], [EAST])
+    before = everything(store)
+    with pytest.raises(error, match=message):
+        stage(store, ["new"], vectors)
+    assert everything(store) == before
+
+
+def test_a_failed_commit_leaves_the_given_vectors_unseen(store):
+    add(store, ["one"], [EAST])
+    with store.writer() as writer:
+        writer.stage_vectors(["new"], np.array([NORTH], dtype=np.float32))
+        with pytest.raises(ConfigError, match="cannot be stored"):
+            writer.commit(chunks=[record("new", "new", metadata={"x": object()})])
+    assert nearest(store, "north") == ["one"]
+    add(store, ["new"], [WEST])
+    assert nearest(store, "west")[0] == "new"
+
+
+def test_a_damaged_file_is_told_before_vectors_are_compared(store, tmp_path):
+    add(store, ["one"], [EAST])
+    store.close()
+    [file] = (tmp_path / "store" / "segments").glob("*/raw.f16")
+    file.write_bytes(file.read_bytes()[::-1])
+    with pytest.raises(StoreDamagedError, match=r"raw\.f16 is not the file that was committed"):
+        stage(store, ["one"], [EAST])

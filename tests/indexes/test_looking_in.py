@@ -1,0 +1,110 @@
+"""Ids, chunks under a filter, and filters by id."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.errors import ConfigError
+from ragembed.indexes import Store
+from ragembed.indexes.filters import And, Comparison, Field, Ids, Not, Or, parse
+from ragembed.indexes.records import SourceRecord
+from tests.conftest import KnownEncoder, record
+
+NAMES = [f"n{i}" for i in range(20)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Twenty chunks, every other one of the file a.md, whose metadata counts them."""
+    with Store.create(tmp_path_factory.mktemp("looking") / "s", KnownEncoder()) as store:
+        with store.writer() as writer:
+            chunks = [
+                record(name, f"text {i}", "a.md" if i % 2 else None, metadata={"i": i}) for i, name in enumerate(NAMES)
+            ]
+            writer.stage(chunk.chunk.embedded_text for chunk in chunks)
+            writer.commit(chunks=chunks, sources=[SourceRecord("a.md", 3, 0, "0" * 64, "text")])
+        yield store
+
+
+def ids(chunks):
+    return [chunk.id for chunk in chunks]
+
+
+@pytest.mark.guarantee(21, 31)
+def test_ids_are_in_order_of_insertion(tmp_path, encoder):
+    with Store.create(tmp_path / "s", encoder) as store:
+        assert store.ids() == []
+        store.add([record(name, name) for name in ("z", "a", "m")])
+        store.add([record("b", "b"), record("z", "another z")])
+        assert store.ids() == ids(store.chunks()) == ["a", "m", "b", "z"]
+        store.delete(["m"])
+        assert store.ids() == ["a", "b", "z"]
+
+
+@pytest.mark.guarantee(21)
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"i": {"$lt": 3}}, NAMES[:3]),
+        ("i >= 18", NAMES[18:]),
+        (Ids(("n7", "n3", "nowhere", "n3")), ["n3", "n7"]),
+        (Ids(()), []),
+        (And(()), NAMES),
+        ("i > 100", []),
+        ("ext = 'md' AND i < 4", ["n1", "n3"]),
+    ],
+)
+def test_chunks_under_a_filter_are_in_order_of_insertion(store, where, expected):
+    assert ids(store.chunks(where=where)) == expected
+
+
+def test_chunks_of_a_file_under_a_filter(store):
+    assert ids(store.chunks("a.md", where="i < 6")) == ["n1", "n3", "n5"]
+    assert ids(store.chunks("a.md", where=Or((Ids(("n1", "n2")), parse("i = 9"))))) == ["n1", "n9"]
+    assert ids(store.chunks("b.md", where=And(()))) == []
+
+
+@pytest.mark.parametrize("where", [{"x": {"$near": 1}}, "x = ", 5])
+def test_what_is_no_filter_is_refused(store, where):
+    with pytest.raises(ConfigError):
+        list(store.chunks(where=where))
+
+
+def test_chunks_are_those_of_the_moment_when_they_are_first_asked_for(tmp_path, encoder):
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add([record(name, name) for name in "abc"])
+        chunks = store.chunks(where=Ids(("a", "c", "d")))
+        assert next(chunks).id == "a"
+        store.delete(["c"])
+        store.add([record("d", "d")])
+        assert ids(chunks) == ["c"]
+        assert ids(store.chunks(where=Ids(("a", "c", "d")))) == ["a", "d"]
+
+
+@given(chosen=st.lists(st.sampled_from([*NAMES, "nowhere", "'", '"', "%", ""]), max_size=8), below=st.integers(0, 20))
+def test_a_filter_by_id_joins_with_others_as_sets_do(store, chosen, below):
+    some, few = Ids(tuple(chosen)), Comparison(Field("i"), "<", below)
+    assert ids(store.chunks(where=some)) == [name for name in NAMES if name in chosen]
+    assert ids(store.chunks(where=Not(some))) == [name for name in NAMES if name not in chosen]
+    both = [name for i, name in enumerate(NAMES) if name in chosen and i < below]
+    assert ids(store.chunks(where=And((some, few)))) == both
+    assert store.count_selected(where=And((some, few))) == len(both)
+    either = [name for i, name in enumerate(NAMES) if name not in chosen or i >= below]
+    assert ids(store.chunks(where=Not(And((some, few))))) == either
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_search_finds_the_chunks_with_these_ids_alone(store, mode):
+    hits = store.search("text 4", 9, mode, where=Ids(("n4", "n11", "n0", "nowhere")))
+    assert hits[0].id == "n4"
+    assert {hit.id for hit in hits} == {"n4", "n11", "n0"}
+    assert store.search("text 4", 9, mode, where=Ids(())) == []
+
+
+def test_more_ids_than_sqlite_takes_parameters(tmp_path, encoder):
+    names = [f"id {i}" for i in range(40_000)]
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add([record(name, "one text") for name in (names[0], names[-1], "other")])
+        assert ids(store.chunks(where=Ids(tuple(names)))) == [names[0], names[-1]]
+        assert store.delete(where=Not(Ids(tuple(names)))) == 1
+        assert store.ids() == [names[0], names[-1]]

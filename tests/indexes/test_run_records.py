@@ -1,0 +1,314 @@
+"""Records of indexing runs live and die with the chunks that they are about."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError, StoreLockedError
+from ragembed.indexes import Store, run_records
+from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.run_records import Expected
+from tests.conftest import KnownEncoder, record
+
+NAMES = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def store(tmp_path, encoder):
+    """A store of four chunks."""
+    store = Store.create(tmp_path / "store", encoder)
+    store.add([record(name, f"text {name}") for name in NAMES])
+    return store
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that the system tells, in a list, to be set."""
+    times = [1000.0]
+    monkeypatch.setattr(run_records.time, "time", lambda: times[0])
+    return times
+
+
+def write(store, chunks, *expected):
+    """Add chunks as a run does that has announced some of them."""
+    with store.writer() as writer:
+        writer.stage(chunk.chunk.embedded_text for chunk in chunks)
+        writer.commit(chunks=chunks, expected=expected)
+
+
+# Noting
+
+
+def test_what_was_noted_is_known_and_nothing_else(store):
+    records = store.run_records("pages")
+    assert records.noted(NAMES) == set()
+    records.note(["a", "c", "nowhere"])
+    assert records.noted(["c", "b", "a", "nowhere"]) == {"a", "c"}
+    assert records.keys() == ["a", "c"]
+    records.note([])
+    assert records.noted([]) == set()
+
+
+def test_a_namespace_knows_nothing_of_another(store):
+    one, other = store.run_records("one"), store.run_records("other")
+    one.note(["a", "b"], ["x", "y"])
+    other.note(["b", "c"])
+    assert (one.keys(), other.keys()) == (["a", "b"], ["b", "c"])
+    one.forget(["b", "c"])
+    assert (one.keys(), other.keys()) == (["a"], ["b", "c"])
+    assert store.run_records("").keys() == []
+
+
+@pytest.mark.parametrize("name", ["'; DROP TABLE run_records; --", "größe/✓", "", "a" * 5000])
+def test_any_text_is_a_namespace_a_group_and_a_key(store, name):
+    store.add([record(name, "a text")])
+    store.run_records(name).note([name, "a"], [name, None])
+    assert store.run_records(name).noted([name, "b"]) == {name}
+    assert store.run_records(name).keys(group_ids=[name]) == [name]
+
+
+def test_keys_come_by_time_and_then_by_name(store, clock):
+    records = store.run_records("pages")
+    for at, names in ((2000.0, "db"), (3000.0, "a"), (4000.0, "c")):
+        clock[0] = at
+        records.note(list(names))
+    assert records.keys() == ["b", "d", "a", "c"]
+    assert records.keys(limit=3) == ["b", "d", "a"]
+    assert records.keys(limit=0) == []
+    assert records.keys(before=3000.0) == ["b", "d"]
+    assert records.keys(after=3000.0) == ["c"]
+    assert records.keys(before=4000.0, after=2000.0) == ["a"]
+    clock[0] = 5000.0
+    records.note(["b"])
+    assert records.keys() == ["d", "a", "c", "b"]
+
+
+def test_keys_of_groups(store):
+    records = store.run_records("pages")
+    records.note(["a", "b", "c", "d"], ["x", "y", None, "x"])
+    assert records.keys(group_ids=["x"]) == ["a", "d"]
+    assert records.keys(group_ids=["y", "z"]) == ["b"]
+    assert records.keys(group_ids=[None]) == ["c"]
+    assert records.keys(group_ids=[None, "y"]) == ["b", "c"]
+    assert records.keys(group_ids=[]) == []
+    assert records.keys(group_ids=["x"], limit=1) == ["a"]
+
+
+def test_groups_stay_where_none_are_given_and_change_where_they_are(store):
+    records = store.run_records("pages")
+    records.note(["a", "b"], ["x", "x"])
+    records.note(["a"])
+    assert records.keys(group_ids=["x"]) == ["b", "a"]
+    records.note(["a", "b"], ["y", None])
+    assert records.keys(group_ids=["x"]) == []
+    assert records.keys(group_ids=["y"]) == ["a"]
+    with pytest.raises(ValueError, match="zip"):
+        records.note(["a", "b"], ["y"])
+
+
+def test_the_time_is_later_than_every_record_though_the_clock_stands_or_goes_back(store, clock):
+    records, other = store.run_records("pages"), store.run_records("other")
+    told = [records.now()]
+    for at in (1000.0, 1000.0, 5.0, 5.0, 999.0):
+        clock[0] = at
+        records.note(["a"])
+        told.append(records.now())
+    assert told == sorted(set(told))
+    assert records.keys(before=told[-1]) == ["a"]
+    assert records.keys(before=told[-2]) == []  # what is noted after the time was told is not before it
+    assert other.now() == 999.0
+
+
+def test_many_are_noted_at_once(store):
+    names = [f"n{i}" for i in range(3000)]
+    store.add([record(name, "the same text") for name in names])
+    records = store.run_records("pages")
+    records.note(names, ["g"] * 3000)
+    assert records.noted([*names, *NAMES]) == set(names)
+    assert len(records.keys(group_ids=["g"])) == 3000
+    records.forget(names[1:])
+    assert records.keys() == ["n0"]
+
+
+def test_a_note_waits_for_another_writer_or_names_it(store):
+    with store.writer(), pytest.raises(StoreLockedError, match="PID"):
+        store.run_records("pages").note(["a"])
+    with store.writer(), pytest.raises(StoreLockedError, match="PID"):
+        store.run_records("pages").forget(["a"], wait_seconds=0.05)
+
+
+# With their chunks
+
+
+@pytest.mark.guarantee(5)
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda store: store.delete(["a"]),
+        lambda store: store.delete(where={"gone": True}),
+        lambda store: store.delete(paths=["a.md"]),
+    ],
+    ids=["by id", "by filter", "by file"],
+)
+def test_a_record_goes_with_its_chunk(tmp_path, encoder, delete):
+    store = Store.create(tmp_path / "s", encoder)
+    with store.writer() as writer:
+        writer.stage(["one", "two"])
+        source = SourceRecord("a.md", 3, 0, "0" * 64, "text")
+        writer.commit(
+            chunks=[record("a", "one", "a.md", metadata={"gone": True}), record("b", "two")], sources=[source]
+        )
+    for name in ("pages", "others"):
+        store.run_records(name).note(["a", "b"])
+    delete(store)
+    assert store.run_records("pages").keys() == store.run_records("others").keys() == ["b"]
+    store.add([record("a", "one")])
+    assert store.run_records("pages").keys() == ["b"]
+
+
+@pytest.mark.guarantee(5)
+def test_a_chunk_that_is_replaced_keeps_its_records(store, clock):
+    records = store.run_records("pages")
+    records.note(["a", "b"], ["x", "y"])
+    clock[0] = 2000.0
+    store.add([record("a", "another text"), record("a", "a third text"), record("new", "text")])
+    assert records.noted([*NAMES, "new"]) == {"a", "b"}
+    assert records.keys(before=2000.0, group_ids=["x"]) == ["a"]
+    assert store.get(["a"])[0].chunk.text == "a third text"
+
+
+def test_a_change_that_fails_changes_no_record(store):
+    records = store.run_records("pages")
+    records.note(["a"], ["x"])
+    with store.writer() as writer:
+        writer.stage(["text a", "fine"])
+        with pytest.raises(ConfigError, match="metadata of 'z'"):
+            writer.commit(
+                chunks=[record("a", "fine"), record("z", "text a", metadata={"x": object()})],
+                expected=[Expected("pages", frozenset("az"))],
+            )
+    assert records.keys(group_ids=["x"]) == records.keys() == ["a"]
+
+
+def test_records_are_there_when_the_store_is_opened_again(store):
+    store.run_records("pages").note(["a", "b"], ["x", "y"])
+    store.delete(["b"])
+    store.optimize()
+    store.close()
+    with Store.open(store.path, KnownEncoder()) as again:
+        assert again.run_records("pages").keys(group_ids=["x", "y"]) == ["a"]
+        assert again.verify().problems == []
+
+
+def test_all_records_are_taken_over_where_their_chunks_are(store, tmp_path, make_encoder, clock):
+    store.run_records("pages").note(["a", "b"], ["x", None])
+    clock[0] = 2000.0
+    write(store, [record("c", "another")], Expected("others", frozenset("c")))
+    with Store.create(tmp_path / "new", make_encoder()) as new:
+        with new.writer() as writer:
+            chunks = [record(name, f"text {name}") for name in "abx"]
+            writer.stage(chunk.chunk.embedded_text for chunk in chunks)
+            writer.commit(chunks=chunks)
+            writer.take_run_records(store.all_run_records())
+        assert sorted(new.all_run_records(), key=str) == [
+            ("pages", "a", "x", 1000.0, 1),
+            ("pages", "b", None, 1000.0, 1),
+        ]
+        assert new.run_records("others").keys() == []
+        assert new.verify().problems == []
+    assert ("others", "c", None, 2000.0, 0) in store.all_run_records()
+
+
+@pytest.mark.guarantee(35)
+def test_no_change_of_chunks_looks_through_all_records(store):
+    """Every statement of a commit and of a note finds records by an index."""
+    asked = []
+    with store.writer() as writer:
+        writer._connection.set_trace_callback(asked.append)
+        writer.stage(["text a", "new"])
+        writer.commit(chunks=[record("a", "new"), record("n", "text a")], expected=[Expected("pages", frozenset("n"))])
+        writer.note_run("pages", ["a", "n"], ["x", None])
+        writer.forget_run("pages", ["a"])
+        writer.delete(["n"])
+        writer._connection.set_trace_callback(None)
+        about = [sql for sql in asked if "run_records" in sql and sql.startswith(("SELECT", "DELETE", "INSERT"))]
+        plans = [tuple(row)[3] for sql in about for row in writer._connection.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert len(about) >= 6
+    assert [step for step in plans if step.startswith("SCAN run_records")] == []
+
+
+# Expected
+
+
+def test_what_is_expected_is_listed_for_every_group_and_not_noted(store):
+    records = store.run_records("pages")
+    write(store, [record("new", "n"), record("more", "m")], Expected("pages", frozenset({"new"})))
+    assert records.noted(["new", "more"]) == set()
+    assert records.keys() == records.keys(group_ids=["x"]) == records.keys(group_ids=["y", None]) == ["new"]
+    assert store.run_records("others").keys() == []
+    records.note(["new"], ["x"])
+    assert records.noted(["new"]) == {"new"}
+    assert records.keys(group_ids=["y"]) == []
+
+
+def test_what_was_noted_stays_so_when_it_is_expected_again(store):
+    records = store.run_records("pages")
+    records.note(["a"], ["x"])
+    write(store, [record("a", "another")], Expected("pages", frozenset("a")), Expected("others", frozenset("a")))
+    assert records.noted(["a"]) == {"a"}
+    assert records.keys(group_ids=["y"]) == []
+    assert (store.run_records("others").noted(["a"]), store.run_records("others").keys()) == (set(), ["a"])
+
+
+def test_what_was_expected_can_be_forgotten_and_goes_with_its_chunk(store):
+    records = store.run_records("pages")
+    write(store, [record("n", "n"), record("m", "m")], Expected("pages", frozenset("nm")))
+    records.forget(["n"])
+    store.delete(["m"])
+    assert records.keys() == []
+
+
+# All together
+
+
+@pytest.mark.guarantee(5)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_runs_equal_a_dictionary(tmp_path, encoder, seed):
+    """The plain model: for each namespace and chunk that is there, its group, or that it is expected."""
+    draw = np.random.default_rng(seed)
+    store = Store.create(tmp_path / "s", encoder)
+    there: set[str] = set()
+    truth: dict[tuple[str, str], tuple[bool, str | None]] = {}
+    for _ in range(60):
+        names = sorted({f"i{i}" for i in draw.integers(0, 8, size=draw.integers(1, 5))})
+        space = str(draw.choice(["one", "two"]))
+        groups = [str(draw.choice(["x", "y"])) for _ in names]
+        match draw.integers(0, 5):
+            case 0:
+                write(store, [record(name, f"text {draw.integers(9)}") for name in names])
+                there |= set(names)
+            case 1:
+                chunks = [record(name, f"text {draw.integers(9)}") for name in names]
+                write(store, chunks, Expected(space, frozenset(names)))
+                there |= set(names)
+                truth = {(space, name): (False, None) for name in names} | truth
+            case 2:
+                store.delete(names)
+                there -= set(names)
+                truth = {key: value for key, value in truth.items() if key[1] not in names}
+            case 3:
+                store.run_records(space).note(names, groups)
+                pairs = zip(names, groups, strict=True)
+                truth |= {(space, name): (True, group) for name, group in pairs if name in there}
+            case 4:
+                store.run_records(space).forget(names)
+                truth = {key: value for key, value in truth.items() if key not in {(space, name) for name in names}}
+        for space, group in itertools.product(("one", "two"), ("x", "y")):
+            records = store.run_records(space)
+            assert records.noted(sorted(there)) == {
+                key for (of, key), (noted, _) in truth.items() if of == space and noted
+            }
+            expected = {key for (of, key), (noted, its) in truth.items() if of == space and (not noted or its == group)}
+            assert set(records.keys(group_ids=[group])) == expected
+    assert store.verify().problems == []
