@@ -61,6 +61,7 @@ def test_there_are_modules_to_check():
     assert {part_of(name) for name in MODULES} == set(ARROWS)
 
 
+@pytest.mark.guarantee(6, 53)
 @pytest.mark.parametrize("name", MODULES)
 def test_arrows_point_one_way(name):
     for imported in imports(MODULES[name]):

@@ -48,6 +48,7 @@ def test_the_cli_reference_is_fresh():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.guarantee(52, 54)
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=lambda page: page.name)
 def test_examples_run(page, in_folder):

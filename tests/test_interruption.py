@@ -34,6 +34,7 @@ def segments(store):
         return len(opened.status()["segments"])
 
 
+@pytest.mark.guarantee(14, 36)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_finished_batches_are_kept_and_not_repeated(table, tiny_model, how):
     store = table / ".ragembed"

@@ -112,6 +112,7 @@ def test_what_no_commit_names_is_left_over(scripts, tmp_path):
 # Kills
 
 
+@pytest.mark.guarantee(36)
 @pytest.mark.parametrize("command", ["index after edits", "delete PATH"])
 def test_a_killed_command_leaves_a_committed_state_and_is_carried_on(scripts, tmp_path, command):
     tally = scripts("kills").measure(tmp_path, 1, 1, 4, 60, [command])[command]
@@ -146,6 +147,7 @@ def test_texts_that_are_encoded_are_counted(scripts, tmp_path):
 # Altered bytes
 
 
+@pytest.mark.guarantee(37)
 def test_altered_bytes_are_found_and_repaired(scripts, tmp_path):
     flips = scripts("flips")
     chosen = [kind for kind in flips.KINDS if kind.name in ("store.db-sums", "store.db-wal", "raw.f16")]
@@ -175,6 +177,7 @@ def test_an_altered_byte_that_verify_does_not_name_is_told(scripts, tmp_path):
 # Readers and a writer
 
 
+@pytest.mark.guarantee(43)
 @pytest.mark.parametrize("processes", [False, True])
 def test_readers_beside_a_writer_see_whole_generations(scripts, tmp_path, processes):
     total, counts = scripts("soak").soak(tmp_path, 1.0, 3, processes=processes)
@@ -230,6 +233,7 @@ def test_scores_that_are_not_those_of_the_texts_are_told(scripts, tmp_path):
     assert len(list(watch.wrong_scores("group3x part1", shifted))) == 1
 
 
+@pytest.mark.guarantee(43)
 def test_a_second_writer_is_refused_waits_or_takes_over_from_a_dead_one(scripts, tmp_path):
     locks = scripts("locks").measure_locks(tmp_path, 1)
     assert [sentence for sentence in locks.broken if "failed after" not in sentence] == []
@@ -247,6 +251,7 @@ def disk(scripts, tmp_path):
     pytest.skip("disks are mounted by root alone")
 
 
+@pytest.mark.guarantee(10)
 def test_on_a_full_disk_the_former_state_stays(scripts, disk, monkeypatch):
     full_disk = scripts("full_disk")
     monkeypatch.setattr(full_disk.Disk, "_needs", lambda self: 400_000)
@@ -279,6 +284,7 @@ def vectors(scripts):
     return scripts("filters").arrange(base, base[:20], 1000, 10, rng)
 
 
+@pytest.mark.guarantee(25)
 @pytest.mark.parametrize("kind", NAMES)
 def test_filtered_search_is_compared_with_exact_search(scripts, tmp_path, vectors, kind, monkeypatch):
     monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", len(vectors.documents))
@@ -307,6 +313,7 @@ def test_filtered_search_that_misses_or_finds_others_is_told(scripts, tmp_path, 
 # Growth
 
 
+@pytest.mark.guarantee(35, 39)
 def test_a_growing_store_is_measured_at_each_size(scripts, tmp_path):
     grown = list(scripts("growth").grow(tmp_path / "s", (150, 300), 8, 3, 0))
     assert [one.chunks for one in grown] == [150, 300]

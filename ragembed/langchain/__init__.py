@@ -1,4 +1,4 @@
-"""LangChain integration: embeddings and a vector store. The only importer of langchain_core.
+"""LangChain integration: embeddings, a vector store, a retriever. The only importer of langchain_core.
 
 Importing this package imports neither faiss nor torch; :class:`RagVectorStore` brings faiss in when it is first named.
 """
@@ -16,11 +16,18 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from ragembed.langchain.embeddings import RagEmbeddings
+    from ragembed.langchain.record_manager import RagRecordManager
+    from ragembed.langchain.retrievers import RagRetriever
     from ragembed.langchain.vectorstore import RagVectorStore
 
-__all__ = ["RagEmbeddings", "RagVectorStore"]
+__all__ = ["RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
 
-_HOMES = {"RagEmbeddings": "ragembed.langchain.embeddings", "RagVectorStore": "ragembed.langchain.vectorstore"}
+_HOMES = {
+    "RagEmbeddings": "ragembed.langchain.embeddings",
+    "RagRecordManager": "ragembed.langchain.record_manager",
+    "RagRetriever": "ragembed.langchain.retrievers",
+    "RagVectorStore": "ragembed.langchain.vectorstore",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.documents import Document
@@ -36,3 +37,11 @@ def to_document(found: ChunkRecord | Hit) -> Document:
     }
     known = {name: value for name, value in place.items() if value is not None}
     return Document(id=found.id, page_content=chunk.text, metadata={**chunk.metadata, **known})
+
+
+def loose(record: ChunkRecord) -> ChunkRecord:
+    """Return a chunk that is from no file, with the name of the one that it was from in its metadata."""
+    if record.source is None:
+        return record
+    chunk = replace(record.chunk, metadata={**record.chunk.metadata, "source": record.source})
+    return ChunkRecord(record.id, chunk)

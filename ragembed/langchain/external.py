@@ -14,12 +14,16 @@ from ragembed.errors import ConfigError
 
 Floats = NDArray[np.float32]
 
+_BLOCK = 4096
+"""Vectors that are brought to unit length at once, in float64."""
+
 
 class ExternalEncoder:
     """A :class:`ragembed.indexes.VectorEncoder` over LangChain embeddings that are not ragembed's own.
 
     Nothing is known of them but what :func:`model_name` says, so that is what identifies them. They cannot be loaded
-    from files: whoever opens the store has to bring them.
+    from files: whoever opens the store has to bring them. Where they have a method ``embed_documents_array`` that
+    returns an array, float32, shape ``(n, d)``, it is called in the place of ``embed_documents``.
     """
 
     def __init__(self, embeddings: Embeddings) -> None:
@@ -38,7 +42,8 @@ class ExternalEncoder:
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``; ``progress`` is told at the end."""
-        vectors = checked_vectors(self._embeddings.embed_documents(list(texts)), len(texts), self._model)
+        embed = getattr(self._embeddings, "embed_documents_array", self._embeddings.embed_documents)
+        vectors = checked_vectors(embed(list(texts)), len(texts), self._model)
         if progress is not None:
             progress(len(texts))
         return vectors
@@ -84,13 +89,22 @@ def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) 
         raise ConfigError(
             f"{model} gave vectors of {' and '.join(map(str, lengths))} values: expected one length above 0"
         )
-    rows = np.asarray(vectors, dtype=np.float64)
+    unit = np.empty((count, lengths[0]), dtype=np.float32)
+    for start in range(0, count, _BLOCK):
+        unit[start : start + _BLOCK] = _unit(vectors[start : start + _BLOCK], start, model)
+    return unit
+
+
+def _unit(vectors: Sequence[Sequence[float]], first: int, model: str) -> NDArray[np.float64]:
+    rows = np.array(vectors, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ConfigError(f"{model} gave vectors of shape {rows.shape[1:]}: expected one number for each value")
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
         raise ConfigError(
-            f"{model} gave {rows[row, column]} as value {column} of vector {row}: expected finite numbers"
+            f"{model} gave {rows[row, column]} as value {column} of vector {first + row}: expected finite numbers"
         )
     largest = np.abs(rows).max(axis=1, keepdims=True)
     rows /= np.where(largest == 0.0, 1.0, largest)  # first, so that no square is out of range
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return (rows / np.where(norms == 0.0, 1.0, norms)).astype(np.float32)
+    return np.asarray(rows / np.where(norms == 0.0, 1.0, norms))

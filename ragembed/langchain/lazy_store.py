@@ -7,7 +7,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -15,20 +17,31 @@ from langchain_core.embeddings import Embeddings
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
-from ragembed.indexes import Store, VectorEncoder
+from ragembed.indexes import Budget, Store, VectorEncoder, Wanted
+from ragembed.indexes.ann.specs import AUTO, parse_spec
 from ragembed.indexes.layout import is_store
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
+
+_WAIT_SECONDS = 60.0
+"""How long a write waits for another process that writes."""
 
 
 class LazyStore:
     """A store at ``path``, or in a temporary folder that goes with this object, that need not be there yet.
 
     Raises :class:`StoreNotFoundError` where there is none and no embedding to make one with, and
-    :class:`IncompatibleStoreError` where the store there was made with another embedding.
+    :class:`IncompatibleStoreError` where the store there was made with another embedding. ``index`` and ``budget`` are
+    those of :meth:`Store.create`; raises :class:`ConfigError` where the store there has others.
     """
 
-    def __init__(self, embedding: Embeddings | None, path: str | Path | None) -> None:
+    def __init__(
+        self,
+        embedding: Embeddings | None,
+        path: str | Path | None,
+        index: str | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         if embedding is not None and not isinstance(embedding, Embeddings):
             raise ConfigError(
                 f"embedding is of type {type(embedding).__name__}: expected LangChain Embeddings; wrap an Embedder as "
@@ -36,10 +49,14 @@ class LazyStore:
             )
         if embedding is None and path is None:
             raise ConfigError("give an embedding, or the path of a store that was made with ragembed's own embedder")
+        if index not in (None, AUTO):
+            parse_spec(index)  # one that there cannot be is told here
+        self._index, self._budget = index, budget
         self._embedding = embedding
         self._encoder: VectorEncoder | None = None
         self._stores: list[Store] = []  # one at most; a list, so that the finalizer sees a store that is made later
         self._lock = threading.RLock()
+        self._turn = threading.Lock()
         self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
         weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
         if self.store() is None and embedding is None:
@@ -58,7 +75,9 @@ class LazyStore:
             with self._lock:
                 if not self._stores and is_store(self.path):
                     self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
-                    self._stores.append(_open(self.path, self._encoder))
+                    store = _open(self.path, self._encoder)
+                    self._require_index(store)
+                    self._stores.append(store)
         if not self._stores:
             return None
         if isinstance(self._embedding, RagEmbeddings) and self._embedding.embedder is not self._encoder:
@@ -74,9 +93,25 @@ class LazyStore:
             store = self.store()
             if store is None:
                 self._encoder = _encoder_of(self.embeddings)
-                store = Store.create(self.path, self._encoder)
+                store = Store.create(self.path, self._encoder, index=self._index or AUTO, budget=self._budget)
                 self._stores.append(store)
             return store
+
+    @contextmanager
+    def writing(self) -> Iterator[float]:
+        """Wait for other threads that write by this object, and yield the seconds to wait for other processes."""
+        with self._turn:
+            yield _WAIT_SECONDS
+
+    def _require_index(self, store: Store) -> None:
+        wanted = store.wanted_index
+        given = Wanted(self._index or wanted.kind, self._budget or wanted.budget)
+        if given != wanted:
+            store.close()
+            raise ConfigError(
+                f"the store {self.path} has {_asked(wanted)}, and {_asked(given)} was given: leave index and budget "
+                "out, or change what the store has with Store.optimize or ragembed optimize"
+            )
 
     def close(self) -> None:
         """Let go of the store's files; the next use opens them again."""
@@ -110,6 +145,11 @@ def _open(path: Path, encoder: VectorEncoder | None) -> Store:
         store.close()
         raise
     return store
+
+
+def _asked(wanted: Wanted) -> str:
+    limits = ", ".join(f"{name}={value}" for name, value in asdict(wanted.budget).items() if value is not None)
+    return f"the index {wanted.kind!r}" + (f" with {limits}" if limits else "")
 
 
 def _name(encoder: VectorEncoder) -> str:

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
-from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from langchain_core.runnables import run_in_executor
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes import Hit, Store
-from ragembed.indexes.filters import And, Where
-from ragembed.langchain.arguments import chosen_ids, documents_of, listed, refuse
-from ragembed.langchain.documents import to_document, to_record
+from ragembed.errors import ConfigError, StoreNotFoundError
+from ragembed.indexes import Budget, Store
+from ragembed.indexes.index_choice import tell
+from ragembed.indexes.layout import is_store
+from ragembed.indexes.writer import StoreWriter
+from ragembed.langchain.arguments import chosen_ids, documents_of, refuse
+from ragembed.langchain.documents import loose
 from ragembed.langchain.embeddings import RagEmbeddings
-from ragembed.langchain.external import checked_vectors
-from ragembed.langchain.lazy_store import LazyStore
+from ragembed.langchain.external import model_name
+from ragembed.langchain.managing import BATCH, Managing, Progress, require_batch_size, stage_texts
 
 Floats = NDArray[np.float32]
-
-_WAIT_SECONDS = 60.0
-"""How long a write waits for another process that writes."""
-
-_SNAPSHOT_TRIES = 5
+Item = TypeVar("Item")
 
 
-class RagVectorStore(VectorStore):
-    """Vector store in a folder: exact cosine search with FAISS, every write whole or not at all.
+class RagVectorStore(Managing):
+    """Vector store in a folder: cosine, BM25 and hybrid search with FAISS and SQLite, every write whole or not at all.
 
     It is the store of ragembed's command line: a folder made by ``ragembed index`` opens here, and documents found
     in it tell where they stand in their file in ``metadata`` (``source``, ``title``, ``headings``, ``start_line``,
@@ -55,6 +51,9 @@ class RagVectorStore(VectorStore):
           embedder, which it brings along; otherwise it must be the one the store was made with.
         * path: folder of the store, made at the first addition if need be. Left out, a temporary folder that goes
           with the object.
+        * index: kind of FAISS index, by a name of docs/index-choice.md or a factory string; ``"auto"``, exact below
+          50,000 vectors, if left out.
+        * budget: a :class:`ragembed.indexes.Budget` of memory, latency and recall that the index is to keep to.
 
     Instantiate:
         ```python
@@ -83,6 +82,22 @@ class RagVectorStore(VectorStore):
         vector_store.add_documents([document_1, document_2, document_3])
         ```
 
+    Update Documents:
+        ```python
+        vector_store.add_documents([Document(id="1", page_content="foo, again", metadata={"baz": "bar"})])
+        ```
+
+    Inspect Documents:
+        ```python
+        len(vector_store), vector_store.ids(), "1" in vector_store
+        for doc in vector_store.iter_documents(filter={"bar": "baz"}):
+            print(f"{doc.id}: {doc.page_content}")
+        ```
+
+        ```txt
+        2: thud
+        ```
+
     Delete Documents:
         ```python
         vector_store.delete(ids=["3"])
@@ -101,7 +116,8 @@ class RagVectorStore(VectorStore):
 
     Search with filter:
         Documents that do not match are left out before the search, so that ``k`` are found where ``k`` match. The
-        operators are ``$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $like $and $or $not``.
+        operators are ``$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $like $and $or $not``; a function of the
+        metadata works, too, and is called for every document.
 
         ```python
         results = vector_store.similarity_search(query="thud", k=1, filter={"bar": "baz"})
@@ -116,6 +132,13 @@ class RagVectorStore(VectorStore):
             print(f"* [SIM={score:.3f}] {doc.page_content} [{doc.metadata}]")
         ```
 
+    Hybrid search:
+        Cosine and BM25 together find names, numbers and rare words that vectors miss.
+
+        ```python
+        results = vector_store.hybrid_search(query="thud", k=1)
+        ```
+
     Async:
         ```python
         await vector_store.aadd_documents([document_1])
@@ -124,12 +147,24 @@ class RagVectorStore(VectorStore):
         ```
 
     Use as Retriever:
+        The types of search are ``similarity``, ``similarity_score_threshold``, ``mmr``, ``hybrid`` and ``lexical``.
+
         ```python
         retriever = vector_store.as_retriever(
             search_type="mmr",
             search_kwargs={"k": 1, "fetch_k": 2, "lambda_mult": 0.5},
         )
         retriever.invoke("thud")
+        ```
+
+    Index:
+        Records of LangChain's indexing API live in the store itself.
+
+        ```python
+        from langchain_core.indexing import index
+
+        records = vector_store.record_manager("my-documents")
+        index([document_1, document_2], records, vector_store, cleanup="full", key_encoder="sha256")
         ```
 
     Open again:
@@ -140,25 +175,21 @@ class RagVectorStore(VectorStore):
         ```
     """
 
-    def __init__(self, embedding: Embeddings | None = None, path: str | Path | None = None) -> None:
-        self._opened = LazyStore(embedding, path)
-        self._writing = threading.Lock()
-
-    @property
-    def path(self) -> Path:
-        """Folder of the store."""
-        return self._opened.path
+    # Making
 
     @classmethod
     def from_texts(
         cls,
         texts: Iterable[str],
         embedding: Embeddings,
-        metadatas: Sequence[Mapping[str, Any]] | None = None,
+        metadatas: Iterable[Mapping[str, Any]] | None = None,
         *,
-        ids: Sequence[str | None] | None = None,
+        ids: Iterable[str | None] | None = None,
         path: str | Path | None = None,
+        index: str | None = None,
+        budget: Budget | None = None,
         batch_size: int | None = None,
+        progress: Progress | None = None,
         **kwargs: Any,
     ) -> RagVectorStore:
         """Return a store with these texts, at ``path`` or in a temporary folder; see :meth:`add_texts`.
@@ -169,251 +200,243 @@ class RagVectorStore(VectorStore):
         refuse("from_texts", kwargs)
         documents = documents_of(texts, metadatas)
         chosen = chosen_ids(documents, ids)
-        store = cls(embedding, path)
-        if documents and isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
-            embedding.fit([document.page_content for document in documents])
-        store.add_documents(documents, ids=chosen, batch_size=batch_size)
+        store = cls(embedding, path, index=index, budget=budget)
+        if documents:
+            _fit(embedding, (document.page_content for document in documents))
+        store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
         return store
 
-    @property
-    def embeddings(self) -> Embeddings:
-        """The embeddings that were given, or those that the store brings along."""
-        return self._opened.embeddings
-
-    # Adding and removing
-
-    def add_documents(
-        self,
-        documents: Iterable[Document],
-        *,
-        ids: Iterable[str | None] | None = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """Add documents and return their ids, in order; all of them are added, or none.
-
-        The id is that of ``ids``, else the document's, else a new UUID. A document whose id is in the store already,
-        or comes earlier in ``documents``, replaces that one. ``batch_size`` is the number of texts that are embedded
-        together.
-        """
-        refuse("add_documents", kwargs)
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}: expected 1 or more texts")
-        documents = list(documents)
-        chosen = chosen_ids(documents, ids)
-        records = list({i: to_record(document, i) for document, i in zip(documents, chosen, strict=True)}.values())
-        if not records:
-            return []
-        with self._writing:
-            store = self._opened.made()
-            texts = [record.chunk.embedded_text for record in records]
-            with store.writer(_WAIT_SECONDS) as writer:
-                step = batch_size or len(texts)
-                for start in range(0, len(texts), step):
-                    writer.stage(texts[start : start + step])
-                writer.commit(chunks=records)
-                writer.merge()
-        return chosen
-
-    def add_texts(
-        self,
-        texts: Iterable[str],
+    @classmethod
+    def from_embeddings(
+        cls,
+        text_embeddings: Iterable[tuple[str, Sequence[float]]],
+        embedding: Embeddings,
         metadatas: Iterable[Mapping[str, Any]] | None = None,
         *,
         ids: Iterable[str | None] | None = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """Add texts with their metadata and return their ids; see :meth:`add_documents`."""
-        refuse("add_texts", kwargs)
-        return self.add_documents(documents_of(texts, metadatas), ids=ids, batch_size=batch_size)
+        path: str | Path | None = None,
+        index: str | None = None,
+        budget: Budget | None = None,
+    ) -> RagVectorStore:
+        """Return a store with these texts and their vectors; see :meth:`add_embeddings`."""
+        store = cls(embedding, path, index=index, budget=budget)
+        store.add_embeddings(text_embeddings, metadatas, ids=ids)
+        return store
 
-    def delete(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> bool:
-        """Delete documents and return True: those with these ids and those that ``filter`` selects.
+    def merge_from(self, other: RagVectorStore) -> list[str]:
+        """Add the documents of another store, which stays as it is, and return their ids.
 
-        Without either, all documents, and what is known of files. Unknown ids are no error.
+        Ids that are in both are replaced. Vectors are taken over where both stores have the same embeddings that are
+        not ragembed's own; else the texts are embedded.
         """
-        refuse("delete", kwargs)
-        wanted = None if ids is None else listed("ids", ids)
-        store = self._opened.store()
-        if store is None or (wanted == [] and filter is None):
-            return True
-        with self._writing:
-            if wanted is not None or filter is not None:
-                store.delete(wanted or (), where=filter, wait_seconds=_WAIT_SECONDS)
+        theirs = other._opened.store()
+        if theirs is None:
+            return []
+        taken = not isinstance(self.embeddings, RagEmbeddings) and model_name(self.embeddings) == model_name(
+            other.embeddings
+        )
+        merged: list[str] = []
+        for records in _batches(theirs.chunks()):
+            texts = [record.chunk.embedded_text for record in records]
+            ids = [record.id for record in records]
+            stage: Callable[[StoreWriter], object]
+            if taken:
+                stage = partial(StoreWriter.stage_vectors, texts=texts, vectors=theirs.vectors(ids))
             else:
-                store.delete(paths=store.sources(), where=And(()), wait_seconds=_WAIT_SECONDS)
-        return True
+                stage = partial(StoreWriter.stage, texts=texts)
+            self._write([loose(record) for record in records], stage)
+            merged += ids
+        return merged
 
-    # Looking in
-
-    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return the documents with these ids, each once and in the order asked; unknown ids are left out."""
-        store = self._opened.store()
-        return [] if store is None else [to_document(record) for record in store.get(listed("ids", ids))]
-
-    def __len__(self) -> int:
-        store = self._opened.store()
-        return 0 if store is None else len(store)
-
-    # Searching
-
-    # A filter, in every search, selects the documents that are searched: a dictionary of LangChain's form, as in
-    # {"year": {"$gte": 2020}}, or an expression, as in "year >= 2020"; see docs/filters.md.
-
-    def similarity_search(
+    def rebuild(
         self,
-        query: str,
-        k: int = 4,
+        embedding: Embeddings,
+        path: str | Path | None = None,
         *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> list[Document]:
-        """Return the ``k`` documents nearest to a question among those that ``filter`` selects, best first."""
-        refuse("similarity_search", kwargs)
-        return [document for document, _ in self.similarity_search_with_score(query, k, filter=filter)]
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> RagVectorStore:
+        """Return another store with the same documents, embedded anew, at ``path`` or in a temporary folder.
 
-    def similarity_search_with_score(
-        self,
-        query: str,
-        k: int = 4,
-        *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> list[tuple[Document, float]]:
-        """Return the ``k`` documents nearest to a question with their cosines, from -1 to 1, highest first."""
-        refuse("similarity_search_with_score", kwargs)
-        store = self._opened.store()
-        return [] if store is None else _scored(store.search(query, k, mode="dense", where=filter))
-
-    def similarity_search_by_vector(
-        self,
-        embedding: Sequence[float],
-        k: int = 4,
-        *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> list[Document]:
-        """Return the ``k`` documents nearest to a query's vector, best first."""
-        refuse("similarity_search_by_vector", kwargs)
-        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, filter=filter)]
-
-    def similarity_search_with_score_by_vector(
-        self,
-        embedding: Sequence[float],
-        k: int = 4,
-        *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> list[tuple[Document, float]]:
-        """Return the ``k`` documents nearest to a query's vector with their cosines, highest first."""
-        refuse("similarity_search_with_score_by_vector", kwargs)
-        store = self._opened.store()
-        return [] if store is None else _scored(store.search_vector(_query_vector(embedding), k, where=filter))
-
-    def max_marginal_relevance_search(
-        self,
-        query: str,
-        k: int = 4,
-        fetch_k: int = 20,
-        lambda_mult: float = 0.5,
-        *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
-        **kwargs: Any,
-    ) -> list[Document]:
-        """Return ``k`` documents that are near to a question and unlike each other.
-
-        They are chosen one by one from the ``fetch_k`` nearest (``k`` if that is more). ``lambda_mult`` 1 looks at
-        nearness alone; at 0 the nearest comes first and each next is the one most unlike those before it.
+        This one stays as it is; the new one has the same index and budget, files, and records of indexing runs.
+        :class:`RagEmbeddings` that are not fitted are fitted on the documents. ``batch_size`` and ``progress`` are
+        those of :meth:`add_documents`. Raises :class:`ConfigError` where a store at ``path`` holds documents.
         """
-        refuse("max_marginal_relevance_search", kwargs)
-        store = self._opened.store()
-        if store is None or len(store) == 0:
-            return []
-        return _diverse(store, store.embedder.encode_queries([query])[0], k, fetch_k, lambda_mult, filter)
+        require_batch_size(batch_size)
+        if path is not None and _holds_documents(Path(path)):
+            raise ConfigError(f"there is a store at {path} already: choose another folder for the one that is rebuilt")
+        theirs = self._opened.store()
+        if theirs is None:
+            return type(self)(embedding, path)
+        if len(theirs):
+            _fit(embedding, (record.chunk.embedded_text for record in theirs.chunks()))
+        wanted = theirs.wanted_index
+        rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget)
+        with rebuilt._opened.made().writer() as writer:
+            records = list(theirs.chunks())
+            stage_texts(writer, records, batch_size, progress)
+            writer.commit(chunks=records, sources=list(theirs.sources().values()))
+            writer.take_run_records(theirs.all_run_records())
+            writer.merge()
+            tell(writer.settle())
+        return rebuilt
 
-    def max_marginal_relevance_search_by_vector(
-        self,
-        embedding: Sequence[float],
-        k: int = 4,
-        fetch_k: int = 20,
-        lambda_mult: float = 0.5,
+    # Files
+
+    def save_local(self, folder_path: str | Path, index_name: str = "index") -> None:
+        """Write a copy of the store to the folder ``index_name`` in ``folder_path``, in the place of a store there.
+
+        A store at a path is on the disk already; a temporary one is kept by this.
+        """
+        with self._opened.writing() as wait_seconds:
+            self._opened.made().copy(Path(folder_path, index_name), wait_seconds)
+
+    @classmethod
+    def load_local(
+        cls,
+        folder_path: str | Path,
+        embeddings: Embeddings | None = None,
+        index_name: str = "index",
         *,
-        filter: Where | None = None,  # noqa: A002  LangChain's name
+        allow_dangerous_deserialization: bool = False,  # noqa: ARG003  nothing here is
         **kwargs: Any,
-    ) -> list[Document]:
-        """Return ``k`` documents near to a query's vector and unlike each other; see the method by question."""
-        refuse("max_marginal_relevance_search_by_vector", kwargs)
-        store = self._opened.store()
-        if store is None:
-            return []
-        return _diverse(store, _query_vector(embedding), k, fetch_k, lambda_mult, filter)
+    ) -> RagVectorStore:
+        """Open what :meth:`save_local` wrote; what is added to it afterwards is kept at once.
 
-    def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        return _relevance
+        A folder of langchain-community's FAISS store is read by :meth:`from_community_faiss` into a temporary store.
+        ``allow_dangerous_deserialization`` changes nothing, as neither executes what files hold.
+        """
+        refuse("load_local", kwargs)
+        folder = Path(folder_path, index_name)
+        if is_store(folder):
+            return cls(embeddings, folder)
+        from ragembed.langchain.community.folder import is_folder
 
-    def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
-        """Return a retriever; see the base class. ``k`` and the like go into ``search_kwargs``."""
-        unknown = [name for name in kwargs if name not in VectorStoreRetriever.model_fields]
-        if unknown:
-            raise TypeError(
-                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: settings of the search go into "
-                f"search_kwargs={{{unknown[0]!r}: …}}"
+        if not is_folder(Path(folder_path), index_name):
+            raise StoreNotFoundError(
+                f"there is no store {index_name!r} in {folder_path}, neither ragembed's nor langchain-community's: "
+                "make one with save_local"
             )
-        return super().as_retriever(**kwargs)
+        if embeddings is None:
+            raise ConfigError(f"{folder_path} is a folder of langchain-community's FAISS: give the embeddings it has")
+        return cls.from_community_faiss(folder_path, embeddings, index_name=index_name)
 
-    # Closing
+    @classmethod
+    def from_community_faiss(
+        cls,
+        folder_path: str | Path,
+        embeddings: Embeddings,
+        *,
+        index_name: str = "index",
+        path: str | Path | None = None,
+        index: str | None = None,
+        budget: Budget | None = None,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> RagVectorStore:
+        """Return a store with the documents of a folder that langchain-community's FAISS store saved.
 
-    def close(self) -> None:
-        """Let go of the store's files; the next use opens them again. A temporary folder goes with the object."""
-        self._opened.close()
+        Nothing in the folder is executed. Vectors are taken over; with :class:`RagEmbeddings`, fitted on the documents
+        if they are not fitted yet, the texts are embedded anew. Similarity is the cosine, whatever the folder's index
+        compared by. Times, paths and the like in metadata become text. Raises :class:`ragembed.errors.StoreError` for
+        a folder that holds anything but documents. Where vectors have lost their documents it warns, and embeds anew.
+        """
+        from ragembed.langchain.community.folder import read_folder
 
-    def __enter__(self) -> RagVectorStore:
-        return self
+        found = read_folder(Path(folder_path), index_name)
+        if found.dropped:
+            warnings.warn(
+                f"{folder_path} has {found.dropped} vectors or documents that lead nowhere, as a refused addition "
+                "leaves behind: they are left out, and the others are embedded anew, as their vectors may be mixed up",
+                stacklevel=2,
+            )
+        texts = [document.text for document in found.documents]
+        metadatas = [document.metadata for document in found.documents]
+        if found.dropped or isinstance(embeddings, RagEmbeddings):
+            return cls.from_texts(
+                texts,
+                embeddings,
+                metadatas,
+                ids=found.ids,
+                path=path,
+                index=index,
+                budget=budget,
+                batch_size=batch_size,
+                progress=progress,
+            )
+        pairs = zip(texts, found.vectors, strict=True)
+        return cls.from_embeddings(pairs, embeddings, metadatas, ids=found.ids, path=path, index=index, budget=budget)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def to_community_faiss(self, folder_path: str | Path, index_name: str = "index") -> None:
+        """Write the documents and their vectors as langchain-community's ``FAISS.load_local`` reads them.
+
+        The vectors have unit length and are compared by Euclidean distance there, which ranks as the cosine does.
+        """
+        from ragembed.langchain.community.documents import PickledDocument
+        from ragembed.langchain.community.folder import write_folder
+
+        store = self._opened.made()
+        documents = [PickledDocument(str(document.id), document.page_content, document.metadata) for document in self]
+        vectors = store.vectors([document.id for document in documents])
+        write_folder(Path(folder_path), index_name, documents, vectors)
+
+    # Asynchronous, beside those that LangChain has for the others
+
+    @classmethod
+    async def afrom_embeddings(
+        cls,
+        text_embeddings: Iterable[tuple[str, Sequence[float]]],
+        embedding: Embeddings,
+        metadatas: Iterable[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> RagVectorStore:
+        """Run :meth:`from_embeddings` in a thread."""
+        return await run_in_executor(None, cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
+
+    async def amerge_from(self, other: RagVectorStore) -> list[str]:
+        """Run :meth:`merge_from` in a thread."""
+        return await run_in_executor(None, self.merge_from, other)
+
+    async def arebuild(self, embedding: Embeddings, path: str | Path | None = None, **kwargs: Any) -> RagVectorStore:
+        """Run :meth:`rebuild` in a thread."""
+        return await run_in_executor(None, self.rebuild, embedding, path, **kwargs)
+
+    async def asave_local(self, folder_path: str | Path, index_name: str = "index") -> None:
+        """Run :meth:`save_local` in a thread."""
+        await run_in_executor(None, self.save_local, folder_path, index_name)
+
+    @classmethod
+    async def aload_local(
+        cls, folder_path: str | Path, embeddings: Embeddings | None = None, index_name: str = "index", **kwargs: Any
+    ) -> RagVectorStore:
+        """Run :meth:`load_local` in a thread."""
+        return await run_in_executor(None, cls.load_local, folder_path, embeddings, index_name, **kwargs)
+
+    @classmethod
+    async def afrom_community_faiss(
+        cls, folder_path: str | Path, embeddings: Embeddings, **kwargs: Any
+    ) -> RagVectorStore:
+        """Run :meth:`from_community_faiss` in a thread."""
+        return await run_in_executor(None, cls.from_community_faiss, folder_path, embeddings, **kwargs)
+
+    async def ato_community_faiss(self, folder_path: str | Path, index_name: str = "index") -> None:
+        """Run :meth:`to_community_faiss` in a thread."""
+        await run_in_executor(None, self.to_community_faiss, folder_path, index_name)
 
 
-def _scored(hits: Iterable[Hit]) -> list[tuple[Document, float]]:
-    return [(to_document(hit), max(-1.0, min(1.0, float(hit.score)))) for hit in hits]
+def _holds_documents(path: Path) -> bool:
+    if not is_store(path):
+        return False
+    with Store.open(path) as store:
+        return len(store) > 0
 
 
-def _relevance(cosine: float) -> float:
-    return max(0.0, min(1.0, (1.0 + cosine) / 2.0))
+def _fit(embedding: Embeddings, texts: Iterable[str]) -> None:
+    if isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
+        embedding.fit(texts)
 
 
-def _diverse(
-    store: Store, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Where | None
-) -> list[Document]:
-    if not 0.0 <= lambda_mult <= 1.0:
-        raise ConfigError(f"lambda_mult is {lambda_mult}: expected a number from 0 to 1")
-    hits, vectors = _candidates(store, vector, max(k, fetch_k), where)
-    if not vector.any() or not vectors.any(axis=1).all():
-        return [to_document(hit) for hit in hits[: max(k, 0)]]  # a zero vector has no direction to be unlike
-    rows: Any = vectors
-    return [to_document(hits[i]) for i in maximal_marginal_relevance(vector, rows, lambda_mult, k)]
-
-
-def _candidates(store: Store, vector: Floats, k: int, where: Where | None) -> tuple[list[Hit], Floats]:
-    """Return the ``k`` nearest and their vectors, looking again where one was deleted in between."""
-    for _ in range(_SNAPSHOT_TRIES):
-        hits = store.search_vector(vector, k, where=where)
-        if not hits:
-            return [], np.zeros((0, len(vector)), dtype=np.float32)
-        with contextlib.suppress(KeyError):
-            return hits, store.vectors([hit.id for hit in hits])
-    raise StoreError(f"the store {store.path} is written faster than it can be searched: try again")
-
-
-def _query_vector(embedding: Sequence[float]) -> Floats:
-    vector: Floats = checked_vectors([embedding], 1, "the caller")[0]
-    return vector
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    stream = iter(items)
+    while batch := list(islice(stream, BATCH)):
+        yield batch

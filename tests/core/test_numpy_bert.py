@@ -50,6 +50,7 @@ def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
     assert torch_backbone(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
+@pytest.mark.guarantee(46)
 def test_padding_does_not_change_a_text(tiny_model):
     model = NumpyBert(tiny_model)
     (alone,) = model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))

@@ -12,6 +12,7 @@ def run(script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.guarantee(6, 53)
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
@@ -28,6 +29,26 @@ def test_imports_are_light(statement: str, absent: str) -> None:
     assert loaded.split() == []
 
 
+WITHOUT_THE_REST = """
+import sys
+for absent in ("langchain", "langchain_classic", "langchain_community", "langchain_text_splitters"):
+    sys.modules[absent] = None
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.indexing import index
+from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+store = RagVectorStore.from_texts(["foo", "bar"], DeterministicFakeEmbedding(size=6))
+print(len(store.similarity_search("foo")), len(RagRetriever(vectorstore=store, k=1).invoke("foo")))
+index(list(store), store.record_manager(), store, key_encoder="sha256")
+print(len(store.as_retriever(search_type="hybrid").invoke("bar")))
+"""
+
+
+@pytest.mark.guarantee(6)
+def test_nothing_of_langchain_but_its_core_is_needed_and_nothing_warns() -> None:
+    assert run(WITHOUT_THE_REST).split() == ["2", "1", "4"]
+
+
+@pytest.mark.guarantee(53)
 def test_missing_langchain_is_told_with_the_remedy() -> None:
     script = (
         "import sys; sys.modules['langchain_core'] = None\n"
@@ -41,7 +62,7 @@ def test_missing_langchain_is_told_with_the_remedy() -> None:
 def test_public_names() -> None:
     import ragembed.langchain
 
-    assert ragembed.langchain.__all__ == ["RagEmbeddings", "RagVectorStore"]
+    assert ragembed.langchain.__all__ == ["RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
     for name in ragembed.langchain.__all__:
         assert getattr(ragembed.langchain, name).__name__ == name
     with pytest.raises(AttributeError, match="Nothing"):

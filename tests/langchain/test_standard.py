@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_tests.integration_tests import EmbeddingsIntegrationTests, VectorStoreIntegrationTests
+from langchain_tests.integration_tests import (
+    EmbeddingsIntegrationTests,
+    RetrieversIntegrationTests,
+    VectorStoreIntegrationTests,
+)
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from ragembed.langchain import RagEmbeddings, RagVectorStore
+from ragembed.indexes import index_choice, kinds
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.specs import NAMES, IndexSpec
+from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+
+FACTORY = "IVF1,SQ8"
+
+# Embeddings
 
 
+@pytest.mark.guarantee(3)
 class TestEmbeddingsUnit(EmbeddingsUnitTests):
     @property
     def embeddings_class(self) -> type[RagEmbeddings]:
         return RagEmbeddings
 
 
+@pytest.mark.guarantee(3)
 class TestFittedEmbeddings(EmbeddingsIntegrationTests):
     @property
     def embeddings_class(self) -> type[RagEmbeddings]:
@@ -31,6 +45,7 @@ class TestFittedEmbeddings(EmbeddingsIntegrationTests):
         return from_file.fit(["foo", "bar and baz", "qux"])
 
 
+@pytest.mark.guarantee(3)
 class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
     @pytest.fixture(autouse=True)
     def _folder(self, saved_embeddings: Path) -> None:
@@ -45,6 +60,10 @@ class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
         return {"path": str(self.folder)}
 
 
+# Vector stores
+
+
+@pytest.mark.guarantee(1)
 class TestStoreOnPath(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, tmp_path: Path) -> Iterator[RagVectorStore]:
@@ -52,6 +71,7 @@ class TestStoreOnPath(VectorStoreIntegrationTests):
             yield store
 
 
+@pytest.mark.guarantee(1)
 class TestTemporaryStore(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self) -> Iterator[RagVectorStore]:
@@ -59,6 +79,7 @@ class TestTemporaryStore(VectorStoreIntegrationTests):
             yield store
 
 
+@pytest.mark.guarantee(1)
 class TestReopenedStore(VectorStoreIntegrationTests):
     """Made, filled and emptied by another object."""
 
@@ -71,8 +92,125 @@ class TestReopenedStore(VectorStoreIntegrationTests):
             yield store
 
 
+@pytest.mark.guarantee(1)
 class TestStoreWithRagEmbeddings(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, fitted: RagEmbeddings) -> Iterator[RagVectorStore]:
         with RagVectorStore(fitted) as store:
             yield store
+
+
+@pytest.mark.guarantee(1)
+class TestStoreWithReloadedRagEmbeddings(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, saved_embeddings: Path, tmp_path: Path) -> Iterator[RagVectorStore]:
+        with RagVectorStore(RagEmbeddings.load(saved_embeddings), tmp_path / "store") as store:
+            yield store
+
+
+@pytest.mark.guarantee(1)
+class TestReopenedStoreWithItsOwnEmbeddings(VectorStoreIntegrationTests):
+    """Opened without embeddings: it brings those along that it was made with."""
+
+    @pytest.fixture
+    def vectorstore(self, fitted: RagEmbeddings, tmp_path: Path) -> Iterator[RagVectorStore]:
+        with RagVectorStore.from_texts(["foo"], fitted, ids=["1"], path=tmp_path / "store") as first:
+            first.clear()
+        with RagVectorStore(path=tmp_path / "store") as store:
+            yield store
+
+
+@pytest.mark.guarantee(2)
+class TestStoreOfEachIndex(VectorStoreIntegrationTests):
+    """As anybody has it: exact while it is so small, whatever was asked for."""
+
+    @pytest.fixture(params=[*NAMES, FACTORY, "auto"])
+    def vectorstore(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RagVectorStore]:
+        with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
+            yield store
+
+
+@pytest.mark.guarantee(2)
+class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
+    """Each kind of index that can be made of one vector, made of one; a product quantiser learns from 256."""
+
+    @pytest.fixture(params=[*(kind for kind in NAMES if kind != "ivf-pq"), FACTORY])
+    def vectorstore(
+        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[RagVectorStore]:
+        monkeypatch.setattr(IndexSpec, "least_rows", 0)
+        monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 1)
+        monkeypatch.setattr(picking, "LEAST_ASKED", 1)
+        monkeypatch.setattr(index_choice, "QUERIES", 10)
+        with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
+            yield store
+            store.add_texts(["of", "this", "kind"])
+            segments = store._opened.made().status()["segments"]
+            assert {segment["kind"] for segment in segments} == {request.param}
+
+
+# Retrievers
+
+
+class Reversed(BaseDocumentCompressor):
+    """A reranker that puts the last first."""
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
+    ) -> Sequence[Document]:
+        return list(documents)[::-1]
+
+
+class OverRagRetriever(RetrieversIntegrationTests):
+    """What the suites of all retrievers share; it is no test itself."""
+
+    store: RagVectorStore
+
+    @pytest.fixture(autouse=True)
+    def _filled(self) -> Iterator[None]:
+        with RagVectorStore(DeterministicFakeEmbedding(size=6)) as self.store:
+            self.store.add_texts([f"{word} of the lock" for word in ("wing", "flow", "heat", "wave", "body", "air")])
+            yield
+
+    @property
+    def retriever_constructor(self) -> type[RagRetriever]:
+        return RagRetriever
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "which lock?"
+
+
+@pytest.mark.guarantee(4)
+class TestHybridRetriever(OverRagRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store}
+
+
+@pytest.mark.guarantee(4)
+class TestDenseRetriever(OverRagRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "search_type": "dense"}
+
+
+@pytest.mark.guarantee(4)
+class TestLexicalRetriever(OverRagRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "search_type": "lexical"}
+
+
+@pytest.mark.guarantee(4)
+class TestDiverseRetriever(OverRagRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "search_type": "mmr", "fetch_k": 5}
+
+
+@pytest.mark.guarantee(4)
+class TestRerankingRetriever(OverRagRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "fetch_k": 5, "reranker": Reversed()}

@@ -52,6 +52,7 @@ def texts(documents: list[Document]) -> list[str]:
 # Adding
 
 
+@pytest.mark.guarantee(8)
 def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) -> None:
     documents = [Document(id="own", page_content=text) for text in ("a", "b")] + [Document(page_content="c")]
     assert store.add_documents(documents[:1], ids=["given"]) == ["given"]
@@ -61,17 +62,20 @@ def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) 
     assert texts(store.get_by_ids(ids)) == ["a", "b", "c"]
 
 
+@pytest.mark.guarantee(8)
 def test_documents_without_ids_get_different_ones(store: RagVectorStore) -> None:
     assert len(set(store.add_texts(["same", "same", "same"]))) == len(store) == 3
     assert texts(store.similarity_search("same", k=3)) == ["same"] * 3
 
 
+@pytest.mark.guarantee(9)
 def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
     assert store.add_texts(["a", "b", "c"], [{"n": 0}, {"n": 1}, {"n": 2}], ids=["x", "y", "x"]) == ["x", "y", "x"]
     assert len(store) == 2
     assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]
 
 
+@pytest.mark.guarantee(7)
 def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore) -> None:
     angles.add_texts(["178"], [{"new": True}], ids=["0"])
     assert len(angles) == 4
@@ -81,6 +85,7 @@ def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore)
     assert [document.id for document, _ in rest] == ["180", "90", "30"]
 
 
+@pytest.mark.guarantee(15)
 def test_documents_that_are_added_are_not_changed(store: RagVectorStore) -> None:
     document = Document(page_content="a", metadata={"list": [1]})
     (chunk_id,) = store.add_documents([document])
@@ -89,6 +94,7 @@ def test_documents_that_are_added_are_not_changed(store: RagVectorStore) -> None
     assert store.get_by_ids([chunk_id])[0].metadata == {"list": [1]}
 
 
+@pytest.mark.guarantee(15)
 def test_documents_that_are_found_are_copies(store: RagVectorStore) -> None:
     store.add_texts(["a"], [{"list": [1]}], ids=["1"])
     store.similarity_search("a")[0].metadata["list"].append(2)
@@ -96,6 +102,7 @@ def test_documents_that_are_found_are_copies(store: RagVectorStore) -> None:
     assert store.similarity_search("a")[0].metadata == {"list": [1]}
 
 
+@pytest.mark.guarantee(33)
 def test_metadata_keep_their_types(store: RagVectorStore) -> None:
     metadata = {"id": 7, "source": "s", "page": 1.5, "none": None, "yes": True, "nested": {"ü": [1, "x", {}]}}
     store.add_texts(["a"], [metadata], ids=["1"])
@@ -104,6 +111,7 @@ def test_metadata_keep_their_types(store: RagVectorStore) -> None:
     assert [type(value) for value in found.values()] == [type(value) for value in metadata.values()]
 
 
+@pytest.mark.guarantee(10)
 def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
     with pytest.raises(ConfigError, match="metadata of 'b' cannot be stored"):
         store.add_texts(["a", "b"], [{}, {"object": object()}], ids=["a", "b"])
@@ -111,6 +119,7 @@ def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
     assert store.similarity_search("a") == []
 
 
+@pytest.mark.guarantee(12)
 @pytest.mark.parametrize(
     ("metadatas", "ids", "message"),
     [
@@ -128,6 +137,7 @@ def test_lengths_that_differ(store: RagVectorStore, metadatas: Any, ids: Any, me
     assert len(store) == 0
 
 
+@pytest.mark.guarantee(12)
 def test_generators_are_taken(store: RagVectorStore) -> None:
     names = ["a", "b"]
     assert store.add_texts((t for t in names), ({"n": t} for t in names), ids=(t for t in names)) == names
@@ -135,6 +145,7 @@ def test_generators_are_taken(store: RagVectorStore) -> None:
     assert [(d.id, d.metadata) for d in store.get_by_ids(["a", "d"])] == [("a", {"n": "a"}), ("d", {})]
 
 
+@pytest.mark.guarantee(11)
 def test_nothing_to_add(store: RagVectorStore) -> None:
     assert store.add_documents([]) == store.add_texts([]) == store.add_texts([], [], ids=[]) == []
     empty = RagVectorStore.from_texts([], FAKE)
@@ -154,6 +165,7 @@ def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
     assert len(store) == 2
 
 
+@pytest.mark.guarantee(14)
 def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
     embedding = Angles()
     with RagVectorStore(embedding) as store:
@@ -166,6 +178,7 @@ def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
             store.add_texts(["1"], batch_size=0)
 
 
+@pytest.mark.guarantee(10)
 def test_a_batch_that_fails_adds_nothing() -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(["1"], ids=["1"])
@@ -175,6 +188,7 @@ def test_a_batch_that_fails_adds_nothing() -> None:
         assert texts(store.get_by_ids(["1", "2"])) == ["1"]
 
 
+@pytest.mark.guarantee(17)
 def test_unknown_arguments_are_refused(store: RagVectorStore) -> None:
     for call in (
         lambda: store.add_texts(["a"], metadata=[{}]),
@@ -239,6 +253,7 @@ FILTERS: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.guarantee(25, 26)
 @pytest.mark.parametrize(("condition", "holds"), FILTERS)
 def test_every_search_finds_what_the_filter_selects(dated: RagVectorStore, condition: Any, holds: Any) -> None:
     wanted = {str(n) for n in range(36) if holds(n)}
@@ -265,6 +280,7 @@ def _apart(one: float, other: float) -> float:
     return min(between, 360 - between)
 
 
+@pytest.mark.guarantee(24)
 def test_a_score_is_the_same_with_a_filter(dated: RagVectorStore) -> None:
     plain = {d.id: score for d, score in dated.similarity_search_with_score("94", k=36)}
     for document, score in dated.similarity_search_with_score("94", k=9, filter={"half": "lower"}):
@@ -272,6 +288,7 @@ def test_a_score_is_the_same_with_a_filter(dated: RagVectorStore) -> None:
         assert document.metadata["half"] == "lower"
 
 
+@pytest.mark.guarantee(26)
 def test_a_retriever_takes_a_filter(dated: RagVectorStore) -> None:
     for kind, more in (
         ("similarity", {}),
@@ -291,6 +308,7 @@ async def test_asynchronous_searches_take_a_filter(dated: RagVectorStore) -> Non
     assert len(dated) == 18
 
 
+@pytest.mark.guarantee(26)
 @pytest.mark.parametrize("condition", [{"x": {"$near": 1}}, {"$xor": []}, "x = ", 5, {"x": [1]}, {1: 2}])
 def test_a_filter_that_is_none_is_refused(dated: RagVectorStore, condition: Any) -> None:
     for use in (
@@ -304,6 +322,7 @@ def test_a_filter_that_is_none_is_refused(dated: RagVectorStore, condition: Any)
     assert len(dated) == 36
 
 
+@pytest.mark.guarantee(21)
 def test_deleting_by_filter(dated: RagVectorStore) -> None:
     assert dated.delete(["0", "20"], filter={"angle": {"$gte": 330}}) is True
     assert {d.id for d in dated.similarity_search("0", k=99)} == {str(n) for n in range(1, 33) if n != 20}
@@ -325,6 +344,7 @@ def test_a_filter_before_there_is_anything(tmp_path: Path) -> None:
 # Deleting and looking in
 
 
+@pytest.mark.guarantee(18)
 def test_delete_of_known_unknown_and_no_ids(store: RagVectorStore) -> None:
     assert store.delete(["1"]) is True
     assert store.delete() is True
@@ -335,6 +355,7 @@ def test_delete_of_known_unknown_and_no_ids(store: RagVectorStore) -> None:
     assert sorted(texts(store.similarity_search("b", k=9))) == ["a", "c"]
 
 
+@pytest.mark.guarantee(18)
 def test_delete_none_deletes_all(store: RagVectorStore) -> None:
     store.add_texts(["a", "b", "c"])
     assert store.delete(None) is True
@@ -344,6 +365,7 @@ def test_delete_none_deletes_all(store: RagVectorStore) -> None:
     assert texts(store.similarity_search("a")) == ["a"]
 
 
+@pytest.mark.guarantee(21)
 def test_get_by_ids_is_in_the_order_asked(store: RagVectorStore) -> None:
     store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
     assert [d.id for d in store.get_by_ids(["3", "9", "1", "3", "2"])] == ["3", "1", "2"]
@@ -353,6 +375,7 @@ def test_get_by_ids_is_in_the_order_asked(store: RagVectorStore) -> None:
 # Searching
 
 
+@pytest.mark.guarantee(24)
 def test_scores_are_cosines_highest_first(angles: RagVectorStore) -> None:
     found = angles.similarity_search_with_score("0", k=4)
     assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
@@ -360,6 +383,7 @@ def test_scores_are_cosines_highest_first(angles: RagVectorStore) -> None:
     assert all(-1.0 <= score <= 1.0 for _, score in found)
 
 
+@pytest.mark.guarantee(24)
 def test_rounding_takes_no_score_above_1() -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(map(str, range(40)))
@@ -367,6 +391,7 @@ def test_rounding_takes_no_score_above_1() -> None:
     assert max(best) == 1.0  # FAISS gives 1.0000001 for some of these angles
 
 
+@pytest.mark.guarantee(23)
 @pytest.mark.parametrize("length", [1e-30, 1.0, 1e30])
 def test_scores_do_not_depend_on_the_length_of_vectors(length: float) -> None:
     with RagVectorStore(Angles(length)) as store:
@@ -374,6 +399,7 @@ def test_scores_do_not_depend_on_the_length_of_vectors(length: float) -> None:
         assert [score for _, score in store.similarity_search_with_score("0")] == pytest.approx([1.0, 0.5], abs=1e-3)
 
 
+@pytest.mark.guarantee(23)
 def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) -> None:
     found = angles.similarity_search_with_relevance_scores("0", k=4)
     assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
@@ -384,6 +410,7 @@ def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) 
     assert [document.id for document, _ in near] == ["0", "30"]
 
 
+@pytest.mark.guarantee(22)
 def test_scores_are_python_floats(angles: RagVectorStore) -> None:
     found = [
         *angles.similarity_search_with_score("0"),
@@ -395,6 +422,7 @@ def test_scores_are_python_floats(angles: RagVectorStore) -> None:
     assert dumped[0][0]["page_content"] == "0"
 
 
+@pytest.mark.guarantee(29)
 def test_search_by_vector_is_search_by_text(angles: RagVectorStore) -> None:
     vector = Angles().embed_query("80")
     assert angles.similarity_search_by_vector(vector, k=3) == angles.similarity_search("80", k=3)
@@ -403,6 +431,7 @@ def test_search_by_vector_is_search_by_text(angles: RagVectorStore) -> None:
     assert angles.max_marginal_relevance_search_by_vector(vector, k=3) == by_text
 
 
+@pytest.mark.guarantee(28)
 @pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [1.0, math.nan], [], [[1.0, 0.0]]])
 def test_query_vector_that_does_not_fit(angles: RagVectorStore, vector: Any) -> None:
     for search in (angles.similarity_search_by_vector, angles.max_marginal_relevance_search_by_vector):
@@ -410,6 +439,7 @@ def test_query_vector_that_does_not_fit(angles: RagVectorStore, vector: Any) -> 
             search(vector)
 
 
+@pytest.mark.guarantee(28)
 @pytest.mark.parametrize("k", [0, 2, 4, 100])
 def test_k(angles: RagVectorStore, k: int) -> None:
     assert texts(angles.similarity_search("10", k=k)) == ["0", "30", "90", "180"][:k]
@@ -419,6 +449,7 @@ def test_k(angles: RagVectorStore, k: int) -> None:
     )
 
 
+@pytest.mark.guarantee(28)
 def test_empty_store_and_empty_query(store: RagVectorStore) -> None:
     for _ in range(2):
         for query in ("", "a"):
@@ -434,6 +465,7 @@ def test_empty_store_and_empty_query(store: RagVectorStore) -> None:
         store.delete(["1"])
 
 
+@pytest.mark.guarantee(31)
 def test_ties_are_in_order_of_insertion(store: RagVectorStore) -> None:
     ids = [str(n) for n in range(9, 0, -1)]
     store.add_texts(["same"] * 9, ids=ids)
@@ -466,6 +498,7 @@ def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int)
     return chosen
 
 
+@pytest.mark.guarantee(27)
 @pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("k", [1, 3, 6])
 def test_mmr_is_that_of_the_reference(lambda_mult: float, k: int) -> None:
@@ -476,6 +509,7 @@ def test_mmr_is_that_of_the_reference(lambda_mult: float, k: int) -> None:
     assert [float(text) for text in found] == reference_mmr(17.0, places, lambda_mult, k)
 
 
+@pytest.mark.guarantee(27)
 def test_mmr_limits(angles: RagVectorStore) -> None:
     by_nearness = angles.max_marginal_relevance_search("10", k=4, lambda_mult=1.0)
     assert by_nearness == angles.similarity_search("10", k=4)
@@ -494,6 +528,7 @@ def test_mmr_of_zero_vectors_is_defined() -> None:
 # Retrievers
 
 
+@pytest.mark.guarantee(30)
 def test_retrievers(angles: RagVectorStore) -> None:
     assert texts(angles.as_retriever(search_kwargs={"k": 2}).invoke("0")) == ["0", "30"]
     assert texts(angles.as_retriever().invoke("0", k=1)) == ["0"]
@@ -504,6 +539,7 @@ def test_retrievers(angles: RagVectorStore) -> None:
     assert near.tags == ["RagVectorStore", "Angles"]
 
 
+@pytest.mark.guarantee(44)
 async def test_async_methods_and_retriever(angles: RagVectorStore) -> None:
     assert await angles.aadd_texts(["31"], ids=["31"]) == ["31"]
     assert texts(await angles.asimilarity_search("31", k=1)) == ["31"]
@@ -516,6 +552,7 @@ async def test_async_methods_and_retriever(angles: RagVectorStore) -> None:
     assert len(made) == 11
 
 
+@pytest.mark.guarantee(5)
 def test_langchains_index_function(store: RagVectorStore) -> None:
     manager = InMemoryRecordManager("test")
     manager.create_schema()
@@ -541,6 +578,7 @@ def test_langchains_index_function(store: RagVectorStore) -> None:
 # Opening
 
 
+@pytest.mark.guarantee(33)
 def test_reopening_with_the_same_embedding(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as first:
         first.add_texts(["foo", "bar"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
@@ -552,6 +590,7 @@ def test_reopening_with_the_same_embedding(tmp_path: Path) -> None:
         assert texts(first.similarity_search("baz", k=1)) == ["baz"]
 
 
+@pytest.mark.guarantee(34)
 def test_reopening_with_another_embedding(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(["foo"])
@@ -561,6 +600,7 @@ def test_reopening_with_another_embedding(tmp_path: Path) -> None:
         RagVectorStore(path=tmp_path)
 
 
+@pytest.mark.guarantee(34)
 def test_same_class_with_another_dimension(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(["foo"])
@@ -588,6 +628,7 @@ def test_nothing_is_written_before_something_is_added(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.guarantee(43)
 def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as early, RagVectorStore(FAKE, tmp_path) as late:
         assert early.similarity_search("a") == []
@@ -597,6 +638,7 @@ def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
         assert texts(late.similarity_search("b", k=1)) == ["b"]
 
 
+@pytest.mark.guarantee(45)
 def test_temporary_store_goes_with_the_object() -> None:
     store = RagVectorStore.from_texts(["a"], FAKE)
     folder = store.path
@@ -622,6 +664,7 @@ def test_temporary_store_goes_at_exit() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.guarantee(45)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_leaves_the_folder() -> None:
     script = (
@@ -641,6 +684,7 @@ def test_a_forked_process_leaves_the_folder() -> None:
 # With RagEmbeddings
 
 
+@pytest.mark.guarantee(47)
 def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     store = RagVectorStore(embeddings, tmp_path / "store")
@@ -654,6 +698,7 @@ def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
     assert not embeddings.is_fitted
 
 
+@pytest.mark.guarantee(33)
 def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
     assert saved_embeddings.is_dir()  # the model is there
     embeddings = RagEmbeddings(device="cpu")
@@ -672,6 +717,7 @@ def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: 
         RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path)
 
 
+@pytest.mark.guarantee(34)
 def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore(fitted, tmp_path) as store:
         store.add_texts(["a"])
@@ -684,6 +730,7 @@ def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path)
         RagVectorStore(Angles(), tmp_path)
 
 
+@pytest.mark.guarantee(34, 47)
 def test_fitting_again_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
     embeddings = RagEmbeddings.from_embedder(fitted.embedder)
     store = RagVectorStore(embeddings, tmp_path)
@@ -700,6 +747,7 @@ def test_fitting_again_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Pat
 # Threads
 
 
+@pytest.mark.guarantee(42)
 def test_threads_may_share_a_store() -> None:
     errors: list[BaseException] = []
 

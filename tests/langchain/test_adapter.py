@@ -1,0 +1,380 @@
+"""``RagEmbeddings`` as any part of a program may use them: as arrays, cached, copied, by threads, in other stores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+CORPUS = [
+    "the cat sleeps and the dog runs",
+    "the writer holds the lock of the store",
+    "supersonic flow of air at a wing",
+    "one two three four five",
+    "the boundary layer and a shock wave",
+    "red green blue",
+    "a bird flies, a fish swims",
+    "query and answer of the index",
+]
+QUESTIONS = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
+ODD = ["", " \n\t", "🙂🙃", "cat " * 300, "\udc80 half", "Ünïcödé", "x" * 900]
+SAME = 1e-5
+"""Most that a value of a unit vector may differ by that was computed in other company: rounding of float32."""
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_config: EmbedderConfig) -> RagEmbeddings:
+    """Fitted embeddings with a tiny model, for all tests."""
+    return RagEmbeddings.from_embedder(Embedder(tiny_config)).fit(CORPUS)
+
+
+@pytest.fixture(scope="session")
+def saved(tiny: RagEmbeddings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny-embeddings")
+    tiny.save(folder)
+    return folder
+
+
+def unfitted(tiny_model: Path) -> RagEmbeddings:
+    """Embeddings that run no model, to be fitted."""
+    return RagEmbeddings.from_embedder(Embedder(EmbedderConfig(extractor="re:dim=16", model=str(tiny_model))))
+
+
+# Arrays
+
+
+@pytest.mark.guarantee(49)
+def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
+    texts = [*CORPUS, *ODD]
+    array = tiny.embed_documents_array(texts)
+    assert (array.dtype, array.shape) == (np.float32, (len(texts), tiny.dimension))
+    assert array.tolist() == tiny.embed_documents(texts)
+    query = tiny.embed_query_array(QUESTIONS[0])
+    assert (query.dtype, query.shape) == (np.float32, (tiny.dimension,))
+    assert query.tolist() == tiny.embed_query(QUESTIONS[0])
+
+
+@pytest.mark.guarantee(49)
+def test_no_texts_are_an_array_without_rows(tiny: RagEmbeddings) -> None:
+    assert tiny.embed_documents_array([]).shape == (0, tiny.dimension)
+    assert tiny.embed_documents([]) == []
+
+
+@pytest.mark.guarantee(49, 50)
+def test_odd_texts_have_finite_vectors_of_unit_length_or_zero(tiny: RagEmbeddings) -> None:
+    for vectors in (tiny.embed_documents_array(ODD), np.array([tiny.embed_query(text) for text in ODD])):
+        assert np.isfinite(vectors).all()
+        lengths = np.linalg.norm(vectors, axis=1)
+        assert (np.isclose(lengths, 1.0, atol=1e-5) | (lengths == 0.0)).all()
+        assert lengths[3] == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.guarantee(47)
+def test_arrays_need_a_fit_and_a_list(tiny: RagEmbeddings) -> None:
+    for use in (lambda e: e.embed_documents_array(["a"]), lambda e: e.embed_query_array("a")):
+        with pytest.raises(NotFittedError, match=r"embeddings\.fit\(texts\)"):
+            use(RagEmbeddings())
+    with pytest.raises(ConfigError, match="put it in a list"):
+        tiny.embed_documents_array("abc")
+
+
+@pytest.mark.guarantee(49)
+def test_texts_reach_the_embedder_as_they_are(tiny: RagEmbeddings) -> None:
+    seen: list[str] = []
+
+    class Watched(Embedder):
+        def encode_documents(self, texts: Sequence[str]) -> Any:
+            seen.extend(texts)
+            return super().encode_documents(texts)
+
+        def encode_queries(self, texts: Sequence[str]) -> Any:
+            seen.extend(texts)
+            return super().encode_queries(texts)
+
+    watched = Watched()
+    watched.__dict__.update(tiny.embedder.__dict__)
+    embeddings = RagEmbeddings.from_embedder(watched)
+    texts = ["two\n\nparagraphs", "\ttab ", "a\r\nb", "def f():\n    return 1\n"]
+    embeddings.embed_documents(texts)
+    for text in texts:
+        embeddings.embed_query(text)
+    assert seen == [*texts, *texts]
+
+
+@pytest.mark.guarantee(49)
+def test_no_part_of_a_long_text_is_dropped(tiny: RagEmbeddings) -> None:
+    filler = "the cat sleeps " * 200
+    plain, ended = tiny.embed_documents_array([filler, filler + "supersonic shock wave " * 20])
+    assert np.abs(plain - ended).max() > 1e-3
+
+
+# The same vector whatever the company
+
+
+@pytest.mark.guarantee(46)
+def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
+    texts = [*CORPUS, *QUESTIONS, "cat " * 200]
+    together = tiny.embed_documents_array(texts)
+    alone = np.concatenate([tiny.embed_documents_array([text]) for text in texts])
+    order = np.random.default_rng(0).permutation(len(texts))
+    shuffled = tiny.embed_documents_array([texts[i] for i in order])[np.argsort(order)]
+    many = tiny.embed_documents_array(texts * 40).reshape(40, len(texts), -1)
+    for found in (alone, shuffled, *many):
+        np.testing.assert_allclose(found, together, atol=SAME)
+    assert np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01  # else all might be alike
+    np.testing.assert_array_equal(tiny.embed_documents_array(texts), together)
+
+
+@pytest.mark.guarantee(46, 50)
+def test_a_vector_is_the_same_in_one_thread_and_in_many(saved: Path, tiny: RagEmbeddings) -> None:
+    embeddings = RagEmbeddings(path=str(saved))  # loaded by whichever thread comes first
+    expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUESTIONS])
+    with ThreadPoolExecutor(8) as pool:
+        documents = [pool.submit(embeddings.embed_documents_array, CORPUS) for _ in range(8)]
+        queries = [list(pool.map(embeddings.embed_query, QUESTIONS)) for _ in range(8)]
+    for found in documents:
+        np.testing.assert_allclose(found.result(), expected[0], atol=SAME)
+    for answers in queries:
+        np.testing.assert_allclose(answers, expected[1], atol=SAME)
+
+
+OTHER_PROCESS = """
+import sys
+import numpy as np
+from ragembed.langchain import RagEmbeddings
+folder, file, *texts = sys.argv[1:]
+embeddings = RagEmbeddings.load(folder)
+np.savez(file, documents=embeddings.embed_documents_array(texts), query=embeddings.embed_query(texts[0]))
+print(embeddings.fingerprint)
+"""
+
+
+@pytest.mark.guarantee(46)
+def test_a_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbeddings, tmp_path: Path) -> None:
+    file = tmp_path / "vectors.npz"
+    command = [sys.executable, "-c", OTHER_PROCESS, str(saved), str(file), *CORPUS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == tiny.fingerprint
+    with np.load(file) as found:
+        np.testing.assert_allclose(found["documents"], tiny.embed_documents_array(CORPUS), atol=SAME)
+        np.testing.assert_allclose(found["query"], tiny.embed_query(CORPUS[0]), atol=SAME)
+
+
+@pytest.mark.guarantee(48)
+def test_both_sides_have_unit_length_whatever_the_post_processors(tiny_model: Path) -> None:
+    for steps in ((), ("center",), ("zscore",), ("quantile-u",), ("normalize",)):
+        config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=steps)
+        embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
+        queries = [embeddings.embed_query(text) for text in CORPUS]
+        for vectors in (embeddings.embed_documents_array(CORPUS), np.array(queries)):
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+
+
+# Caching
+
+
+class Cached(Embeddings):
+    """What ``CacheBackedEmbeddings`` does: vectors under a namespace and the text, only those missing are embedded."""
+
+    def __init__(self, underlying: RagEmbeddings, cache: dict[tuple[str, str], list[float]]) -> None:
+        self._underlying, self._cache = underlying, cache
+        self._namespace = underlying.cache_namespace
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        missing = [text for text in texts if (self._namespace, text) not in self._cache]
+        vectors = self._underlying.embed_documents(missing)
+        self._cache.update({(self._namespace, text): vector for text, vector in zip(missing, vectors, strict=True)})
+        return [self._cache[self._namespace, text] for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self._underlying.embed_query(text)
+
+
+@pytest.mark.guarantee(47)
+def test_a_cache_is_never_stale(tiny_model: Path) -> None:
+    cache: dict[tuple[str, str], list[float]] = {}
+    embeddings = unfitted(tiny_model).fit(CORPUS)
+    former = embeddings.embed_documents(CORPUS)
+    for texts in (CORPUS[:3], CORPUS, CORPUS[::-1]):
+        np.testing.assert_allclose(Cached(embeddings, cache).embed_documents(texts), embeddings.embed_documents(texts))
+    assert len(cache) == len(CORPUS)
+    embeddings.fit([*CORPUS[4:], "zebra", "the cat"])
+    again = Cached(embeddings, cache).embed_documents(CORPUS)
+    np.testing.assert_allclose(again, embeddings.embed_documents(CORPUS))
+    assert np.abs(np.array(again) - former).max() > 1e-3
+    assert len(cache) == 2 * len(CORPUS)
+
+
+@pytest.mark.guarantee(47)
+def test_the_namespace_is_that_of_the_fit_and_not_of_the_object(tiny_model: Path, tmp_path: Path) -> None:
+    embeddings = unfitted(tiny_model).fit(CORPUS)
+    embeddings.save(tmp_path)
+    same = unfitted(tiny_model).fit(list(CORPUS))
+    assert embeddings.cache_namespace == same.cache_namespace == RagEmbeddings.load(tmp_path).cache_namespace
+    assert unfitted(tiny_model).fit(CORPUS[1:]).cache_namespace != embeddings.cache_namespace
+    assert embeddings.cache_namespace.replace("-", "").isalnum()  # fits every file system and key-value store
+
+
+@pytest.mark.guarantee(47, 51)
+def test_a_cache_may_stand_between_embeddings_and_a_store(tiny_model: Path) -> None:
+    embeddings = unfitted(tiny_model).fit(CORPUS)
+    with RagVectorStore.from_texts(CORPUS, Cached(embeddings, {})) as store:
+        assert store.similarity_search(CORPUS[2], k=1)[0].page_content == CORPUS[2]
+
+
+# Handing over
+
+
+def copied(embeddings: RagEmbeddings) -> RagEmbeddings:
+    twin: RagEmbeddings = ForkingPickler.loads(ForkingPickler.dumps(embeddings))
+    return twin
+
+
+@pytest.mark.guarantee(50)
+def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbeddings) -> None:
+    tiny.embed_documents(CORPUS)  # the model is loaded
+    twin = copied(tiny)
+    assert twin.fingerprint == tiny.fingerprint
+    np.testing.assert_allclose(twin.embed_documents_array(CORPUS), tiny.embed_documents_array(CORPUS), atol=SAME)
+    np.testing.assert_allclose(twin.embed_query(QUESTIONS[0]), tiny.embed_query(QUESTIONS[0]), atol=SAME)
+
+
+@pytest.mark.guarantee(50)
+def test_embeddings_that_are_not_fitted_or_not_loaded_are_handed_over_as_they_are(
+    saved: Path, tiny: RagEmbeddings, tiny_model: Path
+) -> None:
+    assert not copied(RagEmbeddings(model=str(tiny_model))).is_fitted
+    twin = copied(RagEmbeddings(path=str(saved)))
+    assert twin.path == str(saved)
+    assert twin.fingerprint == tiny.fingerprint
+
+
+POOL = """
+import sys
+import numpy as np
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from ragembed.langchain import RagEmbeddings
+
+def embed(embeddings, texts):
+    return embeddings.embed_documents_array(texts)
+
+if __name__ == "__main__":
+    embeddings, texts = RagEmbeddings.load(sys.argv[1]), sys.argv[2:]
+    expected = embeddings.embed_documents_array(texts)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for found in pool.map(embed, [embeddings] * 3, [texts] * 3):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    print("done")
+"""
+
+
+@pytest.mark.guarantee(50)
+def test_workers_embed_with_what_they_are_handed(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(POOL)
+    command = [sys.executable, str(tmp_path / "pool.py"), str(saved), *CORPUS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout == "done\n", done.stderr
+
+
+# A model in memory
+
+
+@pytest.fixture
+def in_memory(tiny_model: Path) -> tuple[Any, Any]:
+    """A Hugging Face model and its tokenizer."""
+    from transformers import AutoModel, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tiny_model / "tokenizer.json"), pad_token="[PAD]")
+    return AutoModel.from_pretrained(str(tiny_model)), tokenizer
+
+
+@pytest.mark.guarantee(50)
+def test_a_model_in_memory_gives_the_vectors_of_its_folder(
+    in_memory: tuple[Any, Any], tiny_model: Path, tmp_path: Path
+) -> None:
+    embeddings = RagEmbeddings.from_model(*in_memory, tmp_path / "model", device="cpu").fit(CORPUS)
+    expected = RagEmbeddings(model=str(tiny_model), device="cpu").fit(CORPUS)
+    np.testing.assert_allclose(
+        embeddings.embed_documents_array(CORPUS), expected.embed_documents_array(CORPUS), atol=SAME
+    )
+    np.testing.assert_allclose(embeddings.embed_query(QUESTIONS[0]), expected.embed_query(QUESTIONS[0]), atol=SAME)
+    with RagVectorStore.from_texts(CORPUS, embeddings, path=tmp_path / "store") as store:
+        before = store.similarity_search_with_score(QUESTIONS[0])
+    with RagVectorStore(path=tmp_path / "store") as again:
+        assert again.similarity_search_with_score(QUESTIONS[0]) == before
+
+
+@pytest.mark.guarantee(50)
+def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_says(
+    in_memory: tuple[Any, Any], in_folder: Path
+) -> None:
+    embeddings = RagEmbeddings.from_model(*in_memory, "model", preset="re")
+    assert embeddings.model == str(in_folder / "model")
+    assert embeddings.embedder.config.extractor == "re"
+    assert not embeddings.is_fitted
+    assert {"model.safetensors", "tokenizer.json", "config.json"} <= {
+        file.name for file in (in_folder / "model").iterdir()
+    }
+
+
+@pytest.mark.guarantee(50)
+def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tuple[Any, Any], tmp_path: Path) -> None:
+    model, tokenizer = in_memory
+    for parts, named in (((object(), tokenizer), "model is a object"), ((model, "a name"), "tokenizer is a str")):
+        with pytest.raises(ConfigError, match=named):
+            RagEmbeddings.from_model(*parts, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("more")
+    for place in ("model", "file"):
+        with pytest.raises(ConfigError, match=f"{place} is there and is not empty"):
+            RagEmbeddings.from_model(model, tokenizer, tmp_path / place)
+    assert [file.name for file in (tmp_path / "model").iterdir()] == ["thesis.txt"]
+    with pytest.raises(ValueError, match="unknown preset"):
+        RagEmbeddings.from_model(model, tokenizer, tmp_path / "new", preset="nope")
+
+
+@pytest.mark.guarantee(50)
+def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
+    for embeddings in (RagEmbeddings(model=str(tmp_path / "gone")), RagEmbeddings(path=str(tmp_path / "gone"))):
+        with pytest.raises(ModelError):
+            embeddings.fit(CORPUS)
+
+
+# In other stores
+
+
+@pytest.mark.guarantee(51)
+def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
+    memory = InMemoryVectorStore.from_texts(CORPUS, tiny)
+    with RagVectorStore.from_texts(CORPUS, tiny) as store:
+        for question in (*QUESTIONS, *CORPUS):
+            ours = {document.page_content: score for document, score in store.similarity_search_with_score(question, 8)}
+            theirs = memory.similarity_search_with_score(question, k=8)
+            assert {document.page_content: score for document, score in theirs} == pytest.approx(ours, abs=2e-3)
+            assert next(iter(ours)) == theirs[0][0].page_content
+
+
+@pytest.mark.guarantee(51)
+def test_a_store_that_is_not_ours_is_added_to_in_batches(tiny: RagEmbeddings) -> None:
+    whole, parts = InMemoryVectorStore.from_texts(CORPUS, tiny), InMemoryVectorStore(tiny)
+    for text in CORPUS:
+        parts.add_texts([text])
+    for question in QUESTIONS:
+        found = [[d.page_content for d in store.similarity_search(question, k=8)] for store in (whole, parts)]
+        assert found[0] == found[1]

@@ -1,0 +1,554 @@
+"""Threads, processes and event loops that share a store."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from ragembed.errors import StoreLockedError
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.verify import verify_store
+from ragembed.langchain import RagRecordManager, RagVectorStore, lazy_store
+from ragembed.langchain.external import ExternalEncoder
+
+from .fakes import Angles
+
+FAKE = DeterministicFakeEmbedding(size=6)
+PATIENCE = 60.0
+"""Seconds after which something that should happen at once is taken not to happen."""
+
+
+def texts(documents: list[Document]) -> list[str]:
+    return [document.page_content for document in documents]
+
+
+def assert_sound(path: Path) -> None:
+    assert verify_store(path, ExternalEncoder(FAKE)).problems == []
+
+
+# Threads
+
+
+@pytest.mark.guarantee(42)
+def test_threads_that_add_search_and_delete_lose_nothing_and_find_nothing_wrong(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def work(store: RagVectorStore, thread: int) -> set[str]:
+        kept: set[str] = set()
+        start.wait(PATIENCE)
+        for turn in range(5):
+            names = [f"{thread}/{turn}/{n}" for n in range(3)]
+            assert store.add_texts(names, [{"name": name} for name in names], ids=names) == names
+            kept |= set(names)
+            assert store.similarity_search(names[1], k=1)[0].id == names[1]
+            for found in store.similarity_search("anything", k=40):
+                assert found.id == found.page_content == found.metadata["name"]
+            if turn % 2:
+                gone = f"{thread}/{turn - 1}/0"
+                store.delete([gone])
+                kept.remove(gone)
+                assert store.get_by_ids([gone]) == []
+        return kept
+
+    with RagVectorStore(FAKE, tmp_path / "s") as store:
+        with ThreadPoolExecutor(8) as pool:
+            kept = set().union(*pool.map(lambda thread: work(store, thread), range(8)))
+        assert set(store.ids()) == kept
+        assert len(store) == len(kept) == 8 * (15 - 2)
+        for name in kept:
+            assert store.similarity_search(name, k=1)[0].id == name
+    assert_sound(tmp_path / "s")
+
+
+@pytest.mark.guarantee(42)
+def test_threads_that_write_one_document_leave_one_of_their_versions(tmp_path: Path) -> None:
+    def write(store: RagVectorStore, thread: int) -> None:
+        for turn in range(4):
+            version = f"{thread}-{turn}"
+            store.add_texts([f"a {version}", f"b {version}"], [{"version": version}] * 2, ids=["a", "b"])
+            one, other = store.get_by_ids(["a", "b"])
+            assert one.metadata == other.metadata
+            assert (one.page_content, other.page_content) == tuple(f"{name} {one.metadata['version']}" for name in "ab")
+
+    with RagVectorStore(FAKE, tmp_path / "s") as store:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda thread: write(store, thread), range(6)))
+        assert store.ids() == ["a", "b"]
+        assert len(store.similarity_search("a", k=9)) == 2
+    assert_sound(tmp_path / "s")
+
+
+@pytest.mark.guarantee(42)
+def test_threads_make_one_store_where_there_is_none(tmp_path: Path) -> None:
+    start = threading.Barrier(6)
+
+    def add(thread: int, store: RagVectorStore) -> None:
+        start.wait(PATIENCE)
+        store.add_texts([str(thread)], ids=[str(thread)])
+
+    with RagVectorStore(FAKE, tmp_path / "s") as one, RagVectorStore(FAKE, tmp_path / "t") as other:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(add, range(6), [one, other] * 3))
+        assert (set(one.ids()), set(other.ids())) == (set("024"), set("135"))
+
+
+# Processes
+
+WRITER = """
+import sys
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from ragembed.langchain import RagVectorStore
+path, name = sys.argv[1:]
+with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for turn in range(12):
+        store.add_texts([f"{name} {turn}"], ids=[f"{name} {turn}"])
+        both = [Document(id=half, page_content=f"{half} {name} {turn}", metadata={"of": [name, turn]}) for half in "ab"]
+        store.add_documents(both)
+    store.delete([f"{name} 0"])
+print("done", flush=True)
+"""
+
+
+def started(script: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    found = process.stdout.readline()
+    assert found == f"{line}\n", process.stderr.read()
+
+
+def go(*processes: subprocess.Popen[str]) -> None:
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.mark.guarantee(43)
+def test_two_processes_write_and_a_reader_sees_whole_versions(tmp_path: Path) -> None:
+    with RagVectorStore.from_texts(["a", "b"], FAKE, [{"of": ["", 0]}] * 2, ids=["a", "b"], path=tmp_path) as reader:
+        writers = [started(WRITER, tmp_path, name) for name in ("one", "two")]
+        for writer in writers:
+            wait_for(writer, "ready")
+        go(*writers)
+        seen: list[list[Any]] = []
+        while any(writer.poll() is None for writer in writers):
+            for found in (reader.get_by_ids(["a", "b"]), reader.similarity_search("a", k=2, filter="of IS NOT NULL")):
+                one, other = found
+                assert {one.id, other.id} == {"a", "b"}
+                assert one.metadata == other.metadata
+                seen.append(one.metadata["of"])
+        assert [finish(writer) for writer in writers] == ["done\n"] * 2
+        expected = {f"{name} {turn}" for name in ("one", "two") for turn in range(1, 12)}
+        assert set(reader.ids()) == {"a", "b"} | expected
+        for name in ("one", "two"):
+            turns = [turn for of, turn in seen if of == name]
+            assert turns == sorted(turns)
+        assert reader.similarity_search("two 11", k=1)[0].id == "two 11"
+    assert_sound(tmp_path)
+
+
+LATE = """
+import sys
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from ragembed.langchain import RagVectorStore
+with RagVectorStore(DeterministicFakeEmbedding(size=6), sys.argv[1]) as store:
+    print("ready", flush=True)
+    print(store.add_texts(["late"], ids=["late"]), flush=True)
+"""
+
+
+@pytest.mark.guarantee(43)
+def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
+    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
+        with writer_lock(tmp_path):
+            late = started(LATE, tmp_path)
+            wait_for(late, "ready")
+            assert store.ids() == ["a"]
+            assert late.poll() is None
+        assert finish(late) == "['late']\n"
+        assert store.ids() == ["a", "late"]
+
+
+@pytest.mark.guarantee(43)
+def test_a_writer_that_does_not_end_is_named_and_nothing_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_store, "_WAIT_SECONDS", 0.05)
+    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path / "s") as store:
+        manager = store.record_manager()
+        writes: list[Callable[[], object]] = [
+            lambda: store.add_texts(["b"]),
+            lambda: store.add_embeddings([("b", [1.0] * 6)]),
+            lambda: store.delete(["a"]),
+            store.clear,
+            lambda: store.save_local(tmp_path / "copy"),
+            lambda: manager.update(["a"]),
+            lambda: manager.delete_keys(["a"]),
+        ]
+        with writer_lock(tmp_path / "s"):
+            for write in writes:
+                with pytest.raises(StoreLockedError, match=rf"written by another process \(PID {os.getpid()}\)"):
+                    write()
+            assert texts(store.similarity_search("a")) == ["a"]
+        assert store.ids() == ["a"]
+        assert manager.list_keys() == []
+        assert not (tmp_path / "copy" / "index").exists()
+
+
+# Async
+
+NEED_NO_TWIN = {
+    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they read and write no document
+    RagRecordManager: {"expected"},
+}
+SYNCHRONOUS = [
+    (kind, name)
+    for kind in (RagVectorStore, RagRecordManager)
+    for name, value in inspect.getmembers(kind, callable)
+    if not name.startswith("_") and not inspect.iscoroutinefunction(value) and not inspect.isasyncgenfunction(value)
+]
+
+
+@pytest.mark.guarantee(44)
+@pytest.mark.parametrize(("kind", "name"), SYNCHRONOUS, ids=lambda part: getattr(part, "__name__", part))
+def test_every_method_has_an_asynchronous_twin(kind: type, name: str) -> None:
+    if name in NEED_NO_TWIN[kind]:
+        return
+    twin = getattr(kind, f"a{name}", None)
+    assert inspect.iscoroutinefunction(twin) or inspect.isasyncgenfunction(twin), f"{kind.__name__}.a{name}"
+    known = inspect.signature(twin).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    missing = inspect.signature(getattr(kind, name)).parameters.keys() - known.keys()
+    assert takes_any or not missing, missing
+
+
+VECTOR = Angles().embed_query("40")
+TWINS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("similarity_search", ("40",), {"k": 2, "filter": {"n": {"$gt": 0}}}),
+    ("similarity_search_with_score", ("40",), {"k": 2, "filter": {"n": {"$gt": 0}}}),
+    ("similarity_search_with_relevance_scores", ("40",), {"k": 3, "score_threshold": 0.5}),
+    ("similarity_search_by_vector", (VECTOR,), {"k": 2, "filter": "n > 0"}),
+    ("similarity_search_with_score_by_vector", (VECTOR,), {"k": 2, "filter": "n > 0"}),
+    ("max_marginal_relevance_search", ("40",), {"k": 2, "fetch_k": 4, "lambda_mult": 0.1, "filter": "n > 0"}),
+    ("max_marginal_relevance_search_with_score", ("40",), {"k": 2, "fetch_k": 4, "lambda_mult": 0.1}),
+    ("max_marginal_relevance_search_by_vector", (VECTOR,), {"k": 2, "fetch_k": 4, "filter": "n > 0"}),
+    ("max_marginal_relevance_search_with_score_by_vector", (VECTOR,), {"k": 2, "fetch_k": 4, "filter": "n > 0"}),
+    ("hybrid_search", ("40",), {"k": 2, "filter": "n > 0"}),
+    ("hybrid_search_with_score", ("40",), {"k": 2, "filter": "n > 0"}),
+    ("lexical_search", ("90",), {"k": 2}),
+    ("lexical_search_with_score", ("90",), {"k": 2}),
+    ("search", ("40", "mmr"), {"k": 2, "filter": "n > 0"}),
+    ("get_by_ids", (["30", "0", "nowhere"],), {}),
+]
+
+
+@pytest.fixture
+def angles() -> Iterator[RagVectorStore]:
+    names = ["90", "0", "180", "30"]
+    with RagVectorStore.from_texts(names, Angles(), [{"n": n} for n in range(4)], ids=names) as store:
+        yield store
+
+
+@pytest.mark.guarantee(44)
+@pytest.mark.parametrize(("name", "arguments", "settings"), TWINS, ids=[name for name, _, _ in TWINS])
+async def test_a_twin_answers_alike(
+    angles: RagVectorStore, name: str, arguments: tuple[Any, ...], settings: dict[str, Any]
+) -> None:
+    expected = getattr(angles, name)(*arguments, **settings)
+    assert expected
+    assert await getattr(angles, f"a{name}")(*arguments, **settings) == expected
+
+
+@pytest.mark.guarantee(44)
+async def test_twins_of_what_writes(angles: RagVectorStore, tmp_path: Path) -> None:
+    assert await angles.aadd_texts(["60"], [{"n": 4}], ids=["60"], batch_size=1) == ["60"]
+    assert await angles.aadd_documents([Document(id="70", page_content="70")]) == ["70"]
+    assert await angles.aadd_embeddings([("80", VECTOR)], ids=["80"]) == ["80"]
+    assert await angles.adelete(["0"], filter={"n": 2}) is True
+    assert angles.ids() == ["90", "30", "60", "70", "80"]
+    await angles.asave_local(tmp_path)
+    rebuilt = await angles.arebuild(FAKE, tmp_path / "rebuilt")
+    made = await RagVectorStore.afrom_embeddings([("10", VECTOR)], Angles(), [{"n": 1}], ids=["10"])
+    with rebuilt, made, await RagVectorStore.aload_local(tmp_path, Angles()) as loaded:
+        assert list(rebuilt) == list(loaded) == list(angles)
+        assert [document async for document in loaded.aiter_documents()] == list(angles)
+        assert [document.id async for document in loaded.aiter_documents(filter="n > 3")] == ["60"]
+        assert await loaded.aids() == angles.ids()
+        assert await made.amerge_from(loaded) == angles.ids()
+        assert len(made) == 6
+    manager = angles.record_manager()
+    await manager.acreate_schema()
+    await manager.aupdate(["60", "70"], group_ids=["x", "y"], time_at_least=0.0)
+    assert await manager.aexists(["60", "90"]) == [True, False]
+    assert await manager.alist_keys(before=await manager.aget_time(), group_ids=["y"]) == ["70"]
+    await manager.adelete_keys(["70"])
+    assert await manager.alist_keys() == ["60"]
+    await angles.aclear()
+    assert len(angles) == 0
+    with pytest.raises(ValueError, match="2 ids for 1 documents"):
+        await angles.aadd_texts(["1"], ids=["a", "b"])
+
+
+class Held(Angles):
+    """Embeddings that, once :attr:`hold` is set, wait until somebody lets them go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold, self.begun, self.go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def embed_query(self, text: str) -> list[float]:
+        if self.hold.is_set():
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE), "the event loop stood still"
+        return super().embed_query(text)
+
+
+async def until(event: threading.Event) -> None:
+    async def set_by_a_thread() -> None:
+        while not event.is_set():
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(set_by_a_thread(), PATIENCE)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    embedding = Held()
+    yield embedding
+    embedding.go_on.set()
+
+
+@pytest.mark.guarantee(44)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.aadd_texts(["20"]),
+        lambda store: store.aadd_documents([Document(page_content="20")]),
+        lambda store: store.asimilarity_search("20"),
+        lambda store: store.ahybrid_search("20"),
+        lambda store: store.as_retriever(search_type="mmr").ainvoke("20"),
+        lambda store: RagVectorStore.afrom_texts(["20"], store.embeddings),
+        lambda store: RagVectorStore.afrom_documents([Document(page_content="20")], store.embeddings),
+    ],
+)
+async def test_the_event_loop_goes_on_while_texts_are_embedded(held: Held, use: Any) -> None:
+    with RagVectorStore.from_texts(["0", "90"], held) as store:
+        held.hold.set()
+        waiting = asyncio.create_task(use(store))
+        await until(held.begun)
+        assert not waiting.done()
+        held.go_on.set()
+        assert await asyncio.wait_for(waiting, PATIENCE)
+
+
+@pytest.mark.guarantee(44)
+async def test_searches_are_answered_while_documents_are_added(held: Held) -> None:
+    with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"]) as store:
+        held.hold.set()
+        adding = asyncio.create_task(store.aadd_texts(["20", "30"], ids=["20", "30"]))
+        await until(held.begun)
+        found = await asyncio.wait_for(store.asimilarity_search_by_vector([1.0, 0.1]), PATIENCE)
+        assert texts(found) == ["0", "90"]
+        held.go_on.set()
+        assert await adding == ["20", "30"]
+        assert len(store) == 4
+
+
+@pytest.mark.guarantee(44)
+async def test_an_addition_that_is_cancelled_is_whole_or_not_there(held: Held, tmp_path: Path) -> None:
+    with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"], path=tmp_path) as store:
+        held.hold.set()
+        adding = asyncio.create_task(store.aadd_texts(["20", "30", "40"], ids=["20", "30", "0"]))
+        await until(held.begun)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert store.ids() == ["0", "90"]
+        held.go_on.set()
+        await store.aadd_texts(["50"], ids=["50"])  # waits for the thread that was left
+        found = {document.id: document.page_content for document in store}
+        before, after = {"0": "0", "90": "90"}, {"0": "40", "90": "90", "20": "20", "30": "30"}
+        assert found in ({**before, "50": "50"}, {**after, "50": "50"})
+        assert len(store.similarity_search("10", k=9)) == len(found)
+    assert verify_store(tmp_path, ExternalEncoder(held)).problems == []
+
+
+@pytest.mark.guarantee(44)
+async def test_many_tasks_at_once(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path) as store:
+        names = [f"text {n}" for n in range(20)]
+        added = await asyncio.gather(*(store.aadd_texts([name], ids=[name]) for name in names))
+        assert added == [[name] for name in names]
+        found = await asyncio.gather(*(store.asimilarity_search(name, k=1) for name in names))
+        assert [texts(documents) for documents in found] == [[name] for name in names]
+        await asyncio.gather(*(store.adelete([name]) for name in names[::2]))
+        assert Counter(store.ids()) == Counter(names[1::2])
+
+
+# Handing over
+
+WORKERS = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from ragembed.langchain import RagVectorStore
+
+def ask(path, text):
+    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
+        return store.similarity_search(text, k=1)
+
+def add(path, name):
+    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
+        return store.add_texts([name], ids=[name])
+
+if __name__ == "__main__":
+    path, how = sys.argv[1:]
+    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
+        store.similarity_search("a")
+        names = [f"from worker {number}" for number in range(4)]
+        with ProcessPoolExecutor(2, mp_context=get_context(how)) as pool:
+            assert list(pool.map(add, [path] * 4, names)) == [[name] for name in names]
+            found = list(pool.map(ask, [path] * 4, names))
+        assert [documents[0].id for documents in found] == names, found
+        assert sorted(store.ids()) == ["a", *names]
+        assert store.similarity_search(names[2], k=1) == found[2]
+    print("done")
+"""
+
+
+@pytest.mark.guarantee(45)
+@pytest.mark.parametrize("how", ["spawn", "forkserver", "fork"])
+def test_workers_open_the_folder_that_they_are_handed(tmp_path: Path, how: str) -> None:
+    if how != "spawn" and not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    (tmp_path / "workers.py").write_text(WORKERS)
+    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path / "s"):
+        pass
+    command = [sys.executable, str(tmp_path / "workers.py"), str(tmp_path / "s"), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * PATIENCE)
+    assert done.stdout == "done\n", done.stderr
+    assert_sound(tmp_path / "s")
+
+
+@pytest.mark.guarantee(45)
+def test_a_vector_store_is_handed_over_by_its_path_and_not_itself(angles: RagVectorStore) -> None:
+    for part in (angles, angles.record_manager()):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            ForkingPickler.dumps(part)
+
+
+FORKED = """
+import os, sys, traceback
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from ragembed.langchain import RagVectorStore
+store = RagVectorStore(DeterministicFakeEmbedding(size=6), sys.argv[1])
+store.add_texts([f"text {n}" for n in range(50)], ids=[f"text {n}" for n in range(50)])
+assert store.similarity_search("text 7", k=1)[0].id == "text 7"
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        assert store.similarity_search("text 8", k=1)[0].id == "text 8"
+        store.add_texts(["from the child"], ids=["child"])
+        store.delete(["text 0"])
+        assert store.similarity_search("from the child", k=1)[0].id == "child"
+        assert "text 0" not in store and len(store.ids()) >= 50
+        store.close()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+assert store.similarity_search("text 9", k=1)[0].id == "text 9"
+store.add_texts(["from the parent"], ids=["parent"])
+assert os.waitpid(child, 0)[1] == 0
+assert len(store) == 51
+assert store.similarity_search("from the child", k=1)[0].id == "child"
+store.delete(["text 1"])
+store.close()
+print("done")
+"""
+
+
+@pytest.mark.guarantee(45)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_parent_and_child_go_on_with_a_store_that_was_open_when_they_parted(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE)
+    assert done.stdout == "done\n", done.stderr
+    with RagVectorStore(FAKE, tmp_path / "s") as store:
+        assert set(store.ids()) == {f"text {n}" for n in range(2, 50)} | {"child", "parent"}
+    assert_sound(tmp_path / "s")
+
+
+@pytest.mark.guarantee(45)
+def test_a_closed_store_opens_again_at_its_newest_state(tmp_path: Path) -> None:
+    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
+        assert store.similarity_search("a")[0].id == "a"
+    with RagVectorStore(FAKE, tmp_path) as other:
+        other.add_texts(["b"], ids=["b"])
+    store.close()
+    assert store.ids() == ["a", "b"]
+    store.close()
+    store.close()
+
+
+@pytest.mark.guarantee(45)
+def test_a_with_block_closes_after_an_error_too(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), RagVectorStore.from_texts(["a"], FAKE, path=tmp_path / "s") as store:
+        _ = 1 / (len(store) - 1)
+    assert not mapped_or_open(tmp_path / "s")
+    shutil.move(tmp_path / "s", tmp_path / "t")
+    assert texts(RagVectorStore(FAKE, tmp_path / "t").similarity_search("a")) == ["a"]
+
+
+@pytest.mark.guarantee(39, 45)
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_closed_store_holds_no_file_of_vectors(tmp_path: Path) -> None:
+    store = RagVectorStore.from_texts([f"text {n}" for n in range(5000)], FAKE, path=tmp_path / "s")
+    assert store.similarity_search("text 7", k=1)
+    assert mapped_or_open(tmp_path / "s")
+    store.close()
+    assert not mapped_or_open(tmp_path / "s")
+
+
+def mapped_or_open(folder: Path) -> list[str]:
+    """The files of vectors and indexes below ``folder`` that this process has mapped or open, where that is told."""
+    gc.collect()
+    if not Path("/proc/self/maps").exists():
+        return []
+    names = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        if descriptor.exists():
+            names.append(str(descriptor.readlink()))
+    return [name for name in names if f"{folder}/segments" in name]

@@ -1,0 +1,740 @@
+"""Stores that are saved, copied, opened again, rebuilt and merged, and what their files can do to who opens them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
+from ragembed.indexes import Budget, Store, Wanted
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.verify import verify_store
+from ragembed.langchain import RagEmbeddings, RagVectorStore
+from ragembed.langchain.external import ExternalEncoder
+
+from .fakes import Angles, Given
+
+FAKE = DeterministicFakeEmbedding(size=6)
+TEXTS = ["the cat sleeps", "the writer holds the lock", "supersonic flow of air", "one two three four"]
+DOCUMENTS = [Document(id=f"id{n}", page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
+PICKLE = b"cos\nmkdir\n(S'executed'\ntR."
+"""A pickle, of protocol 0, that makes a folder when it is loaded."""
+
+
+@pytest.fixture
+def store() -> Iterator[RagVectorStore]:
+    """A temporary store of four documents."""
+    with RagVectorStore.from_documents(DOCUMENTS, FAKE) as store:
+        yield store
+
+
+@pytest.fixture
+def light(tiny_model: Path) -> RagEmbeddings:
+    """Fitted embeddings that run no model."""
+    return unfitted(tiny_model).fit(TEXTS)
+
+
+def unfitted(tiny_model: Path) -> RagEmbeddings:
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
+    return RagEmbeddings.from_embedder(Embedder(config))
+
+
+def seen(store: RagVectorStore) -> Any:
+    """What can be seen of a store."""
+    answers = [store.similarity_search_with_score(text, k=9) for text in (*TEXTS, "something else")]
+    words = store.lexical_search_with_score("the lock", k=9)
+    return store.ids(), list(store), answers, words
+
+
+def ids(documents: list[Document]) -> list[str | None]:
+    return [document.id for document in documents]
+
+
+# Saving and loading
+
+
+@pytest.mark.guarantee(41)
+def test_a_saved_store_is_loaded_as_it_was(store: RagVectorStore, tmp_path: Path) -> None:
+    before = seen(store)
+    assert before[1] == DOCUMENTS
+    store.save_local(str(tmp_path / "folder"))
+    assert seen(store) == before
+    store.close()
+    with RagVectorStore.load_local(str(tmp_path / "folder"), FAKE) as loaded:
+        assert seen(loaded) == before
+        assert loaded.path == tmp_path / "folder" / "index"
+
+
+@pytest.mark.guarantee(41)
+def test_what_is_added_after_saving_or_loading_goes_its_own_way(store: RagVectorStore, tmp_path: Path) -> None:
+    store.save_local(tmp_path)
+    store.add_texts(["late"], ids=["late"])
+    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
+        assert "late" not in loaded
+        loaded.add_texts(["later"], ids=["later"])
+        loaded.delete(["id0"])
+    with RagVectorStore.load_local(tmp_path, FAKE) as again:
+        assert again.ids() == ["id1", "id2", "id3", "later"]
+        assert again.similarity_search("later", k=1)[0].id == "later"
+    assert store.ids() == ["id0", "id1", "id2", "id3", "late"]
+
+
+@pytest.mark.guarantee(41)
+def test_saving_again_takes_the_place_of_the_former_copy(store: RagVectorStore, tmp_path: Path) -> None:
+    store.save_local(tmp_path)
+    store.delete(["id0", "id1"])
+    store.add_texts(["late"], ids=["late"])
+    store.save_local(tmp_path)
+    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
+        assert seen(loaded) == seen(store)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+    with RagVectorStore.from_texts(["90"], Angles(), ids=["x"]) as other:
+        other.save_local(tmp_path)
+    with RagVectorStore.load_local(tmp_path, Angles()) as loaded:  # made with other embeddings than the former
+        assert loaded.ids() == ["x"]
+
+
+@pytest.mark.guarantee(41)
+def test_stores_of_several_names_stand_side_by_side(store: RagVectorStore, tmp_path: Path) -> None:
+    store.save_local(tmp_path)
+    store.save_local(tmp_path, "größere Ablage")
+    store.delete(["id0"])
+    store.save_local(tmp_path, index_name="later")
+    names = {"index": 4, "größere Ablage": 4, "later": 3}
+    for name, count in names.items():
+        with RagVectorStore.load_local(tmp_path, FAKE, name) as loaded:
+            assert len(loaded) == count
+    assert {entry.name for entry in tmp_path.iterdir()} == set(names)
+
+
+@pytest.mark.guarantee(41)
+@pytest.mark.parametrize("allowed", [True, False])
+def test_dangerous_deserialization_may_be_allowed_and_changes_nothing(
+    store: RagVectorStore, tmp_path: Path, allowed: bool
+) -> None:
+    store.save_local(tmp_path)
+    with RagVectorStore.load_local(tmp_path, FAKE, allow_dangerous_deserialization=allowed) as loaded:
+        assert seen(loaded) == seen(store)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'io_flags'"):
+        RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)
+
+
+@pytest.mark.guarantee(41)
+def test_an_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE) as empty:
+        empty.save_local(tmp_path)
+    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
+        assert (len(loaded), loaded.similarity_search("a")) == (0, [])
+        loaded.add_texts(["a"], ids=["1"])
+        assert ids(loaded.similarity_search("a")) == ["1"]
+
+
+@pytest.mark.guarantee(41)
+def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings, tmp_path: Path) -> None:
+    with RagVectorStore.from_documents(DOCUMENTS, light) as store:
+        store.save_local(tmp_path)
+        before = seen(store)
+    with RagVectorStore.load_local(tmp_path) as loaded:
+        assert seen(loaded) == before
+        assert isinstance(loaded.embeddings, RagEmbeddings)
+        assert loaded.embeddings.fingerprint == light.fingerprint
+    with RagVectorStore.from_texts(["a"], FAKE) as fake:
+        fake.save_local(tmp_path, "fake")
+    with pytest.raises(IncompatibleStoreError, match="none was given"):
+        RagVectorStore.load_local(tmp_path, index_name="fake")
+
+
+@pytest.mark.guarantee(41)
+def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StoreNotFoundError, match=r"no store 'index' in .* make one with save_local"):
+            RagVectorStore.load_local(folder, FAKE)
+    store.save_local(tmp_path, "here")
+    with pytest.raises(StoreNotFoundError, match="no store 'index'"):
+        RagVectorStore.load_local(tmp_path, FAKE)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.guarantee(41)
+def test_saving_replaces_nothing_but_stores(store: RagVectorStore, tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match="is there and is no store"):
+        store.save_local(tmp_path)
+    assert (tmp_path / "index" / "thesis.txt").read_text() == "years of work"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+
+
+def test_saving_a_store_to_where_it_is_changes_nothing(tmp_path: Path) -> None:
+    with RagVectorStore.from_documents(DOCUMENTS, FAKE, path=tmp_path / "index") as store:
+        before = seen(store)
+        store.save_local(tmp_path)
+        assert seen(store) == before
+
+
+def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp_path: Path) -> None:
+    store.record_manager("pages").update(["id0", "id1"], group_ids=["x", "y"])
+    store.save_local(tmp_path)
+    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
+        assert loaded.record_manager("pages").list_keys(group_ids=["y"]) == ["id1"]
+
+
+# Older formats
+
+
+def make_older(path: Path, version: int) -> None:
+    """Take from a store without records of runs and without an approximate index what its format did not have."""
+    script = "DROP TABLE run_records;"
+    if version == 2:
+        script += "UPDATE meta SET value = '\"flat\"' WHERE key = 'index';"
+    with closing(sqlite3.connect(path / "store.db")) as connection:
+        connection.executescript(f"{script} PRAGMA user_version = {version};")
+
+
+@pytest.mark.guarantee(33, 40)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_store_of_an_older_format_is_loaded(store: RagVectorStore, tmp_path: Path, version: int) -> None:
+    before = seen(store)
+    store.save_local(tmp_path)
+    make_older(tmp_path / "index", version)
+    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
+        assert seen(loaded) == before
+        assert loaded.record_manager().list_keys() == []
+        loaded.add_texts(["new"], ids=["new"])
+    assert verify_store(tmp_path / "index", ExternalEncoder(FAKE)).problems == []
+
+
+@pytest.mark.guarantee(40)
+@pytest.mark.usefixtures("needs_minilm")
+def test_a_store_that_the_first_release_made_is_loaded(tmp_path: Path) -> None:
+    archive = Path(__file__).parents[1] / "indexes" / "data" / "format-1-minilm.zip"
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path)
+    with RagVectorStore.load_local(tmp_path, index_name=".ragembed") as loaded:
+        found = loaded.similarity_search("striped animal", k=1)[0]
+        assert found.metadata["source"] == "docs/zebra.txt"
+        loaded.add_texts(["bread needs flour and water"], ids=["bread"])
+        assert ids(loaded.similarity_search("how to bake", k=1)) == ["bread"]
+
+
+# Opening again
+
+METADATA = {
+    "integer": 7,
+    "large": 2**70,
+    "negative": -(2**40),
+    "float": 0.1,
+    "whole": 2.0,
+    "tiny": 5e-324,
+    "true": True,
+    "false": False,
+    "none": None,
+    "text": "ßẞ 日本語 🙂 \n\t\\ \" ' \u2028",
+    "empty": "",
+    "list": [1, 1.0, True, None, "x", [], {}],
+    "nested": {"ключ": {"": [{"a": None}]}},
+    "id": "not the id",
+    "ключ": 1,
+}
+
+
+def types(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: types(inner) for key, inner in value.items()}
+    return [types(inner) for inner in value] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.guarantee(33)
+def test_opening_again_restores_metadata_with_their_types(tmp_path: Path) -> None:
+    with RagVectorStore.from_texts(["a"], FAKE, [METADATA], ids=["1"], path=tmp_path):
+        pass
+    with RagVectorStore(FAKE, tmp_path) as again:
+        for found in (again.get_by_ids(["1"])[0], again.similarity_search("a")[0], next(iter(again))):
+            assert found.metadata == METADATA
+            assert types(found.metadata) == types(METADATA)
+
+
+@pytest.mark.guarantee(33)
+def test_opening_again_restores_ids_order_scores_and_embeddings(light: RagEmbeddings, tmp_path: Path) -> None:
+    names = ["z", "", " ", "ключ/✓", "a" * 3000, "7"]
+    with RagVectorStore.from_texts([*TEXTS, "same", "same"], light, ids=names, path=tmp_path) as first:
+        before = seen(first)
+        assert first.ids() == names
+    with RagVectorStore(path=tmp_path) as again:
+        assert seen(again) == before
+        assert isinstance(again.embeddings, RagEmbeddings)
+        assert again.embeddings.fingerprint == light.fingerprint
+        assert again.embeddings.embed_documents(TEXTS) == light.embed_documents(TEXTS)
+    with RagVectorStore(light, tmp_path) as again:
+        assert seen(again) == before
+
+
+BUDGET = Budget(max_memory=10**9, min_recall=0.9)
+
+
+@pytest.mark.guarantee(33)
+@pytest.mark.parametrize(
+    ("index", "budget", "wanted"),
+    [
+        (None, None, Wanted()),
+        ("auto", None, Wanted()),
+        ("hnsw", None, Wanted("hnsw")),
+        ("fp16", None, Wanted("fp16")),
+        ("IVF64,SQ8", None, Wanted("IVF64,SQ8")),
+        (None, BUDGET, Wanted(budget=BUDGET)),
+        ("ivf", BUDGET, Wanted("ivf", BUDGET)),
+    ],
+)
+def test_opening_again_keeps_index_and_budget_and_refuses_others(
+    tmp_path: Path, index: str | None, budget: Budget | None, wanted: Wanted
+) -> None:
+    with RagVectorStore.from_texts(TEXTS, FAKE, path=tmp_path / "index", index=index, budget=budget) as store:
+        store.save_local(tmp_path, "copy")
+    for name in ("index", "copy"):
+        for given in ({}, {"index": index, "budget": budget}, {"index": wanted.kind, "budget": wanted.budget}):
+            with RagVectorStore(FAKE, tmp_path / name, **given) as again:
+                again.add_texts(["one more"], ids=["more"])
+        with Store.open(tmp_path / name) as opened:
+            assert opened.wanted_index == wanted
+        for other in ({"index": "ivf-pq"}, {"budget": Budget(min_recall=0.99)}, {"index": "flat", "budget": budget}):
+            with pytest.raises(ConfigError, match=rf"index '{wanted.kind}'.*leave index and budget out"):
+                RagVectorStore(FAKE, tmp_path / name, **other)
+        with Store.open(tmp_path / name) as opened:
+            assert opened.wanted_index == wanted
+
+
+@pytest.mark.guarantee(33)
+def test_an_index_that_there_is_not_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nonsense"):
+        RagVectorStore(FAKE, tmp_path / "store", index="nonsense")
+    with pytest.raises(ConfigError, match="nonsense"):
+        RagVectorStore.from_texts(TEXTS, FAKE, path=tmp_path / "store", index="nonsense")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.guarantee(33, 41)
+def test_an_approximate_index_is_kept_by_copies_and_by_opening_again(tmp_path: Path) -> None:
+    angles = [str(n * 0.36) for n in range(1000)]
+    with RagVectorStore.from_texts(angles, Angles(), ids=angles, path=tmp_path / "one", index="hnsw") as store:
+        store.save_local(tmp_path, "two")
+        before = store.similarity_search_with_score("90", k=9)
+    for name in ("one", "two"):
+        with Store.open(tmp_path / name) as opened:
+            assert [segment["kind"] for segment in opened.status()["segments"]] == ["hnsw"]
+            choice = opened.index_choice()
+            assert choice is not None
+            assert choice.kind == "hnsw"
+        with RagVectorStore(Angles(), tmp_path / name) as again:
+            assert again.similarity_search_with_score("90", k=9) == before
+
+
+@pytest.mark.guarantee(35, 39)
+def test_files_of_vectors_are_never_changed_once_they_are_written(tmp_path: Path) -> None:
+    """What is mapped into memory stays as it is; changes are in files of their own."""
+
+    def files() -> dict[str, tuple[int, bytes]]:
+        found = (file for file in (tmp_path / "segments").rglob("*") if file.is_file())
+        return {str(file): (file.stat().st_ino, file.read_bytes()) for file in found}
+
+    with RagVectorStore.from_texts([f"text {n}" for n in range(300)], FAKE, path=tmp_path) as store:
+        written = files()
+        assert len(written) == 2
+        for turn in range(20):
+            assert store.similarity_search("text 7", k=1)
+            store.add_texts([f"new {turn}", "text 7"], ids=[f"new {turn}", "same"])
+            store.delete([store.ids()[0]])
+            for name, content in files().items():
+                assert written.setdefault(name, content) == content
+        assert len(written) > 4
+
+
+# Another embedding
+
+
+@pytest.mark.guarantee(34)
+def test_a_store_is_rebuilt_with_other_embeddings(tmp_path: Path) -> None:
+    metadatas = [{"n": n} for n in range(3)]
+    with RagVectorStore.from_texts(["0", "90", "180"], Angles(), metadatas, ids=["a", "b", "c"]) as store:
+        store.delete(["b"])
+        store.add_texts(["45"], ids=["d"])
+        before = list(store)
+        with store.rebuild(FAKE, tmp_path / "rebuilt") as rebuilt:
+            assert list(rebuilt) == list(store) == before
+            assert rebuilt.path == tmp_path / "rebuilt"
+            assert ids(rebuilt.similarity_search("45", k=1)) == ["d"]
+            assert len(rebuilt.similarity_search_by_vector([1.0] * 6)) == 3
+        assert ids(store.similarity_search("0", k=3)) == ["a", "d", "c"]
+    with RagVectorStore(FAKE, tmp_path / "rebuilt") as again:
+        assert list(again) == before
+    assert verify_store(tmp_path / "rebuilt", ExternalEncoder(FAKE)).problems == []
+
+
+@pytest.mark.guarantee(34)
+def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: RagVectorStore, tmp_path: Path) -> None:
+    with store.rebuild(DeterministicFakeEmbedding(size=9)) as rebuilt:
+        assert rebuilt.path.name.startswith("ragembed-")
+        assert list(rebuilt) == DOCUMENTS
+    store.save_local(tmp_path)
+    for place in (tmp_path / "index", store.path):
+        with pytest.raises(ConfigError, match=r"there is a store at .* already"):
+            store.rebuild(FAKE, place)
+    assert list(store) == DOCUMENTS
+
+
+@pytest.mark.guarantee(34)
+def test_rebuilding_fits_embeddings_that_are_not_fitted(
+    store: RagVectorStore, tiny_model: Path, tmp_path: Path
+) -> None:
+    embeddings = unfitted(tiny_model)
+    with store.rebuild(embeddings, tmp_path / "s") as rebuilt:
+        assert embeddings.is_fitted
+        assert rebuilt.embeddings is embeddings
+        assert ids(rebuilt.similarity_search(TEXTS[2], k=1)) == ["id2"]
+    with RagVectorStore(path=tmp_path / "s") as again:
+        assert list(again) == DOCUMENTS
+        assert embeddings.fingerprint == unfitted(tiny_model).fit(TEXTS).fingerprint
+
+
+@pytest.mark.guarantee(34)
+@pytest.mark.parametrize("weighting", ["idf", "uniform"])
+def test_embeddings_that_are_fitted_again_are_refused_and_rebuild_takes_them(
+    tiny_model: Path, tmp_path: Path, weighting: str
+) -> None:
+    """With uniform weights only the post-processors differ, and vectors from before them are the same."""
+    config = EmbedderConfig(
+        extractor="re:dim=16", model=str(tiny_model), weighting=weighting, postprocess=("center", "normalize")
+    )
+    first, second = (RagEmbeddings.from_embedder(Embedder(config)) for _ in range(2))
+    with RagVectorStore.from_documents(DOCUMENTS, first, path=tmp_path / "s"):
+        pass
+    second.fit(["other words", "of another corpus", "zebra and wing"])
+    assert (first.embedder.raw_fingerprint == second.embedder.raw_fingerprint) == (weighting == "uniform")
+    for use in (
+        lambda: RagVectorStore(second, tmp_path / "s"),
+        lambda: RagVectorStore.load_local(tmp_path, second, "s"),
+    ):
+        with pytest.raises(IncompatibleStoreError) as raised:
+            use()
+        assert first.fingerprint[:12] in str(raised.value)
+        assert second.fingerprint[:12] in str(raised.value)
+    with RagVectorStore(path=tmp_path / "s") as store, store.rebuild(second, tmp_path / "t") as rebuilt:
+        assert list(rebuilt) == DOCUMENTS
+    with RagVectorStore(second, tmp_path / "t") as again:
+        assert ids(again.similarity_search(TEXTS[1], k=1)) == ["id1"]
+
+
+@pytest.mark.guarantee(34)
+def test_a_rebuilt_store_knows_the_files_of_the_former(in_folder: Path, tiny_model: Path, light: RagEmbeddings) -> None:
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
+    (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
+    (in_folder / "b.txt").write_text("the cat sleeps\n")
+    index_files(IndexingRequest(in_folder / ".ragembed", (in_folder,), embedder=config))
+    with RagVectorStore(path=in_folder / ".ragembed") as store, store.rebuild(light, in_folder / "new") as rebuilt:
+        assert list(rebuilt) == list(store)
+        assert {document.metadata["source"] for document in rebuilt} == {"a.md", "b.txt"}
+        assert [document.metadata["source"] for document in rebuilt.iter_documents(filter="ext = 'md'")] == ["a.md"]
+
+
+@pytest.mark.guarantee(34)
+def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with RagVectorStore.from_documents(DOCUMENTS, FAKE, index="hnsw", budget=BUDGET) as store:
+        store.record_manager("pages").update(["id0", "id2"], group_ids=["x", "y"])
+        with store.rebuild(
+            DeterministicFakeEmbedding(size=9),
+            tmp_path / "t",
+            batch_size=3,
+            progress=lambda done, total: told.append((done, total)),
+        ) as rebuilt:
+            assert told == [(3, 4), (4, 4)]
+            assert rebuilt.record_manager("pages").list_keys(group_ids=["y"]) == ["id2"]
+            assert rebuilt.record_manager("pages").exists(["id0", "id1"]) == [True, False]
+        with pytest.raises(ConfigError, match="batch_size is 0"):
+            store.rebuild(FAKE, tmp_path / "u", batch_size=0)
+    with Store.open(tmp_path / "t") as opened:
+        assert opened.wanted_index == Wanted("hnsw", BUDGET)
+    assert not (tmp_path / "u").exists()
+
+
+@pytest.mark.guarantee(34)
+def test_rebuilding_nothing(tmp_path: Path) -> None:
+    embeddings = RagEmbeddings()
+    with RagVectorStore(FAKE, tmp_path / "s") as empty, empty.rebuild(embeddings, tmp_path / "t") as rebuilt:
+        assert len(rebuilt) == 0
+    assert not embeddings.is_fitted
+
+
+# Merging
+
+
+def test_merging_adds_what_another_store_has_and_leaves_that_as_it_is() -> None:
+    one, other = Angles(), Angles()
+    with (
+        RagVectorStore.from_texts(["0", "90"], one, [{"of": "one"}] * 2, ids=["a", "b"]) as store,
+        RagVectorStore.from_texts(["45", "180"], other, [{"of": "other"}] * 2, ids=["b", "c"]) as theirs,
+    ):
+        one.batches.clear()
+        before = list(theirs)
+        assert store.merge_from(theirs) == ["b", "c"]
+        assert list(theirs) == before
+        assert one.batches == []  # the vectors are taken over
+        assert [(found.id, found.page_content, found.metadata["of"]) for found in store] == [
+            ("a", "0", "one"),
+            ("b", "45", "other"),
+            ("c", "180", "other"),
+        ]
+        assert ids(store.similarity_search("170", k=3)) == ["c", "b", "a"]
+        assert store.merge_from(theirs) == ["b", "c"]
+        assert len(store) == 3
+
+
+def test_merging_stores_of_other_embeddings_embeds_the_texts(light: RagEmbeddings, store: RagVectorStore) -> None:
+    with RagVectorStore.from_texts(["zebra wing"], light, ids=["z"]) as theirs:
+        assert store.merge_from(theirs) == ["z"]
+        assert ids(store.similarity_search("zebra wing", k=1)) == ["z"]
+        assert theirs.merge_from(store) == ["id0", "id1", "id2", "id3", "z"]
+        assert ids(theirs.similarity_search(TEXTS[3], k=1)) == ["id3"]
+        assert len(store) == len(theirs) == 5
+
+
+def test_merging_with_nothing_or_into_nothing(store: RagVectorStore, tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path / "s") as empty:
+        assert store.merge_from(empty) == []
+        assert not (tmp_path / "s").exists()
+        assert empty.merge_from(store) == [f"id{n}" for n in range(4)]
+        assert list(empty) == list(store) == DOCUMENTS
+        assert store.merge_from(store) == [f"id{n}" for n in range(4)]
+        assert list(store) == DOCUMENTS
+
+
+def test_merging_chunks_of_files_keeps_where_they_stand(in_folder: Path, tiny_model: Path) -> None:
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
+    (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
+    index_files(IndexingRequest(in_folder / ".ragembed", (in_folder / "a.md",), embedder=config))
+    with RagVectorStore(path=in_folder / ".ragembed") as files, RagVectorStore(FAKE) as store:
+        store.merge_from(files)
+        assert [found.metadata for found in store] == [found.metadata for found in files]
+        assert next(iter(store)).metadata["source"] == "a.md"
+
+
+def test_merging_another_vector_for_a_text_is_refused_and_changes_nothing() -> None:
+    with (
+        RagVectorStore.from_texts(["same"], Given([[1.0, 0.0]], "m"), ids=["a"]) as store,
+        RagVectorStore.from_texts(["same"], Given([[0.0, 1.0]], "m"), ids=["b"]) as theirs,
+    ):
+        with pytest.raises(ConfigError, match="another vector for the text 'same'"):
+            store.merge_from(theirs)
+        assert store.ids() == ["a"]
+        assert store.similarity_search_with_score_by_vector([1.0, 0.0])[0][1] == pytest.approx(1.0)
+
+
+# What files can do
+
+LOADING = """
+import sys, json
+events = []
+def hook(event, args):
+    if event.startswith(("pickle.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "shutil.unpack")):
+        events.append(event)
+sys.addaudithook(hook)
+from ragembed.langchain import RagVectorStore
+with RagVectorStore.load_local(sys.argv[1]) as store:
+    assert store.similarity_search("the cat", k=1)[0].id == "id0"
+    assert store.hybrid_search("the lock", k=1, filter={"n": {"$gte": 1}})[0].id == "id1"
+    store.add_texts(["one more"])
+    store.save_local(sys.argv[1], "copy")
+files = {name: module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "ragembed"}
+print(json.dumps([events, files]))
+"""
+EXECUTING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "runpy"}
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level names of what a module imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0])
+    return names
+
+
+def called(file: Path) -> set[str]:
+    """The names of the functions that a module calls by their bare names."""
+    calls = [node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    return {call.id for call in calls if isinstance(call, ast.Name)}
+
+
+@pytest.mark.guarantee(32)
+def test_no_module_that_a_load_goes_through_unpickles(light: RagEmbeddings, tmp_path: Path) -> None:
+    with RagVectorStore.from_documents(DOCUMENTS, light) as store:
+        store.save_local(tmp_path)
+    done = subprocess.run([sys.executable, "-c", LOADING, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    events, files = json.loads(done.stdout)
+    assert events == []
+    assert {"ragembed.langchain.vectorstore", "ragembed.indexes.store", "ragembed.embedder"} <= files.keys()
+    for name, file in files.items():
+        assert not imported(Path(file)) & EXECUTING, name
+        assert not called(Path(file)) & {"exec", "eval", "compile", "__import__"}, name
+        assert "allow_pickle=True" not in Path(file).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.guarantee(32)
+def test_the_audit_of_a_load_sees_what_is_unpickled(tmp_path: Path) -> None:
+    """The test above can fail: a pickle that names a function is told."""
+    (tmp_path / "hostile").write_bytes(PICKLE)
+    script = LOADING.partition("from ragembed")[0] + (
+        "import pickle, os\nos.chdir(sys.argv[1])\npickle.load(open('hostile', 'rb'))\nprint(events)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "pickle.find_class" in done.stdout
+    assert (tmp_path / "executed").is_dir()
+
+
+@pytest.fixture
+def saved(light: RagEmbeddings, tmp_path: Path) -> Path:
+    """A folder with a saved store of vectors that are post-processed."""
+    with RagVectorStore.from_documents(DOCUMENTS, light) as store:
+        store.save_local(tmp_path)
+    return tmp_path / "index"
+
+
+def use(folder: Path) -> None:
+    """Open a store, search it, and read its raw vectors."""
+    with RagVectorStore.load_local(folder, allow_dangerous_deserialization=True) as store:
+        assert len(store.similarity_search("the cat", k=2)) == 2
+        assert len(store.get_by_ids(["id0"])) == 1
+        with Store.open(store.path) as opened:
+            assert opened.vectors(["id0"]).shape == (1, 16)
+
+
+@pytest.mark.guarantee(32)
+@pytest.mark.parametrize("data", [PICKLE, b"\x80\x04" + PICKLE, b"", b"\0" * 5000], ids=["pickle", "4", "nothing", "0"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "store.db",
+        "segments/*/index.faiss",
+        "segments/*/raw.f16",
+        "embedders/*/config.json",
+        "embedders/*/state.safetensors",
+    ],
+)
+def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
+    saved: Path, in_folder: Path, pattern: str, data: bytes
+) -> None:
+    use(saved.parent)
+    [file] = saved.glob(pattern)
+    file.write_bytes(data)
+    with pytest.raises(StoreError, match=r"store\.db|database|is not the file that was committed"):
+        use(saved.parent)
+    assert list(in_folder.iterdir()) == []
+
+
+@pytest.mark.guarantee(32)
+@pytest.mark.parametrize("key", ["embedder", "index", "dim", "generation"])
+@pytest.mark.parametrize("value", ["[1]", "{", '{"kind": "__import__(\\"os\\").mkdir(\\"executed\\")"}', "1e999"])
+def test_hostile_values_in_the_database_are_no_danger(saved: Path, in_folder: Path, key: str, value: str) -> None:
+    with closing(sqlite3.connect(saved / "store.db")) as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+        connection.commit()
+    with suppress(RagembedError):
+        use(saved.parent)
+    assert list(in_folder.iterdir()) == []
+
+
+# Where stores are
+
+PLACES = {
+    "other scripts": ["Überzug", "журнал", "資料室", "🙂"],
+    "what URIs and SQL have": ["a b%20c", "d?e#f&g=h", "i'j\"k;--", "~$HOME", "[x]*", "100%"],
+    "windows": ["C:\\Users\\Иван\\My Documents", "D:store"],
+    "decomposed letters": ["Cafe\u0301"],
+    "long": ["deep" * 15] * 4,
+    "a trailing dot and space": ["dot.", "space "],
+}
+
+
+@pytest.mark.guarantee(38)
+@pytest.mark.parametrize("steps", PLACES.values(), ids=PLACES.keys())
+def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, steps: list[str]) -> None:
+    place = tmp_path.joinpath(*steps)
+    with RagVectorStore.from_documents(DOCUMENTS, light, path=place) as store:
+        store.add_texts(["one more"], ids=["more"])
+        store.delete(["id0"])
+        before = seen(store)
+        store.save_local(tmp_path / "Kopie", steps[0])
+    for again in (RagVectorStore(path=str(place)), RagVectorStore.load_local(tmp_path / "Kopie", index_name=steps[0])):
+        with again:
+            assert seen(again) == before
+        assert verify_store(again.path).problems == []
+    assert {entry.name for entry in place.iterdir()} >= {"store.db", "segments", "embedders"}
+
+
+@pytest.mark.guarantee(38)
+def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
+    place = tmp_path.joinpath(*["longer" * 20] * 6)
+    with pytest.raises(StoreError, match="no store can be made at"):
+        RagVectorStore.from_texts(["a"], FAKE, path=place)
+    with RagVectorStore.from_texts(["a"], FAKE) as store, pytest.raises(StoreError, match="could not be copied"):
+        store.save_local(place)
+
+
+@pytest.mark.guarantee(38)
+def test_a_store_is_found_by_a_relative_path_and_after_it_was_moved(light: RagEmbeddings, in_folder: Path) -> None:
+    with RagVectorStore.from_documents(DOCUMENTS, light, path="here/store") as store:
+        before = seen(store)
+    (in_folder / "here").rename(in_folder / "dort")
+    with RagVectorStore(path="dort/store") as again:
+        assert seen(again) == before
+
+
+@pytest.mark.guarantee(34)
+def test_a_rebuild_that_failed_may_be_repeated(tmp_path: Path) -> None:
+    class Stumbling(Angles):
+        fails = True
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if self.fails:
+                raise RuntimeError("no answer")
+            return super().embed_documents(texts)
+
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(["0", "90"], ids=["0", "90"])
+        stumbling = Stumbling()
+        with pytest.raises(RuntimeError, match="no answer"):
+            store.rebuild(stumbling, tmp_path / "again")
+        stumbling.fails = False
+        with store.rebuild(stumbling, tmp_path / "again") as rebuilt:
+            assert rebuilt.ids() == ["0", "90"]
+        with pytest.raises(ConfigError, match="choose another folder"):
+            store.rebuild(stumbling, tmp_path / "again")
+
+
+@pytest.mark.guarantee(41)
+def test_a_store_that_is_open_while_another_takes_its_place_goes_on_with_that(tmp_path: Path) -> None:
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(["0"], ids=["0"])
+        store.save_local(tmp_path)
+        with RagVectorStore.load_local(tmp_path, Angles()) as loaded:
+            assert loaded.ids() == ["0"]
+            store.add_texts(["90"], ids=["90"])
+            store.save_local(tmp_path)
+            assert [document.id for document in loaded.similarity_search("80", k=2)] == ["90", "0"]
+            loaded.add_texts(["180"], ids=["180"])
+            assert loaded.ids() == ["0", "90", "180"]

@@ -1,0 +1,462 @@
+"""Searching a vector store: by meaning, by words, by both; what scores mean; filters, a function among them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.indexes import Store
+from ragembed.langchain import RagVectorStore
+from ragembed.langchain.external import ExternalEncoder
+
+from .fakes import Angles, Given
+
+
+class Worded(Embeddings):
+    """The first number in a text is its angle in degrees, 0 where it has none; its vector has length 2."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        number = re.search(r"\d+", text)
+        angle = math.radians(float(number[0]) if number else 0.0)
+        return [2 * math.cos(angle), 2 * math.sin(angle)]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[RagVectorStore]:
+    """Five documents that no test changes; a word each of them has, a word that two have, and one that one has."""
+    with RagVectorStore(Worded()) as store:
+        store.add_texts(
+            ["lock 0", "lock 30 wing", "lock 60", "lock 90 wing air", "lock 180"],
+            [{"n": n, "wing": "wing" if n in (1, 3) else None} for n in range(5)],
+            ids=["at 0", "at 30", "at 60", "at 90", "at 180"],
+        )
+        yield store
+
+
+VECTOR = Worded().embed_query("0")
+
+SCORED: dict[str, Callable[..., list[tuple[Document, float]]]] = {
+    "similarity": lambda store, k=4, **how: store.similarity_search_with_score("lock", k, **how),
+    "similarity by vector": lambda store, k=4, **how: store.similarity_search_with_score_by_vector(VECTOR, k, **how),
+    "relevance": lambda store, k=4, **how: store.similarity_search_with_relevance_scores("lock", k, **how),
+    "mmr": lambda store, k=4, **how: store.max_marginal_relevance_search_with_score("lock", k, **how),
+    "mmr by vector": lambda store, k=4, **how: store.max_marginal_relevance_search_with_score_by_vector(
+        VECTOR, k, **how
+    ),
+    "hybrid": lambda store, k=4, **how: store.hybrid_search_with_score("lock wing", k, **how),
+    "lexical": lambda store, k=4, **how: store.lexical_search_with_score("lock wing", k, **how),
+}
+PLAIN: dict[str, Callable[..., list[Document]]] = {
+    "similarity": lambda store, k=4, **how: store.similarity_search("lock", k, **how),
+    "similarity by vector": lambda store, k=4, **how: store.similarity_search_by_vector(VECTOR, k, **how),
+    "relevance": lambda store, k=4, **how: store.search("lock", "similarity_score_threshold", k=k, **how),
+    "mmr": lambda store, k=4, **how: store.max_marginal_relevance_search("lock", k, **how),
+    "mmr by vector": lambda store, k=4, **how: store.max_marginal_relevance_search_by_vector(VECTOR, k, **how),
+    "hybrid": lambda store, k=4, **how: store.hybrid_search("lock wing", k, **how),
+    "lexical": lambda store, k=4, **how: store.lexical_search("lock wing", k, **how),
+}
+ASYNCHRONOUS: dict[str, Callable[..., Any]] = {
+    "similarity": lambda store, k=4, **how: store.asimilarity_search_with_score("lock", k, **how),
+    "similarity by vector": lambda store, k=4, **how: store.asimilarity_search_with_score_by_vector(VECTOR, k, **how),
+    "relevance": lambda store, k=4, **how: store.asimilarity_search_with_relevance_scores("lock", k, **how),
+    "mmr": lambda store, k=4, **how: store.amax_marginal_relevance_search_with_score("lock", k, **how),
+    "mmr by vector": lambda store, k=4, **how: store.amax_marginal_relevance_search_with_score_by_vector(
+        VECTOR, k, **how
+    ),
+    "hybrid": lambda store, k=4, **how: store.ahybrid_search_with_score("lock wing", k, **how),
+    "lexical": lambda store, k=4, **how: store.alexical_search_with_score("lock wing", k, **how),
+}
+ASYNCHRONOUS_PLAIN: dict[str, Callable[..., Any]] = {
+    "similarity": lambda store, k=4, **how: store.asimilarity_search("lock", k, **how),
+    "similarity by vector": lambda store, k=4, **how: store.asimilarity_search_by_vector(VECTOR, k, **how),
+    "relevance": lambda store, k=4, **how: store.asearch("lock", "similarity_score_threshold", k=k, **how),
+    "mmr": lambda store, k=4, **how: store.amax_marginal_relevance_search("lock", k, **how),
+    "mmr by vector": lambda store, k=4, **how: store.amax_marginal_relevance_search_by_vector(VECTOR, k, **how),
+    "hybrid": lambda store, k=4, **how: store.ahybrid_search("lock wing", k, **how),
+    "lexical": lambda store, k=4, **how: store.alexical_search("lock wing", k, **how),
+}
+
+
+def ids(found: list[Any]) -> list[str]:
+    return [(one if isinstance(one, Document) else one[0]).id for one in found]
+
+
+# All searches
+
+
+@pytest.mark.parametrize("name", SCORED)
+async def test_searches_with_and_without_scores_and_their_twins_find_the_same(store: RagVectorStore, name: str) -> None:
+    for how in ({}, {"k": 2}, {"filter": {"n": {"$gte": 1}}}):
+        scored = SCORED[name](store, **how)
+        assert len(scored) == how.get("k", 4)
+        assert PLAIN[name](store, **how) == [document for document, _ in scored]
+        assert await ASYNCHRONOUS[name](store, **how) == scored
+        assert await ASYNCHRONOUS_PLAIN[name](store, **how) == [document for document, _ in scored]
+
+
+@pytest.mark.guarantee(22)
+@pytest.mark.parametrize("name", SCORED)
+def test_every_score_is_a_python_float_and_results_are_json(store: RagVectorStore, name: str) -> None:
+    found = SCORED[name](store, k=5)
+    assert {type(score) for _, score in found} == {float}
+    told = json.loads(json.dumps([[document.model_dump(), score] for document, score in found], allow_nan=False))
+    assert [(document["id"], score) for document, score in told] == [(d.id, score) for d, score in found]
+
+
+@pytest.mark.guarantee(28)
+@pytest.mark.parametrize("name", SCORED)
+def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: Path) -> None:
+    search = SCORED[name]
+    assert search(store, k=0) == []
+    assert len(search(store, k=3)) == 3
+    assert set(ids(search(store, k=10**9))) == set(store.ids())
+    with pytest.raises(ConfigError, match="k is -1: expected 0 or more"):
+        search(store, k=-1)
+    empty = RagVectorStore(Worded(), tmp_path / "store")
+    assert search(empty) == []
+    empty.add_texts(["lock"], ids=["1"])
+    assert ids(search(empty)) == ["1"]
+    empty.clear()
+    assert search(empty) == search(empty, filter={"n": 1}) == []
+
+
+@pytest.mark.guarantee(28)
+@pytest.mark.parametrize("query", ["", " \n", "?!", '"', "AND", "\x00", "\udc80"])
+def test_questions_without_a_word_are_answered(store: RagVectorStore, query: str) -> None:
+    by_meaning = store.similarity_search(query)
+    assert ids(by_meaning) == ["at 0", "at 30", "at 60", "at 90"]
+    assert store.hybrid_search(query) == by_meaning
+    assert store.lexical_search(query) == []
+    assert len(store.max_marginal_relevance_search(query)) == 4
+
+
+@pytest.mark.guarantee(31)
+@pytest.mark.parametrize("name", SCORED)
+def test_what_ties_comes_in_order_of_insertion(name: str) -> None:
+    names = [str(n) for n in range(40, 0, -1)]
+    with RagVectorStore(Worded()) as store:
+        store.add_texts(["lock wing"] * 40, ids=names)
+        assert ids(SCORED[name](store, k=7)) == names[:7]
+        store.add_texts(["lock wing"], ids=["40"])  # what is replaced counts as new
+        assert ids(SCORED[name](store, k=40)) == [*names[1:], "40"]
+
+
+@pytest.mark.guarantee(31)
+@pytest.mark.parametrize("name", SCORED)
+def test_the_same_question_has_the_same_answer(store: RagVectorStore, name: str) -> None:
+    answers = [SCORED[name](store, k=5) for _ in range(3)]
+    with RagVectorStore(Worded(), store.path) as again:
+        answers.append(SCORED[name](again, k=5))
+    assert answers == answers[:1] * 4
+
+
+# What scores mean
+
+
+@pytest.mark.guarantee(24)
+@pytest.mark.parametrize("name", ["similarity", "similarity by vector", "mmr", "mmr by vector"])
+def test_a_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
+    for how in ({}, {"filter": {"n": {"$lt": 9}}}):
+        scores = {document.id: score for document, score in SCORED[name](store, k=5, **how)}
+        assert scores == {
+            f"at {angle}": pytest.approx(math.cos(math.radians(angle)), abs=1e-3) for angle in (0, 30, 60, 90, 180)
+        }
+        assert all(-1.0 <= score <= 1.0 for score in scores.values())
+
+
+@pytest.mark.guarantee(23, 24)
+@pytest.mark.parametrize("name", [name for name in SCORED if not name.startswith("mmr")])
+def test_higher_is_better(store: RagVectorStore, name: str) -> None:
+    scores = [score for _, score in SCORED[name](store, k=5)]
+    assert len(set(scores)) > 1
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.guarantee(23)
+@pytest.mark.parametrize("length", [1e-20, 0.5, 1.0, 40.0])
+def test_relevance_is_half_of_1_plus_the_cosine_whatever_the_length(length: float) -> None:
+    with RagVectorStore(Angles(length)) as store:
+        store.add_texts(["180", "90", "30", "0"], ids=["180", "90", "30", "0"])
+        found = store.similarity_search_with_relevance_scores("0", k=4)
+        assert ids(found) == ["0", "30", "90", "180"]
+        assert [score for _, score in found] == pytest.approx([1.0, 0.9330, 0.5, 0.0], abs=1e-3)
+        assert all(0.0 <= score <= 1.0 for _, score in found)
+        assert ids(store.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.6)) == ["0", "30"]
+        best = [store.similarity_search_with_relevance_scores(str(n), k=1)[0][1] for n in (0, 30, 90, 180)]
+        assert best == pytest.approx([1.0] * 4, abs=1e-6)
+
+
+@pytest.mark.guarantee(23)
+def test_a_threshold_of_a_half_keeps_the_near_and_drops_the_far() -> None:
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(["0", "30", "89", "91", "180"])
+        found = store.similarity_search_with_relevance_scores("0", k=5, score_threshold=0.5)
+        assert [document.page_content for document, _ in found] == ["0", "30", "89"]
+
+
+@pytest.mark.guarantee(24)
+@pytest.mark.parametrize("number", [float, np.float32, np.float64])
+def test_a_threshold_may_be_any_number(store: RagVectorStore, number: Any) -> None:
+    found = store.similarity_search_with_relevance_scores("lock", k=5, score_threshold=number(0.875))
+    assert ids(found) == ["at 0", "at 30"]
+    retriever = store.as_retriever(
+        search_type="similarity_score_threshold", search_kwargs={"score_threshold": number(0.875), "k": 5}
+    )
+    assert ids(retriever.invoke("lock")) == ["at 0", "at 30"]
+
+
+@pytest.mark.guarantee(24)
+def test_a_threshold_may_be_a_whole_number(store: RagVectorStore) -> None:
+    for threshold, expected in ((1, ["at 0"]), (0, ["at 0", "at 30", "at 60", "at 90", "at 180"])):
+        search_kwargs = {"score_threshold": threshold, "k": 5}
+        retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs=search_kwargs)
+        assert ids(retriever.invoke("lock")) == expected
+
+
+# By words, and by both
+
+
+def test_lexical_search_finds_words_alone(store: RagVectorStore) -> None:
+    found = store.lexical_search_with_score("wing air", k=5)
+    assert ids(found) == ["at 90", "at 30"]
+    assert all(score > 0.0 for _, score in found)
+    assert store.lexical_search("zebra") == []
+    assert len(store.lexical_search("lock", k=9)) == 5  # a word that all have is a word
+    assert all(score > 0.0 for _, score in store.lexical_search_with_score("lock", k=9))
+    assert ids(store.lexical_search("WINGS")) == ids(store.lexical_search("wing"))
+
+
+def test_lexical_scores_are_the_stores(store: RagVectorStore) -> None:
+    with Store.open(store.path, ExternalEncoder(Worded())) as opened:
+        for mode, search in (("lexical", store.lexical_search_with_score), ("hybrid", store.hybrid_search_with_score)):
+            hits = opened.search("wing 60", 5, mode)  # type: ignore[arg-type]
+            assert [(hit.id, hit.score) for hit in hits] == [(d.id, score) for d, score in search("wing 60", 5)]
+
+
+def test_hybrid_search_weighs_meaning_and_words(store: RagVectorStore) -> None:
+    assert ids(store.similarity_search("air", k=1)) == ["at 0"]
+    assert ids(store.lexical_search("air", k=1)) == ["at 90"]
+    assert set(ids(store.hybrid_search("air", k=2))) == {"at 0", "at 90"}
+    assert ids(store.hybrid_search("wing", k=1)) == ["at 30"]  # though another is nearer
+    assert ids(store.hybrid_search("air", k=9, filter={"n": {"$lt": 3}})) == ["at 0", "at 30", "at 60"]
+
+
+def test_hybrid_scores_are_standardised_over_the_candidates(store: RagVectorStore) -> None:
+    scores = [score for _, score in store.hybrid_search_with_score("wing", k=5)]
+    assert sum(scores) == pytest.approx(0.0, abs=1e-9)
+    assert min(scores) < 0.0 < max(scores)
+
+
+# By vector, many at once, by type
+
+
+@pytest.mark.guarantee(29)
+@pytest.mark.parametrize("question", ["0", "17", "100", "180"])
+def test_a_search_by_vector_is_the_search_by_text(store: RagVectorStore, question: str) -> None:
+    vector = Worded().embed_query(question)
+    by_text = store.similarity_search_with_score(question, k=5)
+    assert store.similarity_search_with_score_by_vector(vector, k=5) == by_text
+    assert store.similarity_search_with_score_by_vector(np.array(vector), k=5) == by_text  # type: ignore[arg-type]
+    longer = [1000 * value for value in vector]
+    assert ids(store.similarity_search_by_vector(longer, k=5)) == ids(by_text)
+    diverse = store.max_marginal_relevance_search_with_score(question, k=3, lambda_mult=0.3)
+    assert store.max_marginal_relevance_search_with_score_by_vector(vector, k=3, lambda_mult=0.3) == diverse
+
+
+@pytest.mark.guarantee(29)
+def test_many_questions_at_once(store: RagVectorStore) -> None:
+    questions = ["0", "17", "wing 100", "180", ""]
+    expected = [ids(store.similarity_search(question, k=3)) for question in questions]
+    retriever = store.as_retriever(search_kwargs={"k": 3})
+    assert [ids(found) for found in retriever.batch(questions)] == expected
+    with Store.open(store.path, ExternalEncoder(Worded())) as opened:
+        assert [[hit.id for hit in hits] for hits in opened.search_many(questions, 3, "dense")] == expected
+
+
+@pytest.mark.guarantee(28)
+@pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [], [[1.0, 0.0]]])
+def test_a_query_vector_that_does_not_fit_is_an_error(store: RagVectorStore, vector: Any) -> None:
+    for search in (
+        store.similarity_search_by_vector,
+        store.similarity_search_with_score_by_vector,
+        store.max_marginal_relevance_search_by_vector,
+        store.max_marginal_relevance_search_with_score_by_vector,
+    ):
+        with pytest.raises((ConfigError, IncompatibleStoreError)):
+            search(vector)
+
+
+def test_a_query_vector_of_zeros_is_near_to_nothing(store: RagVectorStore) -> None:
+    assert [score for _, score in store.similarity_search_with_score_by_vector([0.0, 0.0], k=5)] == [0.0] * 5
+
+
+async def test_search_takes_every_type(store: RagVectorStore) -> None:
+    for search_type, expected in (
+        ("similarity", store.similarity_search("wing", k=3)),
+        ("mmr", store.max_marginal_relevance_search("wing", k=3)),
+        ("hybrid", store.hybrid_search("wing", k=3)),
+        ("lexical", store.lexical_search("wing", k=3)),
+        ("similarity_score_threshold", store.similarity_search("wing", k=3)),
+    ):
+        assert store.search("wing", search_type, k=3) == expected
+        assert await store.asearch("wing", search_type, k=3) == expected
+    assert ids(store.search("wing", "similarity_score_threshold", k=5, score_threshold=0.9)) == ["at 0", "at 30"]
+    for unknown in ("dense", "", "Hybrid"):
+        with pytest.raises(ValueError, match=f"search_type {unknown!r}: expected one of similarity, .*, lexical"):
+            store.search("wing", unknown)
+        with pytest.raises(ValueError, match="expected one of similarity"):
+            await store.asearch("wing", unknown)
+
+
+# Filters
+
+
+@pytest.mark.guarantee(26)
+@pytest.mark.parametrize("name", SCORED)
+def test_a_function_of_the_metadata_is_a_filter_of_every_search(store: RagVectorStore, name: str) -> None:
+    assert set(ids(SCORED[name](store, k=5, filter=lambda metadata: metadata["n"] in (1, 2, 4)))) == {
+        "at 30",
+        "at 60",
+        "at 180",
+    }
+    assert SCORED[name](store, k=5, filter=lambda metadata: False) == []
+    assert SCORED[name](store, k=5, filter=lambda metadata: True) == SCORED[name](store, k=5)
+    assert SCORED[name](store, filter=lambda metadata: metadata["n"] > 0) == SCORED[name](store, filter="n > 0")
+
+
+def test_a_function_is_asked_of_every_document_and_gets_a_copy(store: RagVectorStore) -> None:
+    asked: list[int] = []
+
+    def spoils(metadata: dict[str, Any]) -> bool:
+        asked.append(metadata.pop("n"))
+        return True
+
+    assert len(store.similarity_search("lock", k=1, filter=spoils)) == 1
+    assert asked == [0, 1, 2, 3, 4]
+    assert [document.metadata["n"] for document in store] == asked
+
+
+def test_what_a_function_raises_is_told(store: RagVectorStore) -> None:
+    with pytest.raises(KeyError, match="no such"):
+        store.similarity_search("lock", filter=lambda metadata: metadata["no such"])
+
+
+@pytest.mark.guarantee(26)
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"n": 1}, [1]),
+        ({"n": {"$eq": 1}}, [1]),
+        ({"n": {"$ne": 1}}, [0, 2, 3, 4]),
+        ({"n": {"$neq": 1}}, [0, 2, 3, 4]),
+        ({"n": {"$gt": 3}}, [4]),
+        ({"n": {"$gte": 3}}, [3, 4]),
+        ({"n": {"$lt": 1}}, [0]),
+        ({"n": {"$lte": 1}}, [0, 1]),
+        ({"n": {"$in": [0, 4, 9]}}, [0, 4]),
+        ({"n": {"$nin": [0, 4, 9]}}, [1, 2, 3]),
+        ({"wing": {"$exists": True}}, [1, 3]),
+        ({"wing": {"$exists": False}}, [0, 2, 4]),
+        ({"wing": {"$contains": "in"}}, [1, 3]),
+        ({"wing": {"$like": "W%G"}}, [1, 3]),
+        ({"$and": [{"n": {"$gt": 0}}, {"wing": None}]}, [2, 4]),
+        ({"$or": [{"n": 0}, {"wing": "wing"}]}, [0, 1, 3]),
+        ({"$not": {"n": {"$lt": 3}}}, [3, 4]),
+        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys beside $or count
+        ({"n": {"$gte": 1, "$lt": 4}, "wing": None}, [2]),
+        ({"no such": {"$gt": 1}}, []),  # a field that is missing is no error
+        ({"wing": {"$gt": 1}}, []),
+        ({"no such": {"$ne": 1}}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_each_operator_of_a_filter(store: RagVectorStore, condition: Any, expected: list[int]) -> None:
+    found = store.similarity_search("lock", k=9, filter=condition)
+    assert sorted(document.metadata["n"] for document in found) == expected
+
+
+@pytest.mark.guarantee(26)
+@pytest.mark.parametrize("condition", [{"n": {"$regex": 1}}, {"$nor": []}, {"n": [1]}, "n >", 5, [{"n": 1}]])
+def test_what_is_no_filter_is_an_error_of_every_search(store: RagVectorStore, condition: Any) -> None:
+    for search in SCORED.values():
+        with pytest.raises(ConfigError):
+            search(store, filter=condition)
+
+
+@pytest.mark.guarantee(25)
+def test_as_many_are_found_as_match_however_few_these_are() -> None:
+    count = 3000
+    draw = np.random.default_rng(0)
+    rank = draw.permutation(count)
+    with RagVectorStore(Angles()) as store:
+        store.add_texts(
+            (f"{180 * n / count:.4f}" for n in range(count)), ({"rank": int(rank[n]), "n": n} for n in range(count))
+        )
+        for matches in (1, 3, 30, 300, count):
+            holds = {"rank": {"$lt": matches}}
+            expected = np.flatnonzero(rank < matches)
+            for question in (0.01, 77.123, 179.99):
+                for k in (1, 5, 50):
+                    found = store.similarity_search(str(question), k=k, filter=holds)
+                    nearest = sorted(expected, key=lambda n: abs(180 * n / count - question))[: min(k, matches)]
+                    assert len(found) == len(nearest)
+                    farthest = max(abs(180 * n / count - question) for n in nearest)
+                    assert all(abs(180 * d.metadata["n"] / count - question) <= farthest + 0.1 for d in found)
+                    assert all(document.metadata["rank"] < matches for document in found)
+
+
+# Maximal marginal relevance
+
+
+@pytest.mark.guarantee(27)
+def test_scores_of_mmr_are_those_of_its_documents_under_a_filter(store: RagVectorStore) -> None:
+    cosines = {document.id: score for document, score in store.similarity_search_with_score("lock", k=5)}
+    for condition in (None, {"n": {"$gte": 2}}, lambda metadata: metadata["n"] != 0):
+        for lambda_mult in (0.0, 0.5, 1.0):
+            found = store.max_marginal_relevance_search_with_score("lock", 5, 5, lambda_mult, filter=condition)
+            assert len(found) == len({document.id for document, _ in found}) > 2
+            assert [score for _, score in found] == pytest.approx(
+                [cosines[document.id] for document, _ in found], abs=1e-6
+            )
+
+
+@pytest.mark.guarantee(27)
+def test_the_limits_of_mmr(store: RagVectorStore) -> None:
+    nearest = store.similarity_search("lock", k=5)
+    assert store.max_marginal_relevance_search("lock", 5, lambda_mult=1.0) == nearest
+    assert ids(store.max_marginal_relevance_search("lock", 2, lambda_mult=0.0)) == ["at 0", "at 180"]
+    assert ids(store.max_marginal_relevance_search("lock", 99, 1, 1.0)) == ids(nearest)
+    assert len(store.max_marginal_relevance_search("lock", 99, 10**6, 0.2)) == 5
+    for wrong in (-0.1, 1.1, math.nan):
+        with pytest.raises(ConfigError, match=r"expected 0 .* to 1"):
+            store.max_marginal_relevance_search("lock", lambda_mult=wrong)
+
+
+@pytest.mark.guarantee(27)
+def test_mmr_does_not_depend_on_the_length_of_vectors() -> None:
+    chosen = []
+    for length in (0.01, 1.0, 100.0):
+        with RagVectorStore(Angles(length)) as store:
+            store.add_texts(["0", "3", "20", "60", "95", "170"])
+            found = store.max_marginal_relevance_search("10", k=4, lambda_mult=0.4)
+            chosen.append([document.page_content for document in found])
+    assert chosen == chosen[:1] * 3
+
+
+def test_vectors_of_zeros_have_the_cosine_0() -> None:
+    with RagVectorStore(Given([[0.0, 0.0]])) as store:
+        store.add_texts(["a"])
+        assert [score for _, score in store.similarity_search_with_score("a")] == [0.0]
+        assert [score for _, score in store.similarity_search_with_relevance_scores("a")] == [0.5]

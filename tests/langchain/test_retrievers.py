@@ -1,0 +1,341 @@
+"""Retrievers over a vector store: LangChain's with more types of search, and one with fields, scores, a reranker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler, Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStoreRetriever
+from pydantic import ValidationError
+
+from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+
+from .fakes import Angles
+
+TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
+OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
+
+
+class FirstAngle(Angles):
+    """The first of the numbers in a text is its angle; all of them are words."""
+
+    def embed_query(self, text: str) -> list[float]:
+        return super().embed_query(text.split()[0])
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[RagVectorStore]:
+    """Documents at 0, 10, … 90 degrees, which no test changes."""
+    with RagVectorStore(FirstAngle()) as store:
+        store.add_documents(
+            [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
+        )
+        yield store
+
+
+def ids(documents: Sequence[Document]) -> list[str | None]:
+    return [document.id for document in documents]
+
+
+# as_retriever
+
+
+@pytest.mark.guarantee(30)
+@pytest.mark.parametrize("search_type", TYPES)
+async def test_every_type_of_search_as_a_retriever(store: RagVectorStore, search_type: str) -> None:
+    search_kwargs: dict[str, Any] = {"k": 3, "filter": {"n": {"$gte": 4}}}
+    if search_type == "similarity_score_threshold":
+        search_kwargs["score_threshold"] = 0.1
+    retriever = store.as_retriever(search_type=search_type, search_kwargs=search_kwargs)
+    assert isinstance(retriever, VectorStoreRetriever)
+    expected = store.search("60", search_type, **search_kwargs)
+    assert len(expected) == (1 if search_type == "lexical" else 3)
+    assert retriever.invoke("60") == await retriever.ainvoke("60") == expected
+    assert ids(retriever.invoke("60"))[0] == "d6"
+    at_call = {"k": 1, "filter": {"even": False}}
+    if search_type != "lexical":
+        assert len(retriever.invoke("60", **at_call)) == len(await retriever.ainvoke("60", **at_call)) == 1
+    assert all(not document.metadata["even"] for document in retriever.invoke("60", **at_call))
+    assert retriever.search_kwargs == search_kwargs
+
+
+def test_arguments_of_one_call_are_those_of_the_search(store: RagVectorStore) -> None:
+    mmr = store.as_retriever(search_type="mmr", search_kwargs={"k": 2})
+    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=10)) == ["d0", "d9"]
+    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=3)) == ["d0", "d2"]
+    near = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.5, "k": 99})
+    assert ids(near.invoke("0", score_threshold=0.99)) == ["d0", "d1"]
+
+
+@pytest.mark.guarantee(17, 30)
+def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
+    for unknown in ("dense", "", "HYBRID"):
+        with pytest.raises(ValueError, match=f"search_type is {unknown!r}: expected one of similarity"):
+            store.as_retriever(search_type=unknown)
+    for name in ("k", "score_threshold", "filter", "fetch_k"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}': settings of the search go into"):
+            store.as_retriever(**{name: 3})
+
+
+@pytest.mark.guarantee(24)
+@pytest.mark.parametrize("threshold", [None, "0.5", True, float("nan"), -0.1, 1.1])
+def test_what_is_no_threshold_is_refused(store: RagVectorStore, threshold: Any) -> None:
+    given = {} if threshold is None else {"score_threshold": threshold}
+    with pytest.raises(ValueError, match=r"score_threshold is .*: expected a relevance from 0 to 1"):
+        store.as_retriever(search_type="similarity_score_threshold", search_kwargs=given)
+
+
+def test_a_retriever_has_the_tags_of_its_classes_and_its_own(store: RagVectorStore) -> None:
+    assert store.as_retriever().tags == ["RagVectorStore", "FirstAngle"]
+    assert store.as_retriever(tags=["mine"]).tags == ["mine", "RagVectorStore", "FirstAngle"]
+    assert store.as_retriever(name="finder", metadata={"a": 1}).metadata == {"a": 1}
+
+
+async def test_a_retriever_adds_documents(tmp_path: Path) -> None:
+    with RagVectorStore(Angles(), tmp_path) as store:
+        retriever = store.as_retriever(search_type="hybrid")
+        assert retriever.add_documents([Document("1", id="1")]) == ["1"]
+        assert await retriever.aadd_documents([Document("2", id="2")]) == ["2"]
+        assert ids(retriever.invoke("2", k=1)) == ["2"]
+
+
+# RagRetriever
+
+
+@pytest.mark.guarantee(4, 30)
+@pytest.mark.parametrize("search_type", OWN_TYPES)
+async def test_fields_and_the_same_at_call_time(store: RagVectorStore, search_type: Any) -> None:
+    plain = {
+        "hybrid": store.hybrid_search,
+        "dense": store.similarity_search,
+        "lexical": store.lexical_search,
+        "mmr": store.max_marginal_relevance_search,
+    }[search_type]
+    retriever = RagRetriever(vectorstore=store, k=2, search_type=search_type, filter={"even": True})
+    other = RagRetriever(vectorstore=store, search_type="hybrid" if search_type == "dense" else "dense")
+    for query in ("60", "40 0"):
+        expected = plain(query, k=2, filter={"even": True})
+        assert len(expected) == (1 if (search_type, query) == ("lexical", "60") else 2)
+        assert retriever.invoke(query) == await retriever.ainvoke(query) == expected
+        called = {"k": 2, "filter": {"even": True}, "search_type": search_type}
+        assert other.invoke(query, **called) == await other.ainvoke(query, **called) == expected
+        assert retriever.invoke(query, filter=None) == plain(query, k=2)
+    assert (other.k, other.filter) == (4, None)  # a call changes nothing
+    assert len(other.invoke("60")) == 4
+
+
+@pytest.mark.guarantee(30)
+def test_mmr_has_its_two_settings(store: RagVectorStore) -> None:
+    retriever = RagRetriever(vectorstore=store, k=2, search_type="mmr", fetch_k=3, lambda_mult=0.0)
+    assert ids(retriever.invoke("0")) == ["d0", "d2"]
+    assert ids(retriever.invoke("0", fetch_k=10)) == ["d0", "d9"]
+    assert ids(retriever.invoke("0", lambda_mult=1.0)) == ["d0", "d1"]
+
+
+@pytest.mark.guarantee(30)
+@pytest.mark.parametrize("search_type", OWN_TYPES)
+async def test_the_score_goes_into_the_metadata_where_it_is_wanted(store: RagVectorStore, search_type: Any) -> None:
+    with_score = {
+        "hybrid": store.hybrid_search_with_score,
+        "dense": store.similarity_search_with_score,
+        "lexical": store.lexical_search_with_score,
+        "mmr": store.max_marginal_relevance_search_with_score,
+    }[search_type]
+    retriever = RagRetriever(vectorstore=store, k=3, search_type=search_type, score_key="score")
+    expected = with_score("60 20", k=3)
+    for found in (retriever.invoke("60 20"), await retriever.ainvoke("60 20")):
+        assert [(document.id, document.metadata["score"]) for document in found] == [(d.id, s) for d, s in expected]
+        assert {type(document.metadata["score"]) for document in found} == {float}
+    assert all("score" not in document.metadata for document in retriever.invoke("60 20", score_key=None))
+    assert "relevance" in RagRetriever(vectorstore=store).invoke("60", score_key="relevance")[0].metadata
+    assert all("score" not in document.metadata for document in store)
+
+
+@pytest.mark.guarantee(17)
+async def test_arguments_that_there_are_not_are_refused(store: RagVectorStore) -> None:
+    retriever = RagRetriever(vectorstore=store)
+    for name in ("n", "score_threshold", "reranker", "vectorstore", "rrf_k", "tags"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}': expected one of k, search_type"):
+            retriever.invoke("60", **{name: 1})
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            await retriever.ainvoke("60", **{name: 1})
+    for name in ("n", "search_kwargs", "score_threshold", "weights"):
+        with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+            RagRetriever(vectorstore=store, **{name: 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"k": -1},
+        {"k": "many"},
+        {"search_type": "similarity"},
+        {"fetch_k": 0},
+        {"lambda_mult": 1.5},
+        {"score_key": 1},
+    ],
+)
+def test_values_are_checked_as_fields_and_at_call_time(store: RagVectorStore, settings: dict[str, Any]) -> None:
+    [name] = settings
+    with pytest.raises(ValidationError, match=f"1 validation error for RagRetriever\n{name}\n"):
+        RagRetriever(vectorstore=store, **settings)
+    with pytest.raises(ValidationError, match=f"1 validation error for RagRetriever\n{name}\n"):
+        RagRetriever(vectorstore=store).invoke("60", **settings)
+
+
+def test_another_store_is_refused() -> None:
+    with pytest.raises(ValueError, match="a InMemoryVectorStore: expected a RagVectorStore"):
+        RagRetriever(vectorstore=InMemoryVectorStore(Angles()))
+
+
+def test_a_filter_that_is_none_is_told(store: RagVectorStore) -> None:
+    with pytest.raises(ValueError, match=r"unknown operator '\$near'"):
+        RagRetriever(vectorstore=store, filter={"n": {"$near": 1}}).invoke("60")
+    assert ids(RagRetriever(vectorstore=store, filter=lambda metadata: metadata["n"] == 3).invoke("60")) == ["d3"]
+
+
+@pytest.mark.guarantee(28)
+def test_nothing_to_retrieve(tmp_path: Path, store: RagVectorStore) -> None:
+    for search_type in OWN_TYPES:
+        assert RagRetriever(vectorstore=store, k=0, search_type=search_type).invoke("60") == []
+        assert (
+            RagRetriever(vectorstore=RagVectorStore(Angles(), tmp_path / "s"), search_type=search_type).invoke("1")
+            == []
+        )
+
+
+async def test_a_retriever_in_a_chain(store: RagVectorStore) -> None:
+    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense")
+    chain = retriever | RunnableLambda(ids)
+    assert chain.invoke("0") == await chain.ainvoke("0") == ["d0", "d1"]
+    assert chain.batch(["0", "90"]) == [["d0", "d1"], ["d9", "d8"]]
+    assert ids(retriever.bind(k=1).invoke("90")) == ["d9"]
+
+
+@pytest.mark.guarantee(4)
+def test_with_embeddings_that_are_fitted(fitted: RagEmbeddings) -> None:
+    texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
+    with RagVectorStore(fitted) as store:
+        store.add_texts(texts, ids=["cat", "bank", "bread"])
+        for search_type in ("hybrid", "dense"):
+            retriever = RagRetriever(vectorstore=store, k=1, search_type=search_type)
+            assert ids(retriever.invoke("how do I bake?")) == ["bread"]
+        assert ids(RagRetriever(vectorstore=store, k=1).invoke("sofa")) == ["cat"]
+
+
+# Reranking
+
+
+class Seen(BaseCallbackHandler):
+    """Notes the starts and ends of runs, with the run inside of which each is."""
+
+    def __init__(self) -> None:
+        self.retrievers: list[UUID] = []
+        self.ended: list[list[str | None]] = []
+        self.children: list[tuple[Any, UUID | None]] = []
+        self.errors: list[str] = []
+
+    def on_retriever_start(
+        self, serialized: dict[str, Any], query: str, *, run_id: UUID, parent_run_id: UUID | None = None, **_: Any
+    ) -> None:
+        self.retrievers.append(run_id)
+
+    def on_retriever_end(self, documents: Sequence[Document], **_: Any) -> None:
+        self.ended.append(ids(documents))
+
+    def on_retriever_error(self, error: BaseException, **_: Any) -> None:
+        self.errors.append(str(error))
+
+    def on_chain_start(
+        self, serialized: dict[str, Any], inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **_: Any
+    ) -> None:
+        self.children.append((inputs, parent_run_id))
+
+
+class FewestFirst(BaseDocumentCompressor):
+    """Puts low numbers first, by a chain that tells the callbacks it is given; leaves odd ones out if asked to."""
+
+    only_even: bool = False
+    got: list[list[str | None]] = []  # noqa: RUF012  pydantic copies it for each object
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        self.got.append(ids(documents))
+        kept = [document for document in documents if document.metadata["even"] or not self.only_even]
+        chain = RunnableLambda(lambda _: sorted(kept, key=lambda document: document.metadata["n"]))
+        return tuple(chain.invoke(query, {"callbacks": callbacks}))
+
+
+class FewestFirstAwaited(FewestFirst):
+    """The same for asynchronous calls alone."""
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        raise AssertionError("there is an asynchronous way")
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        chain = RunnableLambda(lambda _: sorted(documents, key=lambda document: document.metadata["n"]))
+        return await chain.ainvoke(query, {"callbacks": callbacks})
+
+
+@pytest.mark.guarantee(30)
+async def test_a_reranker_gets_fetch_k_candidates_and_k_of_its_answer_are_returned(store: RagVectorStore) -> None:
+    reranker = FewestFirst()
+    retriever = RagRetriever(vectorstore=store, k=2, fetch_k=4, search_type="dense", reranker=reranker)
+    assert ids(retriever.invoke("90")) == ids(await retriever.ainvoke("90")) == ["d6", "d7"]
+    assert reranker.got == [["d9", "d8", "d7", "d6"]] * 2
+    assert ids(retriever.invoke("90", k=3, fetch_k=1)) == ["d7", "d8", "d9"]
+    assert ids(retriever.invoke("90", k=1, filter={"n": {"$gt": 7}})) == ["d8"]
+    few = RagRetriever(vectorstore=store, k=3, fetch_k=4, search_type="dense", reranker=FewestFirst(only_even=True))
+    assert ids(few.invoke("90")) == ["d6", "d8"]
+    assert isinstance(few.invoke("90"), list)
+
+
+@pytest.mark.guarantee(30)
+@pytest.mark.parametrize("search_type", OWN_TYPES)
+def test_a_reranker_sees_the_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
+    settings: dict[str, Any] = {"vectorstore": store, "search_type": search_type, "score_key": "score"}
+    plain = RagRetriever(k=3, fetch_k=3, **settings).invoke("90 80 70")
+    reranked = RagRetriever(k=3, fetch_k=3, reranker=FewestFirst(), **settings).invoke("90 80 70")
+    assert ids(reranked) == sorted(ids(plain), key=str)
+    assert {document.id: document.metadata["score"] for document in reranked} == {
+        document.id: document.metadata["score"] for document in plain
+    }
+
+
+@pytest.mark.guarantee(4)
+def test_what_a_reranker_does_is_inside_of_the_retrievers_run(store: RagVectorStore) -> None:
+    seen = Seen()
+    retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirst())
+    retriever.invoke("90", {"callbacks": [seen]})
+    assert len(seen.retrievers) == 1
+    assert seen.children == [("90", seen.retrievers[0])]
+    assert seen.ended == [["d0"]]
+
+
+async def test_a_reranker_that_can_be_awaited_is(store: RagVectorStore) -> None:
+    seen = Seen()
+    retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirstAwaited())
+    assert ids(await retriever.ainvoke("90", {"callbacks": [seen]}, k=2)) == ["d0", "d1"]
+    assert seen.children == [("90", seen.retrievers[0])]
+
+
+def test_callbacks_hear_of_results_and_of_errors(store: RagVectorStore) -> None:
+    seen = Seen()
+    for retriever in (RagRetriever(vectorstore=store, k=1, search_type="dense"), store.as_retriever()):
+        assert ids(retriever.invoke("90", {"callbacks": [seen]}, k=1)) == ["d9"]
+        with pytest.raises(TypeError):
+            retriever.invoke("90", {"callbacks": [seen]}, n=1)
+    assert seen.ended == [["d9"], ["d9"]]
+    assert len(seen.retrievers) == 4
+    assert [("'n'" in error) for error in seen.errors] == [True, True]

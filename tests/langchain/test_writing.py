@@ -1,0 +1,541 @@
+"""Writing to a vector store: whole or not at all, in batches, whatever it is given."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+
+from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.indexes import Store, changes, compaction, run_records
+from ragembed.indexes.writer import StoreWriter
+from ragembed.langchain import RagEmbeddings, RagVectorStore
+from ragembed.langchain.external import ExternalEncoder
+
+from .fakes import Angles, Given
+
+FAKE = DeterministicFakeEmbedding(size=6)
+
+
+@pytest.fixture
+def store() -> Iterator[RagVectorStore]:
+    with RagVectorStore(Angles()) as store:
+        yield store
+
+
+def angle(degrees: float) -> list[float]:
+    return Angles().embed_query(str(degrees))
+
+
+def state(store: RagVectorStore) -> Any:
+    """Everything that a store answers."""
+    return list(store), store.similarity_search_with_score("10", k=99), store.lexical_search_with_score("10 20 30", k=9)
+
+
+# Ids
+
+
+@pytest.mark.guarantee(8)
+def test_ids_that_are_left_open_are_filled_one_by_one(store: RagVectorStore) -> None:
+    ids = store.add_texts(["1", "2", "3"], ids=["foo", None, None])
+    assert ids[0] == "foo"
+    assert {type(chunk_id) for chunk_id in ids} == {str}
+    assert len(set(ids)) == 3
+    assert [document.page_content for document in store.get_by_ids(ids)] == ["1", "2", "3"]
+    own = [Document(id="own", page_content="4"), Document(page_content="5"), Document(id="other", page_content="6")]
+    assert store.add_documents(own)[::2] == ["own", "other"]
+    assert store.add_documents(own, ids=["a", "b", None]) == ["a", "b", "other"]
+
+
+@pytest.mark.guarantee(7, 9)
+def test_the_last_of_several_given_vectors_with_one_id_wins(store: RagVectorStore) -> None:
+    assert store.add_embeddings([("1", angle(1)), ("90", angle(90))], [{"n": 0}, {"n": 1}], ids=["x", "x"]) == ["x"] * 2
+    assert list(store) == [Document(id="x", page_content="90", metadata={"n": 1})]
+    assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
+    store.add_embeddings([("45", angle(45))], ids=["x"])
+    assert list(store) == [Document(id="x", page_content="45")]
+    assert store.similarity_search_with_score("45")[0][1] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.guarantee(7)
+def test_an_upsert_may_change_nothing_but_the_metadata() -> None:
+    embedding = Angles()
+    with RagVectorStore(embedding) as store:
+        store.add_texts(["1", "2"], [{"v": 1}, {"v": 1}], ids=["a", "b"])
+        store.add_texts(["1"], [{"v": 2}], ids=["a"])
+        assert [document.metadata for document in store.get_by_ids(["a", "b"])] == [{"v": 2}, {"v": 1}]
+        assert len(store.similarity_search("1", k=9)) == len(store) == 2
+        assert embedding.batches == [2]  # a text that has its vector is not embedded again
+
+
+# Whole or not at all
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupt(*_: Any, **__: Any) -> None:
+    raise Interrupted
+
+
+class StumblesOn30(Angles):
+    """The same embeddings to a store as :class:`Angles`, which fail at one text."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if "30" in texts:
+            raise Interrupted
+        return super().embed_documents(texts)
+
+
+StumblesOn30.__module__, StumblesOn30.__qualname__ = Angles.__module__, Angles.__qualname__
+
+MOMENTS: dict[str, tuple[Any, str]] = {
+    "when the first vectors are written": (compaction, "insert_segment"),
+    "between vectors and documents": (StoreWriter, "commit"),
+    "before any document is replaced": (run_records, "taken_out"),
+    "when a document is inserted": (changes, "insert_chunks"),
+    "at the end of the transaction": (changes, "mark_unused"),
+}
+
+
+@pytest.mark.guarantee(10)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_write_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RagVectorStore(Angles(), tmp_path) as store:
+        store.add_texts(["10", "20"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
+        before = state(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(*MOMENTS[moment], interrupt)
+            with pytest.raises(Interrupted):
+                store.add_texts(["11", "30"], [{"n": 3}, {"n": 4}], ids=["1", "3"])
+        assert_same_and_sound(store, before)
+        store.add_texts(["11", "30"], ids=["1", "3"])
+        assert {document.id: document.page_content for document in store} == {"1": "11", "2": "20", "3": "30"}
+
+
+@pytest.mark.guarantee(10)
+def test_embeddings_that_fail_at_a_later_batch_leave_the_store_as_it_was(tmp_path: Path) -> None:
+    with RagVectorStore(StumblesOn30(), tmp_path) as store:
+        store.add_texts(["10", "20"], ids=["1", "2"])
+        before = state(store)
+        with pytest.raises(Interrupted):
+            store.add_texts(["11", "12", "30"], ids=["1", "2", "3"], batch_size=1)
+        assert_same_and_sound(store, before)
+
+
+@pytest.mark.guarantee(10)
+def test_a_progress_callback_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    with RagVectorStore(Angles(), tmp_path) as store:
+        store.add_texts(["10", "20"], ids=["1", "2"])
+        before = state(store)
+        with pytest.raises(Interrupted):
+            store.add_texts(["11", "12", "30"], ids=["1", "2", "3"], batch_size=2, progress=interrupt)
+        assert_same_and_sound(store, before)
+
+
+@pytest.mark.guarantee(10)
+@pytest.mark.parametrize("function", ["mark_unused", "delete_keys"])
+def test_a_deletion_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RagVectorStore(Angles(), tmp_path) as store:
+        store.add_texts(["10", "20"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
+        before = state(store)
+        for delete in (lambda: store.delete(["1"]), lambda: store.delete(filter={"n": 2}), store.clear):
+            with monkeypatch.context() as patch:
+                patch.setattr(changes, function, interrupt)
+                with pytest.raises(Interrupted):
+                    delete()
+            assert_same_and_sound(store, before)
+
+
+def assert_same_and_sound(store: RagVectorStore, before: Any) -> None:
+    assert state(store) == before
+    with RagVectorStore(Angles(), store.path) as again:
+        assert state(again) == before
+    with Store.open(store.path, ExternalEncoder(Angles())) as opened:
+        assert opened.verify().problems == []
+
+
+# Nothing, too much, too little
+
+
+@pytest.mark.guarantee(11)
+async def test_nothing_to_add_is_no_error_and_makes_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with RagVectorStore(Angles(), path) as store:
+        assert store.add_documents([]) == store.add_texts([], []) == store.add_embeddings([]) == []
+        assert await store.aadd_documents([]) == await store.aadd_texts([]) == await store.aadd_embeddings([]) == []
+    for made in (
+        RagVectorStore.from_texts([], Angles(), path=path),
+        RagVectorStore.from_documents([], Angles(), path=path),
+        RagVectorStore.from_embeddings([], Angles(), path=path),
+        RagVectorStore.from_texts(iter(()), Angles(), [], ids=[], path=path),
+    ):
+        with made:
+            assert (len(made), made.similarity_search("1"), made.hybrid_search("1")) == (0, [], [])
+    assert not path.exists()
+    with RagVectorStore.from_embeddings([], Angles(), path=path) as made:
+        assert made.add_texts(["1"], ids=["1"]) == ["1"]
+        assert [document.id for document in made.similarity_search("1")] == ["1"]
+
+
+@pytest.mark.guarantee(12)
+@pytest.mark.parametrize(
+    ("metadatas", "ids", "message"),
+    [
+        ([{}], None, "1 metadatas for 2 texts"),
+        (({} for _ in range(3)), None, "3 metadatas for 2 texts"),
+        (None, ["1"], "1 ids for 2 documents"),
+        (None, iter(["1", "2", "3"]), "3 ids for 2 documents"),
+    ],
+)
+def test_lengths_that_differ_are_both_named(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        store.add_embeddings([("1", angle(1)), ("2", angle(2))], metadatas, ids=ids)
+    assert len(store) == 0
+
+
+@pytest.mark.guarantee(12)
+def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
+    numbers = ["1", "2", "3"]
+
+    def each(make: Callable[[str], Any]) -> Iterator[Any]:
+        return (make(number) for number in numbers)
+
+    with RagVectorStore.from_embeddings(
+        each(lambda n: (n, angle(float(n)))), Angles(), each(lambda n: {"n": n}), ids=each(str), path=tmp_path / "s"
+    ) as store:
+        assert [(d.id, d.page_content, d.metadata) for d in store] == [(n, n, {"n": n}) for n in numbers]
+        assert store.delete(each(str)) is True
+        assert len(store) == 0
+
+
+@pytest.mark.guarantee(13)
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([1.0, math.nan], "gave nan as value 1 of vector 1"),
+        ([-math.inf, 0.0], "gave -inf as value 0 of vector 1"),
+        ([1.0], "vectors of 1 and 2 values"),
+        ([], "vectors of 0 and 2 values"),
+    ],
+)
+def test_given_vectors_that_cannot_be_stored_add_nothing(
+    store: RagVectorStore, vector: list[float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        store.add_embeddings([("1", angle(1)), ("2", vector)])
+    with pytest.raises(ValueError, match=message):
+        RagVectorStore.from_embeddings([("1", angle(1)), ("2", vector)], Angles())
+    assert len(store) == 0
+
+
+@pytest.mark.guarantee(13)
+def test_vectors_of_another_dimension_than_the_stores_add_nothing(store: RagVectorStore) -> None:
+    store.add_texts(["1"], ids=["1"])
+    with pytest.raises(IncompatibleStoreError, match=r"dimension 2, .* 3"):
+        store.add_embeddings([("2", [1.0, 0.0, 0.0])], ids=["2"])
+    assert store.ids() == ["1"]
+
+
+@pytest.mark.guarantee(9, 13)
+def test_a_text_has_one_vector(store: RagVectorStore) -> None:
+    with pytest.raises(ConfigError, match="two vectors are given for the text '1'"):
+        store.add_embeddings([("1", angle(1)), ("1", angle(90))], ids=["a", "b"])
+    assert len(store) == 0
+    store.add_embeddings([("1", angle(1)), ("1", angle(1))], ids=["a", "b"])
+    assert store.ids() == ["a", "b"]
+    with pytest.raises(ConfigError, match="another vector for the text '1'"):
+        store.add_embeddings([("2", angle(2)), ("1", angle(90))], ids=["c", "d"])
+    assert store.ids() == ["a", "b"]
+    store.clear()
+    store.add_embeddings([("1", angle(90))], ids=["a"])  # which no document has any more
+    assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_given_vectors_are_not_embedded_and_found_as_the_embeddings_would() -> None:
+    embedding = Angles(length=3.0)
+    with RagVectorStore.from_embeddings([("90", angle(90)), ("0", angle(0))], embedding, ids=["90", "0"]) as store:
+        store.add_embeddings([("45", [7.0, 7.0])], ids=["45"])
+        assert embedding.batches == []
+        assert [document.id for document in store.similarity_search("10", k=3)] == ["0", "45", "90"]
+        assert store.lexical_search("90")[0].id == "90"
+
+
+async def test_vectors_are_given_asynchronously() -> None:
+    made = await RagVectorStore.afrom_embeddings([("1", angle(1))], Angles(), ids=["1"])
+    assert await made.aadd_embeddings([("2", angle(2))], [{"n": 2}], ids=["2"]) == ["2"]
+    assert [document.metadata for document in made] == [{}, {"n": 2}]
+
+
+def test_a_store_with_rag_embeddings_takes_no_finished_vectors(fitted: RagEmbeddings) -> None:
+    with RagVectorStore(fitted) as store:
+        with pytest.raises(ConfigError, match="add the texts with add_texts"):
+            store.add_embeddings([("a", fitted.embed_query("a"))])
+        assert len(store) == 0
+
+
+# Batches
+
+
+class Watched(Embeddings):
+    """Gives arrays, and notes how many of those that it gave are still there when it is called."""
+
+    def __init__(self) -> None:
+        self.given: list[weakref.ref[Any]] = []
+        self.sizes: list[int] = []
+        self.alive: list[int] = []
+
+    def embed_documents_array(self, texts: list[str]) -> Any:
+        self.alive.append(sum(reference() is not None for reference in self.given))
+        vectors = np.array([angle(float(text)) for text in texts], dtype=np.float32)
+        self.given.append(weakref.ref(vectors))
+        self.sizes.append(len(texts))
+        return vectors
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        raise AssertionError("the store has a faster way")
+
+    def embed_query(self, text: str) -> list[float]:
+        return angle(float(text))
+
+
+@pytest.mark.guarantee(14, 16)
+@pytest.mark.parametrize(("count", "batch_size", "sizes"), [(100, 7, [7] * 14 + [2]), (2500, None, [1024, 1024, 452])])
+def test_no_more_vectors_are_in_memory_than_one_batch(count: int, batch_size: int | None, sizes: list[int]) -> None:
+    embedding = Watched()
+    with RagVectorStore(embedding) as store:
+        store.add_texts((str(n / 100) for n in range(count)), batch_size=batch_size)
+    assert embedding.sizes == sizes
+    assert set(embedding.alive) == {0}
+
+
+@pytest.mark.guarantee(14)
+def test_progress_is_told_after_each_batch(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+
+    texts = [str(n) for n in range(7)]
+    with RagVectorStore.from_texts(texts, Angles(), path=tmp_path, batch_size=3, progress=progress) as store:
+        assert told == [(3, 7), (6, 7), (7, 7)]
+        told.clear()
+        store.add_documents([Document(text) for text in texts], batch_size=4, progress=progress)
+        assert told == [(4, 7), (7, 7)]  # though all of them have their vectors
+        told.clear()
+        store.add_texts(["8", "9"], progress=progress)
+        assert told == [(2, 2)]
+        store.add_texts([], progress=progress)
+        assert told == [(2, 2)]
+
+
+ADD_AND_MAYBE_DIE = """
+import os, sys
+from langchain_core.embeddings import Embeddings
+from ragembed.langchain import RagVectorStore
+
+class Mortal(Embeddings):
+    def embed_documents(self, texts):
+        print(*texts, flush=True)
+        if "7" in texts and sys.argv[2] == "die":
+            os._exit(9)
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text):
+        return [1.0, float(text)]
+
+with RagVectorStore(Mortal(), sys.argv[1]) as store:
+    print("before", len(store))
+    store.add_texts(map(str, range(10)), ids=map(str, range(10)), batch_size=3)
+    print("after", len(store), *(document.id for document in store.similarity_search("100", k=2)))
+"""
+
+
+@pytest.mark.guarantee(14)
+def test_a_call_that_was_killed_embeds_only_what_is_missing_when_it_is_repeated(tmp_path: Path) -> None:
+    def run(fate: str) -> tuple[int, list[str]]:
+        command = [sys.executable, "-c", ADD_AND_MAYBE_DIE, str(tmp_path / "store"), fate]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()
+
+    assert run("die") == (9, ["before 0", "0 1 2", "3 4 5", "6 7 8"])
+    assert run("live") == (0, ["before 0", "6 7 8", "9", "after 10 9 8"])
+
+
+# Documents that come and go
+
+
+@pytest.mark.guarantee(15)
+def test_neither_what_is_added_nor_what_is_found_is_shared_with_the_store() -> None:
+    metadata = {"list": [1], "nested": {"a": 1}}
+    document = Document(id="1", page_content="1", metadata=metadata)
+    with RagVectorStore(Angles()) as store:
+        store.add_documents([document], ids=["other"])
+        store.add_texts(["2"], [metadata], ids=["2"])
+        assert document == Document(id="1", page_content="1", metadata={"list": [1], "nested": {"a": 1}})
+        metadata["list"].append(2)
+        document.metadata["nested"]["a"] = 2
+        for found in (
+            *store.similarity_search("1"),
+            *store.hybrid_search("1"),
+            *store.lexical_search("1 2"),
+            *store.max_marginal_relevance_search("1"),
+            *(document for document, _ in store.similarity_search_with_relevance_scores("1")),
+            *store.get_by_ids(["2", "other"]),
+            *store,
+        ):
+            assert found.metadata == {"list": [1], "nested": {"a": 1}}
+            found.metadata["nested"].clear()
+            found.metadata["list"] = None
+            found.page_content = "changed"
+        assert [found.page_content for found in store] == ["1", "2"]
+
+
+# Arrays in the place of lists
+
+
+class WithArrays(Embeddings):
+    """The vectors of another, as arrays and as lists."""
+
+    def __init__(self, inner: Embeddings) -> None:
+        self.inner = inner
+        self.called: list[str] = []
+
+    def embed_documents_array(self, texts: list[str]) -> Any:
+        self.called.append("array")
+        return np.array(self.inner.embed_documents(texts), dtype=np.float32)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.called.append("lists")
+        return self.inner.embed_documents(texts)
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.inner.embed_query(text)
+
+
+@pytest.mark.guarantee(16)
+def test_arrays_are_taken_where_embeddings_give_them_and_the_answers_are_the_same() -> None:
+    texts = ["foo", "bar", "baz", "qux"]
+    both = WithArrays(FAKE)
+    with RagVectorStore.from_texts(texts, both, ids=texts) as fast, RagVectorStore(FAKE) as slow:
+        slow.add_texts(texts, ids=texts)
+        assert both.called == ["array"]
+        for query in texts:
+            assert fast.similarity_search_with_score(query) == slow.similarity_search_with_score(query)
+
+
+@pytest.mark.guarantee(16)
+def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbeddings) -> None:
+    texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
+    with RagVectorStore(fitted) as own, RagVectorStore(WithArrays(fitted)) as any_other:
+        for store in (own, any_other):
+            store.add_texts(texts, ids=texts)
+        for query in ("feline", "how to bake"):
+            one, other = own.similarity_search_with_score(query), any_other.similarity_search_with_score(query)
+            assert [document.id for document, _ in one] == [document.id for document, _ in other]
+            assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=2e-3)
+
+
+# Arguments that there are not
+
+
+@pytest.mark.guarantee(17)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.add_texts(["1"], metadata=[{}]),
+        lambda store: store.add_documents([Document("1")], id=["1"]),
+        lambda store: store.add_embeddings([("1", [1.0, 0.0])], id=["1"]),
+        lambda store: store.delete(["1"], where={}),
+        lambda store: store.iter_documents(where={}),
+        lambda store: store.hybrid_search("1", n=1),
+        lambda store: store.hybrid_search("1", rrf_k=60),
+        lambda store: store.hybrid_search_with_score("1", n=1),
+        lambda store: store.lexical_search("1", n=1),
+        lambda store: store.lexical_search_with_score("1", n=1),
+        lambda store: store.similarity_search("1", fetch_k=20),
+        lambda store: store.similarity_search_with_score_by_vector([1.0, 0.0], score_threshold=0.5),
+        lambda store: store.max_marginal_relevance_search_with_score("1", n=1),
+        lambda store: store.max_marginal_relevance_search_with_score_by_vector([1.0, 0.0], n=1),
+        lambda store: store.search("1", "hybrid", n=1),
+        lambda store: store.search("1", "similarity", score_threshold=0.5),
+        lambda store: store.as_retriever(search_type="hybrid", k=3),
+        lambda store: store.as_retriever(score_threshold=0.5),
+        lambda store: store.load_local(store.path, Angles(), index="index"),
+        lambda store: RagVectorStore(Angles(), folder="x"),
+        lambda store: RagVectorStore.from_texts(["1"], Angles(), folder="x"),
+        lambda store: RagVectorStore.from_documents([Document("1")], Angles(), index_name="x"),
+        lambda store: RagVectorStore.from_embeddings([("1", [1.0])], Angles(), folder="x"),
+        lambda store: RagVectorStore.from_community_faiss(store.path, Angles(), name="x"),
+    ],
+)
+def test_an_argument_that_there_is_not_is_a_type_error(store: RagVectorStore, call: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        call(store)
+    assert len(store) == 0
+
+
+@pytest.mark.guarantee(17)
+async def test_asynchronous_methods_refuse_them_too(store: RagVectorStore) -> None:
+    for awaited in (
+        store.aadd_texts(["1"], metadata=[{}]),
+        store.aadd_documents([Document("1")], id=["1"]),
+        store.adelete(["1"], where={}),
+        store.asimilarity_search("1", n=1),
+        store.ahybrid_search("1", n=1),
+        store.alexical_search_with_score("1", n=1),
+        store.asearch("1", "lexical", n=1),
+        store.amax_marginal_relevance_search("1", n=1),
+        store.as_retriever().ainvoke("1", n=1),
+        RagVectorStore.afrom_texts(["1"], Angles(), folder="x"),
+        RagVectorStore.afrom_embeddings([("1", [1.0])], Angles(), folder="x"),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            await awaited
+    assert len(store) == 0
+
+
+# From one store to another
+
+
+def test_merging_takes_vectors_over_replaces_and_leaves_the_other_as_it_is() -> None:
+    embedding = Angles()
+    with RagVectorStore(embedding) as store, RagVectorStore(Angles()) as other:
+        store.add_texts(["1", "2"], [{"of": "store"}] * 2, ids=["a", "b"])
+        other.add_texts(["3", "4", "1"], [{"of": "other"}] * 3, ids=["b", "c", "d"])
+        before = state(other)
+        embedding.batches.clear()
+        assert store.merge_from(other) == ["b", "c", "d"]
+        assert embedding.batches == []
+        assert {d.id: (d.page_content, d.metadata["of"]) for d in store} == {
+            "a": ("1", "store"),
+            "b": ("3", "other"),
+            "c": ("4", "other"),
+            "d": ("1", "other"),
+        }
+        assert [d.id for d in store.similarity_search("3", k=1)] == ["b"]
+        assert state(other) == before
+
+
+async def test_merging_embeds_anew_where_the_embeddings_are_others(fitted: RagEmbeddings) -> None:
+    with RagVectorStore(fitted) as store, RagVectorStore(Given([[1.0, 0.0], [0.0, 1.0]])) as other:
+        assert store.merge_from(other) == []
+        other.add_texts(["a cat on the sofa", "the bank raised interest rates"], ids=["cat", "bank"])
+        assert await store.amerge_from(other) == ["cat", "bank"]
+        assert [document.id for document in store.similarity_search("feline", k=1)] == ["cat"]
+        assert len(other) == 2
