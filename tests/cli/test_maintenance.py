@@ -104,7 +104,11 @@ def test_verify_repairs(store, cli):
 
 
 def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
-    flip(store / "store.db")
+    with Store.open(store) as opened:
+        text = next(opened.chunks()).chunk.text.encode()
+    stored = (store / "store.db").read_bytes()
+    assert text in stored
+    (store / "store.db").write_bytes(stored.replace(text, text[::-1]))
     result = cli("verify", "--repair", exit_code=2)
     assert "store.db" in result.stdout
     assert "note: store.db holds the texts and cannot be rebuilt from anything else: delete" in result.stderr
