@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
 from ragembed.indexes.store import Store
 
-__all__ = ["Budget", "ChunkRecord", "Hit", "SourceRecord", "Store", "VectorEncoder", "Wanted"]
+__all__ = ["Budget", "ChunkRecord", "Fusion", "Hit", "SourceRecord", "Store", "VectorEncoder", "Wanted"]

@@ -2,28 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
 import numpy as np
 from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from ragembed.errors import ConfigError
 
-DENSE_SHARE = 0.6
-"""Weight of the dense score in the fusion; BM25 has the rest."""
+Doubles = NDArray[np.float64]
+Method = Literal["zscore", "minmax", "rrf"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 _NOISE = 1e-6
 
 
-def zscore_fusion(dense: Doubles, lexical: Doubles, dense_share: float = DENSE_SHARE) -> Doubles:
-    """Return the weighted sum of the standardised scores, float64, shape ``(candidates,)``.
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How the scores of dense and of lexical search become one.
 
-    Both inputs have shape ``(candidates,)`` and are higher for better; each is standardised over the candidates, and
-    one that does not tell them apart counts nothing.
+    Parameters
+    ----------
+    method
+        ``"zscore"`` standardises both over the candidates and adds them, ``"minmax"`` maps both to 0 to 1 and adds
+        them, ``"rrf"`` adds ``1 / (rrf_k + rank)`` (reciprocal-rank fusion: Cormack, Clarke & Büttcher 2009).
+    alpha
+        Share of the dense score, from 0 (words alone) to 1 (vectors alone).
+    feedback
+        Weight of the best chunks of a first search that the question is moved towards for a second, beside the weight 1
+        of its own (Rocchio 1971); 0 for one search alone.
+    rrf_k
+        The constant of ``"rrf"``, above 0: the higher, the less the first ranks stand out.
+
+    Raises
+    ------
+    ConfigError
+        For a value that there cannot be.
     """
-    return dense_share * _standardised(dense) + (1.0 - dense_share) * _standardised(lexical)
+
+    method: Method = "zscore"
+    alpha: float = 0.6
+    feedback: float = 0.75
+    rrf_k: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigError(f"unknown fusion {self.method!r}: expected one of {', '.join(METHODS)}")
+        if not 0.0 <= self.alpha <= 1.0:
+            raise ConfigError(f"alpha is {self.alpha}: expected 0 (words alone) to 1 (vectors alone)")
+        if not 0.0 <= self.feedback < np.inf:
+            raise ConfigError(f"feedback is {self.feedback}: expected 0 (none) or a weight above it")
+        if not 0.0 < self.rrf_k < np.inf:
+            raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, as in 60")
+
+    def scores(self, dense: Doubles, lexical: Doubles) -> Doubles:
+        """Return the fused scores of candidates, float64, shape ``(n,)``, from both scores of each; higher is better.
+
+        A score that does not tell the candidates apart counts nothing, and a ``lexical`` of 0, where no word matches,
+        has no rank.
+        """
+        if self.method == "rrf":
+            parts = self._reciprocal(dense, dense > -np.inf), self._reciprocal(lexical, lexical > 0.0)
+        else:
+            scaled = _SCALED[self.method]
+            parts = scaled(dense), scaled(lexical)
+        fused: Doubles = self.alpha * parts[0] + (1.0 - self.alpha) * parts[1]
+        return fused
+
+    def _reciprocal(self, scores: Doubles, ranked: NDArray[np.bool_]) -> Doubles:
+        """Return ``1 / (rrf_k + rank)``, the same for equal scores; 0 for those that are not ``ranked``."""
+        better = np.searchsorted(np.sort(-scores), -scores)
+        return np.where(ranked, 1.0 / (self.rrf_k + 1.0 + better), 0.0)
+
+
+def _tells_apart(scores: Doubles) -> bool:
+    return len(scores) > 0 and bool(scores.std() > _NOISE * np.abs(scores).max())
 
 
 def _standardised(scores: Doubles) -> Doubles:
-    if len(scores) == 0 or scores.std() <= _NOISE * np.abs(scores).max():
+    if not _tells_apart(scores):
         return np.zeros_like(scores)
     standardised: Doubles = (scores - scores.mean()) / scores.std()
     return standardised
+
+
+def _between_0_and_1(scores: Doubles) -> Doubles:
+    if not _tells_apart(scores):
+        return np.zeros_like(scores)
+    scaled: Doubles = (scores - scores.min()) / (scores.max() - scores.min())
+    return scaled
+
+
+_SCALED: Mapping[str, Callable[[Doubles], Doubles]] = {"zscore": _standardised, "minmax": _between_0_and_1}

@@ -75,7 +75,7 @@ class ChunkRecord:
 class Hit:
     """A chunk that was found.
 
-    ``score`` is what results are ordered by, higher first: the fused score in hybrid search (standardised scores
+    ``score`` is what results are ordered by, higher first: the fused score in hybrid search (scores that are scaled
     over the candidates, so it compares hits of one query only), the cosine in dense search, BM25 in lexical search.
     ``dense`` and ``lexical`` are the cosine and BM25 where they were computed.
     """

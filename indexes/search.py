@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import inner_products
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.fusion import zscore_fusion
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.mmr import mmr
 from ragembed.indexes.records import Hit
 from ragembed.indexes.selection import Selection
@@ -26,8 +27,20 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 _MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
 _LEXICAL_DEPTH = 2000
 
+_FEEDBACK_CHUNKS = 3
+"""Chunks that a question is moved towards."""
 
-def search(view: View, queries: Sequence[str], k: int, mode: Mode, where: Filter | None = None) -> list[list[Hit]]:
+_DEFAULT_FUSION = Fusion()
+
+
+def search(
+    view: View,
+    queries: Sequence[str],
+    k: int,
+    mode: Mode,
+    where: Filter | None = None,
+    fusion: Fusion = _DEFAULT_FUSION,
+) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
     Ties come by file, within a file and among chunks of no file in order of insertion. Raises :class:`ConfigError` for
@@ -48,9 +61,9 @@ def search(view: View, queries: Sequence[str], k: int, mode: Mode, where: Filter
     wordless = [i for i, expression in enumerate(expressions) if expression is None]
     for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
         found[i] = hits
-    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
-    for i, cosines in zip(worded, _dense(view, vectors[worded], depth, selection), strict=True):
-        found[i] = _hybrid(view, vectors[i], cosines, expressions[i] or "", k, selection)
+    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], k, selection, fusion)
+    for i, hits in zip(worded, together, strict=True):
+        found[i] = hits
     return found
 
 
@@ -92,24 +105,82 @@ def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None)
 
 
 def _hybrid(
-    view: View, vector: Floats, cosines: dict[int, float], expression: str, k: int, selection: Selection | None
-) -> list[Hit]:
-    """Fuse the candidates of dense search, ``cosines`` by chunk key, with those of lexical search."""
+    view: View, vectors: Floats, expressions: Sequence[str], k: int, selection: Selection | None, fusion: Fusion
+) -> list[list[Hit]]:
+    """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found."""
+    if not expressions:
+        return []
     depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
-    # Both scores of every candidate: one that only one of the two searches brought up is not thereby a 0 in the other.
-    limit = max(_LEXICAL_DEPTH, depth)
-    matches = lexical.search(view.connection, expression, limit, selection)
-    likely = lexical.with_ties(matches, depth)
-    cosines = cosines | _cosines(view, vector, [key for key, _ in likely if key not in cosines])
-    scores = dict(matches)
-    # Below the deepest match listed, its score is the closest bound that is known without searching again.
-    floor = matches[-1][1] if len(matches) >= limit else 0.0
-    keys = sorted(cosines)
-    dense = np.array([cosines[key] for key in keys])
-    words = np.array([scores.get(key, floor) for key in keys])
-    fused = zscore_fusion(dense, words)
-    scored = zip(keys, fused.tolist(), dense.tolist(), words.tolist(), strict=True)
-    return _hits(view, {key: (score, cosine, word) for key, score, cosine, word in scored}, k)
+    worded = [_Words.of(view, expression, depth, selection) for expression in expressions]
+    vectors = unit_rows(vectors)
+    scored = _fused(view, vectors, worded, depth, selection, fusion)
+    if fusion.feedback and fusion.alpha:
+        moved = _moved(view, vectors, scored, fusion.feedback)
+        scored = _fused(view, moved, worded, depth, selection, fusion)
+    return [
+        _hybrid_hits(view, vector, scores, words, k)
+        for vector, scores, words in zip(vectors, scored, worded, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
+
+    ``likely`` are the keys that are good enough by words alone.
+    """
+
+    scores: dict[int, float]
+    floor: float
+    likely: Sequence[int]
+
+    @classmethod
+    def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> _Words:
+        limit = max(_LEXICAL_DEPTH, depth)
+        matches = lexical.search(view.connection, expression, limit, selection)
+        # Below the deepest match listed, its score is the closest bound that is known without searching again.
+        floor = matches[-1][1] if len(matches) >= limit else 0.0
+        return cls(dict(matches), floor, [key for key, _ in lexical.with_ties(matches, depth)])
+
+    def of_chunk(self, key: int) -> float:
+        return self.scores.get(key, self.floor)
+
+
+def _fused(
+    view: View, vectors: Floats, worded: Sequence[_Words], depth: int, selection: Selection | None, fusion: Fusion
+) -> list[dict[int, float]]:
+    """Return for each query vector, shape ``(n, d)``, the fused scores of the candidates, by chunk key."""
+    fused: list[dict[int, float]] = []
+    for vector, words, cosines in zip(vectors, worded, _dense(view, vectors, depth, selection), strict=True):
+        # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
+        both = cosines | _cosines(view, vector, [key for key in words.likely if key not in cosines])
+        keys = sorted(both)
+        scores = fusion.scores(np.array([both[key] for key in keys]), np.array([words.of_chunk(key) for key in keys]))
+        fused.append(dict(zip(keys, scores.tolist(), strict=True)))
+    return fused
+
+
+def _moved(view: View, vectors: Floats, fused: Sequence[dict[int, float]], weight: float) -> Floats:
+    """Return query vectors, shape ``(n, d)``, moved towards the mean of the best chunks that were found with them.
+
+    This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the question and none for what is not
+    relevant; the best found are taken to be relevant.
+    """
+    moved = vectors.copy()
+    for vector, scores in zip(moved, fused, strict=True):
+        best = sorted(scores, key=lambda key: (-scores[key], key))[:_FEEDBACK_CHUNKS]
+        rows = catalog.rows_of_keys(view.connection, best)
+        if best:
+            vector += weight * view.vectors([rows[key] for key in best]).mean(axis=0)
+    return unit_rows(moved)
+
+
+def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: _Words, k: int) -> list[Hit]:
+    """Return the best ``k`` with their fused scores, and the cosine and BM25 of the question itself."""
+    least = sorted(scores.values(), reverse=True)[: max(k, 1)][-1] if scores else 0.0
+    shown = [key for key, score in scores.items() if score >= least]
+    cosines = _cosines(view, vector, shown)
+    return _hits(view, {key: (scores[key], cosines[key], words.of_chunk(key)) for key in shown}, k)
 
 
 def _dense(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:

@@ -12,7 +12,8 @@ from ragembed.cli.filtering import filter_options, search_filter
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
-from ragembed.indexes import Hit, Store
+from ragembed.indexes import Fusion, Hit, Store
+from ragembed.indexes.fusion import METHODS, Method
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.search import MODES, Mode
 
@@ -29,11 +30,42 @@ _NO_HITS_EXIT = 1
     show_default=True,
     help="By meaning (dense), by words (lexical, BM25), or both fused.",
 )
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0.0, 1.0),
+    default=Fusion().alpha,
+    show_default=True,
+    help="Share of meaning in the fused score; words have the rest.",
+)
+@click.option(
+    "--fusion",
+    "method",
+    type=click.Choice(METHODS),
+    default=Fusion().method,
+    show_default=True,
+    help="How the two scores become one: standardised, from 0 to 1, or by rank.",
+)
+@click.option(
+    "--feedback",
+    type=click.FloatRange(0.0),
+    default=Fusion().feedback,
+    show_default=True,
+    help="How far the question is moved towards what is found first; 0 for not at all.",
+)
 @filter_options
 @store_option
 @format_option
 def command(
-    question: str, count: int, mode: Mode, where: str | None, globs: tuple[str, ...], store: Path | None, output: str
+    question: str,
+    count: int,
+    mode: Mode,
+    alpha: float,
+    method: Method,
+    feedback: float,
+    where: str | None,
+    globs: tuple[str, ...],
+    store: Path | None,
+    output: str,
 ) -> None:
     """Ask a store a question; print the best places with their lines and a snippet.
 
@@ -43,9 +75,10 @@ def command(
     if not question.strip():
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
     condition = search_filter(where, globs)
+    fusion = Fusion(method, alpha, feedback)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
-        hits = opened.search(question, count, mode, where=condition)
+        hits = opened.search(question, count, mode, where=condition, fusion=fusion)
         unfinished = opened.unfinished
     results = [_as_dict(rank, hit, question, chosen) for rank, hit in enumerate(hits, 1)]
     if output == "json":

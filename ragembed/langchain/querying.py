@@ -12,7 +12,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Hit, Store
+from ragembed.indexes import Fusion, Hit, Store
 from ragembed.indexes.filters import Ids, Where
 from ragembed.indexes.search import Mode
 from ragembed.langchain.arguments import refuse
@@ -66,11 +66,15 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        fusion: Fusion | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents that are best by cosine and BM25 together, best first."""
+        """Return the ``k`` documents that are best by cosine and BM25 together, best first.
+
+        ``fusion``, a :class:`ragembed.indexes.Fusion`, says how the two become one.
+        """
         refuse("hybrid_search", kwargs)
-        return _documents(self.hybrid_search_with_score(query, k, filter=filter))
+        return _documents(self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion))
 
     def hybrid_search_with_score(
         self,
@@ -78,14 +82,18 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        fusion: Fusion | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`hybrid_search` does, with fused scores, highest first.
 
-        They are standardised over the candidates of the question: they compare results of one question only.
+        They are scaled over the candidates of the question: they compare results of one question only.
         """
         refuse("hybrid_search_with_score", kwargs)
-        return _scored(self._found(query, k, "hybrid", filter))
+        store = self._opened.store()
+        if store is None:
+            return []
+        return _scored(store.search(query, k, where=resolved(store, filter), fusion=fusion))
 
     def lexical_search(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,6 +15,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, model_validator
 
 from ragembed.errors import ConfigError
+from ragembed.indexes import Fusion
 
 if TYPE_CHECKING:
     from ragembed.langchain.querying import Scored
@@ -85,6 +87,7 @@ class RagRetriever(BaseRetriever):
         * search_type: ``"hybrid"`` (cosine and BM25 together), ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"mmr"``
           (near to the question and unlike each other).
         * filter: which documents are searched, as in every search of the store.
+        * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
         * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
         * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the question).
         * score_key: name under which the score goes into each document's metadata; none does if left out.
@@ -133,12 +136,21 @@ class RagRetriever(BaseRetriever):
     k: int = Field(default=4, ge=0)
     search_type: SearchType = "hybrid"
     filter: Any = None
+    fusion: Fusion | None = None
     fetch_k: int = Field(default=20, ge=1)
     lambda_mult: float = Field(default=0.5, ge=0.0, le=1.0)
     score_key: str | None = None
     reranker: BaseDocumentCompressor | None = None
 
-    _CALL_TIME: ClassVar[tuple[str, ...]] = ("k", "search_type", "filter", "fetch_k", "lambda_mult", "score_key")
+    _CALL_TIME: ClassVar[tuple[str, ...]] = (
+        "k",
+        "search_type",
+        "filter",
+        "fusion",
+        "fetch_k",
+        "lambda_mult",
+        "score_key",
+    )
 
     @model_validator(mode="after")
     def _check_store(self) -> RagRetriever:
@@ -192,14 +204,12 @@ class RagRetriever(BaseRetriever):
 
     def _search(self, query: str, k: int) -> Scored:
         store: Any = self.vectorstore
-        if self.search_type == "mmr":
-            found: Scored = store.max_marginal_relevance_search_with_score(
-                query, k, self.fetch_k, self.lambda_mult, filter=self.filter
-            )
-            return found
-        by_type: dict[str, Callable[..., Scored]] = {
-            "hybrid": store.hybrid_search_with_score,
+        searches: dict[str, Callable[..., Scored]] = {
+            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion),
             "dense": store.similarity_search_with_score,
             "lexical": store.lexical_search_with_score,
+            "mmr": partial(
+                store.max_marginal_relevance_search_with_score, fetch_k=self.fetch_k, lambda_mult=self.lambda_mult
+            ),
         }
-        return by_type[self.search_type](query, k, filter=self.filter)
+        return searches[self.search_type](query, k, filter=self.filter)

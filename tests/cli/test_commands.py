@@ -270,3 +270,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     assert asked.wait(60) == 0
     assert asked.stderr.read() == b""
     asked.stderr.close()
+
+
+def test_query_takes_how_the_scores_are_fused(indexed, cli):
+    def scores(*options):
+        found = json.loads(cli("query", "the lock of the store", "--json", *options).stdout)["results"]
+        return [(result["score"], result["dense"], result["lexical"]) for result in found]
+
+    assert scores("--alpha", "0.6", "--fusion", "zscore", "--feedback", "0.75") == scores()
+    words = scores("--alpha", "0")
+    assert [score for *_, score in words] == sorted((score for *_, score in words), reverse=True)
+    meaning = scores("--alpha", "1", "--feedback", "0")
+    assert [dense for _, dense, _ in meaning] == sorted((dense for _, dense, _ in meaning), reverse=True)
+    assert all(0 < score <= 1 / 61 for score, *_ in scores("--fusion", "rrf"))
+    assert "alpha" in cli("query", "lock", "--alpha", "1.5", exit_code=2).stderr

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ragembed.documents.model import Chunk
-from ragembed.errors import StoreLockedError
-from ragembed.indexes.fusion import zscore_fusion
+from ragembed.errors import ConfigError, StoreLockedError
+from ragembed.indexes.fusion import METHODS, Fusion
 from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
 from ragembed.indexes.lexical import match_expression
 from ragembed.indexes.lock import writer_lock
@@ -77,14 +77,37 @@ def test_fusion_by_hand():
     dense, words = np.array([1.0, 0.0, -1.0]), np.array([0.0, 0.0, 3.0])
     z = np.sqrt(1.5)
     expected = [0.6 * z - 0.4 * np.sqrt(0.5), -0.4 * np.sqrt(0.5), -0.6 * z + 0.4 * np.sqrt(2)]
-    np.testing.assert_allclose(zscore_fusion(dense, words), expected)
+    np.testing.assert_allclose(Fusion().scores(dense, words), expected)
+    np.testing.assert_allclose(Fusion("minmax").scores(dense, words), [0.6, 0.3, 0.4])
+    reciprocal = [0.6 / 61, 0.6 / 62, 0.6 / 63 + 0.4 / 61]
+    np.testing.assert_allclose(Fusion("rrf").scores(dense, words), reciprocal)
+    np.testing.assert_allclose(Fusion("rrf", alpha=0.5, rrf_k=1).scores(words, words), [0.5 / 3, 0.5 / 3, 0.5])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_of_one_score_is_its_order(method):
+    dense, words = np.array([0.1, 0.9, 0.5]), np.array([3.0, 1.0, 2.0])
+    assert np.argsort(-Fusion(method, alpha=1.0).scores(dense, words)).tolist() == [1, 2, 0]
+    assert np.argsort(-Fusion(method, alpha=0.0).scores(dense, words)).tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"method": "sum"}, {"alpha": -0.1}, {"alpha": 1.1}, {"alpha": np.nan}, {"feedback": -1}, {"rrf_k": 0}],
+)
+def test_a_fusion_that_there_cannot_be(settings):
+    [value] = settings.values()
+    with pytest.raises(ConfigError, match=f"{value}"):
+        Fusion(**settings)
 
 
 def test_fusion_of_scores_that_tell_nothing_apart():
-    assert zscore_fusion(np.ones(3), np.zeros(3)).tolist() == [0, 0, 0]
-    assert zscore_fusion(np.ones(0), np.ones(0)).tolist() == []
     noise = np.array([0.7, 0.7, np.nextafter(0.7, 1)])
-    assert zscore_fusion(noise, noise).tolist() == [0, 0, 0]
+    for method in ("zscore", "minmax"):
+        assert Fusion(method).scores(np.ones(3), np.zeros(3)).tolist() == [0, 0, 0]
+        assert Fusion(method).scores(noise, noise).tolist() == [0, 0, 0]
+    for method in METHODS:
+        assert Fusion(method).scores(np.ones(0), np.ones(0)).tolist() == []
 
 
 def test_the_spool_gives_back_what_it_got(tmp_path):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.fusion import DENSE_SHARE
+from ragembed.indexes.fusion import METHODS, Fusion
+from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
 CHUNKS = 700
@@ -19,22 +20,55 @@ def large(tmp_path, encoder, make_record):
     return store
 
 
-def plain_loop(store, query, k, depth):
-    """Fuse as documented: candidates of both searches and their ties, both scores of each, standardised and added."""
-    dense = {hit.id: hit.score for hit in store.search(query, CHUNKS, "dense")}
+def plain_loop(store, encoder, query, k, depth, fusion):
+    """Search as documented: fuse, move the question towards the best three, and fuse again."""
+    [vector] = unit_rows(encoder.encode_queries([query]))
+    fused = fuse(store, query, vector, depth, fusion)
+    if fusion.feedback and fusion.alpha:
+        best = [name for name, _ in fused[:3]]
+        [vector] = unit_rows((vector + fusion.feedback * store.vectors(best).mean(axis=0))[None, :])
+        fused = fuse(store, query, vector, depth, fusion)
+    return fused[:k]
+
+
+def fuse(store, query, vector, depth, fusion):
+    """Candidates of both searches and their ties, both scores of each, made one; best first, then by insertion."""
+    dense = {hit.id: hit.score for hit in store.search_vector(vector, CHUNKS)}
     words = {hit.id: hit.score for hit in store.search(query, CHUNKS, "lexical")}
     least = [sorted(scores.values(), reverse=True)[:depth][-1] for scores in (dense, words)]
     candidates = sorted(name for name in dense if dense[name] >= least[0] or words.get(name, -1.0) >= least[1])
-    scores = [np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates])]
-    z = [(s - s.mean()) / s.std() for s in scores]
-    fused = DENSE_SHARE * z[0] + (1 - DENSE_SHARE) * z[1]
-    order = sorted(range(len(candidates)), key=lambda i: (-fused[i], candidates[i]))[:k]
-    return [(candidates[i], fused[i]) for i in order]
+    scores = fusion.scores(np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates]))
+    order = sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i]))
+    return [(candidates[i], scores[i]) for i in order]
 
 
+FUSIONS = [Fusion(), Fusion(feedback=0), *(Fusion(method, alpha) for method in METHODS for alpha in (0.0, 0.3, 1.0))]
+
+
+@pytest.mark.parametrize("fusion", FUSIONS, ids=str)
 @pytest.mark.parametrize("query", ["lock store", "writer", "segment vector index query", "n17 folder"])
-def test_hybrid_equals_the_plain_loop(large, query):
-    found = large.search(query, 20)
-    expected = plain_loop(large, query, 20, depth=200)
+def test_hybrid_equals_the_plain_loop(large, encoder, query, fusion):
+    found = large.search(query, 20, fusion=fusion)
+    expected = plain_loop(large, encoder, query, 20, 200, fusion)
     np.testing.assert_allclose([hit.score for hit in found], [score for _, score in expected], atol=1e-4)
-    assert {hit.id for hit in found[:10]} == {chunk_id for chunk_id, _ in expected[:10]}
+    tied = {name for name, score in expected if score <= expected[9][1] + 1e-4}
+    assert {hit.id for hit in found[:10]} - tied == {name for name, _ in expected[:10]} - tied
+
+
+def test_a_hybrid_hit_tells_both_scores_of_the_question_itself(large):
+    dense = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "dense")}
+    words = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "lexical")}
+    for hit in large.search("lock store", 30):
+        assert hit.dense == pytest.approx(dense[hit.id], abs=1e-5)
+        assert hit.lexical == pytest.approx(words.get(hit.id, 0.0), abs=1e-5)
+
+
+def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_record):
+    """A chunk that has no word and no direction of the question is like those that are found first."""
+    found_first = {f"asked {name}": (0.8, 0.6, 0.0) for name in "abc"}
+    table = {"asked": (1.0, 0.0, 0.0), **found_first, "like them": (0.0, 1.0, 0.0), "other": (0.1, 0.0, 0.995)}
+    with Store.create(tmp_path / "s", make_encoder(table)) as store:
+        store.add([make_record(name, name) for name in table if name != "asked"])
+        orders = [[hit.id for hit in store.search("asked", fusion=Fusion(feedback=weight))] for weight in (0.0, 0.75)]
+    assert [set(order[:3]) for order in orders] == [set(found_first)] * 2
+    assert [order[3:] for order in orders] == [["other", "like them"], ["like them", "other"]]

@@ -113,12 +113,19 @@ class Reader:
 
     def hybrid(self, vector, question, k):
         """Return id and fused score; for stores that are smaller than the number of candidates."""
-        cosines, matches = dict(self.dense(vector, None)), self._matches(question)
-        chunks = self.chunks()
+        matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
         assert len(chunks) <= 200
-        dense = standardised([cosines[chunk["id"]] for chunk in chunks.values()])
         words = standardised([matches.get(key, 0.0) for key in chunks])
-        return self._best(dict(zip(chunks, (0.6 * dense + 0.4 * words).tolist(), strict=True)), k)
+
+        def fused(vector):
+            dense = standardised([float(vectors[chunk["row"]] @ vector) for chunk in chunks.values()])
+            return dict(zip(chunks, (0.6 * dense + 0.4 * words).tolist(), strict=True))
+
+        asked = unit(vector[None, :])[0]
+        first = fused(asked)
+        best = sorted(first, key=lambda key: (-first[key], key))[:3]
+        moved = asked + 0.75 * np.mean([vectors[chunks[key]["row"]] for key in best], axis=0)
+        return self._best(fused(unit(moved[None, :])[0]), k)
 
     def _matches(self, question):
         expression = match_expression(question)
