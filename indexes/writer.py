@@ -75,7 +75,9 @@ class StoreWriter:
 
     # Vectors
 
-    def stage(self, texts: Iterable[str], progress: Callable[[int], None] | None = None) -> int:
+    def stage(
+        self, texts: Iterable[str], progress: Callable[[int], None] | None = None, batch_size: int | None = None
+    ) -> int:
         """Encode and commit those of ``texts`` that the store has no vector for, in batches of ``BATCH``.
 
         Returns how many were encoded. Vectors that no chunk uses are invisible to search, and are found again by
@@ -84,8 +86,9 @@ class StoreWriter:
         wanted = {text_hash(text): text for text in texts}
         known = self._known(wanted)
         missing = [key for key in wanted if key not in known]
-        for start in range(0, len(missing), BATCH):
-            batch = missing[start : start + BATCH]
+        step = batch_size or BATCH
+        for start in range(0, len(missing), step):
+            batch = missing[start : start + step]
             vectors = self._embedder.raw_documents([wanted[key] for key in batch], progress)
             self._commit_vectors(batch, vectors)
         return len(missing)

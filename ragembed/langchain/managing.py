@@ -269,7 +269,7 @@ def stage_texts(
     texts = [record.chunk.embedded_text for record in records]
     step = batch_size or BATCH
     for start in range(0, len(texts), step):
-        writer.stage(texts[start : start + step])
+        writer.stage(texts[start : start + step], batch_size=step)
         if progress is not None:
             progress(min(start + step, len(texts)), len(texts))
 

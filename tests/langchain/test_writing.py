@@ -314,7 +314,10 @@ class Watched(Embeddings):
 
 
 @pytest.mark.guarantee(14, 16)
-@pytest.mark.parametrize(("count", "batch_size", "sizes"), [(100, 7, [7] * 14 + [2]), (2500, None, [1024, 1024, 452])])
+@pytest.mark.parametrize(
+    ("count", "batch_size", "sizes"),
+    [(100, 7, [7] * 14 + [2]), (2500, None, [1024, 1024, 452]), (2500, 2000, [2000, 500])],
+)
 def test_no_more_vectors_are_in_memory_than_one_batch(count: int, batch_size: int | None, sizes: list[int]) -> None:
     embedding = Watched()
     with RagVectorStore(embedding) as store:
