@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import inner_products
 from ragembed.indexes.filters import Filter
@@ -187,7 +187,7 @@ def _dense(view: View, vectors: Floats, k: int, selection: Selection | None) -> 
     """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key."""
     dim = view.dim()
     if dim not in (None, vectors.shape[1]):
-        raise IncompatibleStoreError(
+        raise DimensionError(
             f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
             "with the embedder that it was made with"
         )

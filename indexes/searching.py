@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes import catalog, search
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.fusion import Fusion
@@ -73,7 +73,7 @@ class Searching:
         if not vectors.size and vectors.shape[:1] == (0,):
             return []
         if vectors.ndim != 2:
-            raise IncompatibleStoreError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
+            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
 
         def answer(view: View) -> list[list[Hit]]:
             self._require_dimension(view, vectors)
@@ -133,7 +133,7 @@ class Searching:
 
     def _require_dimension(self, view: View, vectors: Floats) -> None:
         if (dim := view.dim()) not in (None, vectors.shape[1]):
-            raise IncompatibleStoreError(
+            raise DimensionError(
                 f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
                 f"{dim}"
             )
@@ -142,5 +142,5 @@ class Searching:
 def _one_vector(vector: Floats) -> Floats:
     vector = np.asarray(vector, dtype=np.float32)
     if vector.ndim != 1:
-        raise IncompatibleStoreError(f"the query vector has shape {vector.shape}: expected one dimension")
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected one dimension")
     return vector

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import BudgetError, ConfigError, IncompatibleStoreError
+from ragembed.errors import BudgetError, ConfigError, DimensionError, IncompatibleStoreError
 from ragembed.indexes import catalog, changes, compaction, index_choice, run_records
 from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.gpus import Gpu
@@ -163,7 +163,7 @@ class StoreWriter:
             with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
         elif stored != vectors.shape[1]:
-            raise IncompatibleStoreError(
+            raise DimensionError(
                 f"the store {self._store} holds vectors of dimension {stored}, the embedder gave {vectors.shape[1]}"
             )
 

@@ -16,6 +16,7 @@
         ├── StoreLockedError       another process is writing to the store
         ├── StoreDamagedError      a file of the store is missing or not what was committed
         └── IncompatibleStoreError format version, model or dimension does not match
+            └── DimensionError         the dimension does not, or what is given is no vector
 
     IndexWarning (a UserWarning)   an index finds less than it should, or has outgrown what was asked of it
 
@@ -87,6 +88,10 @@ class StoreDamagedError(StoreError):
 
 class IncompatibleStoreError(StoreError):
     """The format version, the model or the dimension of a store does not match what is asked of it."""
+
+
+class DimensionError(IncompatibleStoreError, ValueError):
+    """Vectors have another shape or dimension than the store's."""
 
 
 class IndexWarning(UserWarning):

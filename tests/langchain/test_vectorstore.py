@@ -20,6 +20,7 @@ from langchain_core.indexing import InMemoryRecordManager, index
 
 from ragembed.errors import (
     ConfigError,
+    DimensionError,
     IncompatibleStoreError,
     NotFittedError,
     StoreNotFoundError,
@@ -606,7 +607,7 @@ def test_same_class_with_another_dimension(tmp_path: Path) -> None:
         store.add_texts(["foo"])
     with RagVectorStore(DeterministicFakeEmbedding(size=8), tmp_path) as store:
         for use in (store.similarity_search, store.max_marginal_relevance_search, lambda text: store.add_texts([text])):
-            with pytest.raises(IncompatibleStoreError, match=r"8.*6|6.*8"):
+            with pytest.raises(DimensionError, match=r"8.*6|6.*8"):
                 use("bar")
         assert len(store) == 1
 

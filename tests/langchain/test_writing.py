@@ -15,7 +15,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
-from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.errors import ConfigError
 from ragembed.indexes import Store, changes, compaction, run_records
 from ragembed.indexes.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
@@ -246,7 +246,7 @@ def test_given_vectors_that_cannot_be_stored_add_nothing(
 @pytest.mark.guarantee(13)
 def test_vectors_of_another_dimension_than_the_stores_add_nothing(store: RagVectorStore) -> None:
     store.add_texts(["1"], ids=["1"])
-    with pytest.raises(IncompatibleStoreError, match=r"dimension 2, .* 3"):
+    with pytest.raises(ValueError, match=r"dimension 2, .* 3"):
         store.add_embeddings([("2", [1.0, 0.0, 0.0])], ids=["2"])
     assert store.ids() == ["1"]
 
