@@ -1,8 +1,8 @@
 """The store: a folder of documents' chunks, their vectors and their words, that can be searched.
 
 The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
-:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` (writing). The format is described in
-``docs/store-format.md``.
+:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` and :mod:`upkeep` (writing). The format is
+described in ``docs/store-format.md``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, fitting, writer
+from ragembed.indexes import Store, fitting, upkeep, writer
 from ragembed.indexes.fitting import least_fit, refit_store
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
@@ -76,7 +76,7 @@ def written(monkeypatch):
         sizes.append(files.rows)
         return files, rows
 
-    monkeypatch.setattr(writer, "write_segment", write_segment)
+    monkeypatch.setattr(upkeep, "write_segment", write_segment)
     return sizes
 
 
@@ -287,7 +287,7 @@ def test_a_reader_that_is_open_answers_before_during_and_after(store, written, m
         return original(*args)
 
     before = [hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")]
-    monkeypatch.setattr(writer, "write_segment", write_segment)
+    monkeypatch.setattr(upkeep, "write_segment", write_segment)
     fitted = refit_store(store, ("whiten:4",), "one")
     assert seen == [before] * 5
     assert len(reader.search(QUESTIONS[0], 5, "dense")) == 5
