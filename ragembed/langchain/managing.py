@@ -75,6 +75,10 @@ class Managing(Querying):
         or comes earlier in ``documents``, replaces that one. ``batch_size`` is the number of texts that are embedded
         together, 1,024 if left out; ``progress`` is called after each batch with the number of texts that are done and
         of all. Batches are kept: repeated after it was killed, the call embeds only what is missing.
+
+        Where the store has outgrown its index, that is picked anew; what is to be said of it is a
+        :class:`ragembed.errors.IndexWarning`. Raises :class:`ragembed.errors.BudgetError`, once the documents are in
+        the store, where no index meets the budget that the store was made with.
         """
         refuse("add_documents", kwargs)
         require_batch_size(batch_size)
