@@ -14,7 +14,7 @@ LEAST_APPROXIMATE = 50_000
 LATENCY_MS, RECALL = 20.0, 0.98
 """What holds where a budget leaves it open."""
 
-ORDER = ("flat", "fp16", "hnsw-sq8", "hnsw", "ivf-sq8", "ivf", "ivf-pq")
+ORDER = ("flat", "fp16", "hnsw", "hnsw-sq8", "ivf-sq8", "ivf", "ivf-pq")
 """The kinds in the order in which they are considered: exact ones, then by latency at the same recall."""
 
 _LATENCY_SLACK = 5.0

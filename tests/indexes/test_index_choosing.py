@@ -104,14 +104,14 @@ def test_the_wanted_recall_rules_nothing_out_before_it_is_measured(rows, dim, bu
         (49_999, Budget(max_memory=40 * 10**6), USUAL, "fp16"),
         (50_000, Budget(), USUAL, "flat"),  # 50,000 x 384 x 0.1 ns are 2 ms
         (10**6, Budget(), FAST, "flat"),
-        (10**6, Budget(), USUAL, "hnsw-sq8"),
+        (10**6, Budget(), USUAL, "hnsw"),
         (10**6, Budget(max_latency_ms=50), USUAL, "flat"),
         (10**6, Budget(max_memory=10**9), FAST, "fp16"),
         (10**6, Budget(max_memory=400 * 10**6), USUAL, "ivf-sq8"),
         (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
         (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: what exceeds it least
         (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
-        (10**9, Budget(), Machine(0.1, 0.1, 10**13), "hnsw-sq8"),
+        (10**9, Budget(), Machine(0.1, 0.1, 10**13), "hnsw"),
     ],
 )
 def test_the_first_to_be_tried(rows, budget, machine, first):
