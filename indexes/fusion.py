@@ -63,17 +63,17 @@ class Fusion:
         has no rank.
         """
         if self.method == "rrf":
-            parts = self._reciprocal(dense, dense > -np.inf), self._reciprocal(lexical, lexical > 0.0)
+            parts = self._reciprocal(dense), np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
         else:
             scaled = _SCALED[self.method]
             parts = scaled(dense), scaled(lexical)
         fused: Doubles = self.alpha * parts[0] + (1.0 - self.alpha) * parts[1]
         return fused
 
-    def _reciprocal(self, scores: Doubles, ranked: NDArray[np.bool_]) -> Doubles:
-        """Return ``1 / (rrf_k + rank)``, the same for equal scores; 0 for those that are not ``ranked``."""
+    def _reciprocal(self, scores: Doubles) -> Doubles:
+        """Return ``1 / (rrf_k + rank)``, the same for equal scores."""
         better = np.searchsorted(np.sort(-scores), -scores)
-        return np.where(ranked, 1.0 / (self.rrf_k + 1.0 + better), 0.0)
+        return np.reciprocal(self.rrf_k + 1.0 + better.astype(np.float64))
 
 
 def _tells_apart(scores: Doubles) -> bool:

@@ -30,16 +30,14 @@ _LEXICAL_DEPTH = 2000
 _FEEDBACK_CHUNKS = 3
 """Chunks that a question is moved towards."""
 
-_DEFAULT_FUSION = Fusion()
-
 
 def search(
     view: View,
     queries: Sequence[str],
     k: int,
     mode: Mode,
-    where: Filter | None = None,
-    fusion: Fusion = _DEFAULT_FUSION,
+    where: Filter | None,
+    fusion: Fusion,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
