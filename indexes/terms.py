@@ -31,6 +31,8 @@ _UNSPACED = _SOUTH_EAST_ASIAN + (
     "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"  # Hangul
 )
 _WIDE = "\uff01-\uffee"  # Latin as wide as ideographs, and narrow Katakana and Hangul
+_SIGNED = re.compile(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])")
+_SIGNS = {"+": "plus", "#": "sharp"}
 _LEFT_OUT = (
     "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # which variant of a letter or emoji is shown
     "\u0640\u064b-\u0652\u0670"  # Arabic: vowels, and strokes that make a word longer
@@ -78,7 +80,7 @@ class Terms:
 
     def of_text(self, text: str) -> str:
         """Return ``text`` as the full-text index gets it; English and unstemmed texts with spaces are not changed."""
-        if self._stem is None and not _is_special(text):
+        if self._stem is None and not (_is_special(text) or _has_signs(text)):
             return text
         return _cut(self._plain(text))
 
@@ -103,7 +105,12 @@ class Terms:
         return found
 
     def _plain(self, text: str) -> str:
-        """Return ``text`` with one form for letters that have several, without marks, and with stems of words."""
+        """Return ``text`` with one form for letters that have several, without marks, and with stems of words.
+
+        C++, C# and F# become words that are not the letter alone.
+        """
+        if _has_signs(text):
+            text = _SIGNED.sub(_spelt, text)
         if _is_special(text):
             text = _RUN.sub(_compatible, _LEFT_OUT_RUN.sub("", _WIDE_RUN.sub(_compatible, text)))
         stem = self._stem
@@ -136,6 +143,14 @@ def _cut(text: str) -> str:
 
 def _is_special(text: str) -> bool:
     return not text.isascii() and _SPECIAL.search(text) is not None
+
+
+def _has_signs(text: str) -> bool:
+    return "++" in text or "#" in text
+
+
+def _spelt(name: re.Match[str]) -> str:
+    return f" {name[0][0]}{''.join(_SIGNS[sign] for sign in name[0][1:])} "
 
 
 def _compatible(run: re.Match[str]) -> str:
