@@ -47,7 +47,7 @@ def _phrases(piece: str, terms: Terms) -> list[Phrase]:
     parts = terms.parts(piece)
     if len(parts) < 2:
         return parts
-    return [terms.of_phrase(piece), *(part for part in parts if len(part.terms) >= _LEAST_LETTERS)]
+    return [terms.of_phrase(piece), *(part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix)]
 
 
 def search(

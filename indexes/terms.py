@@ -56,6 +56,8 @@ _SPECIAL = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
 _WIDE_RUN = re.compile(f"[{_WIDE}]+")
 _LEFT_OUT_RUN = re.compile(f"[{_LEFT_OUT}]+")
 _RUN = re.compile(f"[{_UNSPACED}]+")
+WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|(?:(?![{_UNSPACED}])\\w)+")
+"""What a reader takes for a word, or ``run``: letters of a script without spaces."""
 _WORD = re.compile(f"(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS_IN_WORDS}])+")
 _WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|{_WORD.pattern}")
 _MARKED = re.compile(f"[{_MARKS}]")
@@ -119,6 +121,11 @@ class Terms:
         return _WORD.sub(lambda word: stem(word[0].lower()), unicodedata.normalize("NFC", text))
 
 
+def letters_of(run: str) -> list[str]:
+    """Return the letters of a run of a script without spaces, each with its marks."""
+    return _LETTER.findall(run) if _MARKED.search(run) else list(run)
+
+
 @cache
 def of_language(language: str) -> Terms:
     """Return what makes terms in ``language``; raises as :class:`Terms`."""
@@ -159,5 +166,5 @@ def _compatible(run: re.Match[str]) -> str:
 
 def _pairs(run: str) -> list[str]:
     """Return the terms of a run of letters of a script without spaces: all pairs of neighbours, and the last letter."""
-    letters = _LETTER.findall(run) if _MARKED.search(run) else list(run)
+    letters = letters_of(run)
     return [*map("".join, pairwise(letters)), letters[-1]]
