@@ -30,7 +30,8 @@ Value = TypeVar("Value")
 _ASKED_AT_ONCE = 500  # of the 999 parameters that any SQLite takes
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
-    "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata, s.path"
+    "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
+    " c.searched, s.path"
 )
 _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = c.source"  # noqa: S608  constants
 
@@ -318,5 +319,6 @@ def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
         page=row["page"],
         tokens=row["tokens"],
         metadata=json.loads(row["metadata"]),
+        searched=row["searched"],
     )
     return ChunkRecord(row["id"], chunk, row["path"])

@@ -63,8 +63,8 @@ def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]
         if record.source is not None and record.source not in sources:
             sources[record.source] = _source_id(connection, record)
     connection.executemany(
-        "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata,"
+        " searched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (_values(record, rows[key], sources) for record, key in zip(records, hashes, strict=True)),
     )
     return set(rows.values())
@@ -84,6 +84,7 @@ def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[
         chunk.page,
         chunk.tokens,
         _metadata_json(record),
+        chunk.searched,
     )
 
 

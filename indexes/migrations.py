@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from ragembed.documents.model import Chunk
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.indexes import catalog, changes, schema
+from ragembed.indexes import catalog, changes, schema, terms
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.database import open_for_writing
@@ -67,6 +68,7 @@ def _step(store: Path, version: int) -> None:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
             connection.create_function("extension", 1, changes.extension, deterministic=True)
+            terms.register(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 _change(connection, store, version)
@@ -124,13 +126,22 @@ def _from_3(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     _execute(connection, schema.RUN_RECORDS)
 
 
+def _from_4(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG001  the signature of the others
+    """Chunks may be searched by a part of their text; the full-text index gets what :mod:`terms` makes of it."""
+    _execute(connection, _DROP_WORDS_4)
+    connection.execute("ALTER TABLE chunks ADD COLUMN searched TEXT")
+    _execute(connection, schema.WORDS)
+    connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+
+
 def _hash_as_stored(connection: sqlite3.Connection) -> None:
     """Give vectors of texts with lone surrogates the hash of the text as it is stored, with question marks."""
     former = connection.execute(
         "SELECT c.key, c.row, v.text_hash FROM chunks c JOIN vectors v USING (row) ORDER BY c.key"
     )
-    for (key, row, made_from), record in zip(former.fetchall(), catalog.iterate_chunks(connection), strict=True):
-        stored = text_hash(record.chunk.embedded_text)
+    texts = connection.execute("SELECT text, headings, title FROM chunks ORDER BY key")
+    for (key, row, made_from), (text, headings, title) in zip(former.fetchall(), texts, strict=True):
+        stored = text_hash(Chunk(text, tuple(json.loads(headings)), title).embedded_text)
         if stored == made_from:
             continue
         same = connection.execute("SELECT row FROM vectors WHERE text_hash = ?", (stored,)).fetchone()
@@ -145,7 +156,13 @@ _SEGMENTS_1 = "SELECT id, rows, dim, kind, raw_sha256, index_sha256 FROM old ORD
 _SOURCES_1 = "SELECT id, path, extension(path), size, mtime_ns, sha256, recipe FROM old"
 _VECTORS_1 = "SELECT o.row, o.text_hash, s.key, o.position FROM old o JOIN segments s ON s.folder = o.segment"
 
-_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2, 3: _from_3}
+_DROP_WORDS_4 = """
+DROP TRIGGER chunks_inserted;
+DROP TRIGGER chunks_deleted;
+DROP TABLE chunks_fts;
+"""
+
+_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
 
 
 def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str, select: str) -> None:
@@ -160,6 +177,9 @@ def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str,
 
 def _execute(connection: sqlite3.Connection, script: str) -> None:
     """Run several statements in the open transaction, which ``executescript`` would commit."""
-    for statement in script.split(";\n"):
-        if statement.strip():
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
             connection.execute(statement)
+            statement = ""

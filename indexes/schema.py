@@ -18,9 +18,9 @@ from typing import Any
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
-from ragembed.indexes import filters, page_sums
+from ragembed.indexes import filters, page_sums, terms
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
@@ -111,24 +111,31 @@ CREATE TABLE chunks (
     end_line   INTEGER,
     page       INTEGER,
     tokens     INTEGER NOT NULL,
-    metadata   TEXT NOT NULL            -- JSON object
+    metadata   TEXT NOT NULL,           -- JSON object
+    searched   TEXT                     -- the part of the text that search goes by, where it is not all of it
 );
 CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);
+"""
 
+WORDS = """
+CREATE VIEW chunk_terms AS              -- what the full-text index holds
+SELECT key, terms(title) AS title, terms(headings) AS headings, terms(coalesce(searched, text)) AS text FROM chunks;
 CREATE VIRTUAL TABLE chunks_fts USING fts5 (
-    title, headings, text, content = 'chunks', content_rowid = 'key', tokenize = 'porter unicode61'
+    title, headings, text, content = 'chunk_terms', content_rowid = 'key',
+    tokenize = "porter unicode61 categories 'L* N* Co Mn Mc'"
 );
 CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
-    INSERT INTO chunks_fts (rowid, title, headings, text) VALUES (new.key, new.title, new.headings, new.text);
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
 END;
 CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
-    VALUES ('delete', old.key, old.title, old.headings, old.text);
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
 END;
 """
 
-SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + RUN_RECORDS
+SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + WORDS + RUN_RECORDS
 
 
 def create_database(path: Path, meta: Mapping[str, object]) -> None:
@@ -202,6 +209,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
                 "it; delete the store and index again"
             )
         filters.register(connection)
+        terms.register(connection)
     except sqlite3.OperationalError:
         connection.close()
         raise

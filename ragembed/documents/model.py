@@ -53,8 +53,9 @@ class Chunk:
     """The unit that is embedded and found: a run of a document's text, and where it stands.
 
     ``start_line``/``end_line`` (inclusive) and ``page`` are 1-based and None where the format has none.
-    ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. Lone surrogates, which no
-    encoding of Unicode holds, become question marks.
+    ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. ``searched`` is the part of
+    the text that search goes by, by meaning and by words; None stands for all of it. Lone surrogates, which no encoding
+    of Unicode holds, become question marks.
     """
 
     text: str
@@ -65,16 +66,19 @@ class Chunk:
     page: int | None = None
     tokens: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    searched: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _encodable(self.text))
         object.__setattr__(self, "headings", tuple(_encodable(heading) for heading in self.headings))
-        object.__setattr__(self, "title", None if self.title is None else _encodable(self.title))
+        for name in ("title", "searched"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else _encodable(value))
 
     @property
     def embedded_text(self) -> str:
-        """The text that is given to the model: the chunk below its title and heading path."""
-        return embedded_text(self.text, self.headings, self.title)
+        """The text that is given to the model: the chunk, or its part that search goes by, below title and headings."""
+        return embedded_text(self.text if self.searched is None else self.searched, self.headings, self.title)
 
 
 def _encodable(text: str) -> str:

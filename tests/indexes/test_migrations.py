@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -57,6 +58,12 @@ def third(request, tmp_path):
 
 
 @pytest.fixture
+def fourth(tmp_path):
+    """A store of format 4 with records of runs and a text without spaces."""
+    return extracted("format-4-flat", tmp_path / "fourth")
+
+
+@pytest.fixture
 def minilm(tmp_path, needs_minilm):
     return extracted("format-1-minilm", tmp_path / "minilm") / ".ragembed"
 
@@ -69,6 +76,17 @@ def ask(store, statement):
 def tell(store, script):
     with closing(sqlite3.connect(store / "store.db")) as connection:
         connection.executescript(script)
+
+
+def tables_of(store):
+    """Return the statements that made the tables and what belongs to them, without comments, space and quotes."""
+    made = ask(store, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")
+    return {name: re.sub(r'--[^\n]*|[\s"]', "", sql) for name, sql in made}
+
+
+def columns_of(store, table):
+    """Return the names of a table's columns."""
+    return ", ".join(row[1] for row in ask(store, f"PRAGMA table_info({table})"))
 
 
 def digest(store):
@@ -130,14 +148,7 @@ def test_all_that_is_in_a_store_of_format_1_is_there(known):
 def test_a_migrated_database_is_as_one_made_anew(known, tmp_path):
     Store.open(known, KnownEncoder()).close()
     Store.create(tmp_path / "new", KnownEncoder()).close()
-    schemas = [
-        {
-            name: "".join(sql.replace('"', "").split())
-            for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")
-        }
-        for path in (known, tmp_path / "new")
-    ]
-    assert schemas[0] == schemas[1]
+    assert tables_of(known) == tables_of(tmp_path / "new")
     assert ask(known, "PRAGMA foreign_key_check") == ask(known, "PRAGMA integrity_check(1)")[1:] == []
     assert ask(known, "PRAGMA journal_mode") == [("wal",)]
     assert {row[0] for row in ask(known, "SELECT DISTINCT typeof(text_hash) FROM vectors")} == {"blob"}
@@ -203,7 +214,8 @@ def test_the_archives_hold_stores_of_format_2(second):
 @pytest.mark.guarantee(40)
 def test_all_that_is_in_a_store_of_format_2_is_there(second):
     [(kind,)] = ask(second, "SELECT json_extract(value, '$') FROM meta WHERE key = 'index'")
-    tables = {name: ask(second, f"SELECT * FROM {name}") for name in ("chunks", "vectors", "segments", "tombstones")}
+    columns = {name: columns_of(second, name) for name in ("chunks", "vectors", "segments", "tombstones")}
+    tables = {name: ask(second, f"SELECT {columns[name]} FROM {name}") for name in columns}
     files = {name: sha for name, sha in digest(second).items() if name.startswith(("segments", "embedders"))}
     encoder = KnownEncoder()
     with Store.open(second, encoder) as store:
@@ -214,7 +226,7 @@ def test_all_that_is_in_a_store_of_format_2_is_there(second):
         assert [(segment["kind"], segment["rows"]) for segment in status["segments"]] == [(kind, 40), ("flat", 1)]
         assert_searchable(store, encoder)
         assert encoder.encoded == 0
-    assert {name: ask(second, f"SELECT * FROM {name}") for name in tables} == tables
+    assert {name: ask(second, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
     assert {name: sha for name, sha in digest(second).items() if name in files} == files
     report = verify_store(second, KnownEncoder())
     assert (report.problems, report.notes) == ([], [])
@@ -252,11 +264,7 @@ def test_a_migrated_database_of_format_2_is_as_one_made_anew(second, tmp_path):
     assert {key: values[0][key] for key in ("embedder", "ragembed")} == {
         key: values[1][key] for key in ("embedder", "ragembed")
     }
-    schemas = [
-        {name: "".join(sql.split()) for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")}
-        for path in (second, tmp_path / "new")
-    ]
-    assert schemas[0] == schemas[1]
+    assert tables_of(second) == tables_of(tmp_path / "new")
 
 
 def test_a_store_of_format_2_is_opened_and_verified_again_without_a_change(second):
@@ -316,7 +324,8 @@ def test_the_archives_hold_stores_of_format_3(third):
 @pytest.mark.guarantee(40)
 def test_all_that_is_in_a_store_of_format_3_is_there(third):
     names = ("chunks", "vectors", "segments", "tombstones", "sources", "meta", "sqlite_sequence")
-    tables = {name: ask(third, f"SELECT * FROM {name}") for name in names}
+    columns = {name: columns_of(third, name) for name in names}
+    tables = {name: ask(third, f"SELECT {columns[name]} FROM {name}") for name in names}
     files = {name: sha for name, sha in digest(third).items() if name.startswith(("segments", "embedders"))}
     meta = dict(tables["meta"])
     encoder = KnownEncoder()
@@ -339,7 +348,7 @@ def test_all_that_is_in_a_store_of_format_3_is_there(third):
         assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
         assert store.run_records("any").keys() == []
         assert encoder.encoded == 0
-    assert {name: ask(third, f"SELECT * FROM {name}") for name in tables} == tables
+    assert {name: ask(third, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
     assert {name: sha for name, sha in digest(third).items() if name in files} == files
     report = verify_store(third, KnownEncoder())
     assert (report.problems, report.notes) == ([], [])
@@ -369,11 +378,7 @@ def test_a_store_of_format_3_goes_on(third):
 def test_a_migrated_database_of_format_3_is_as_one_made_anew(third, tmp_path):
     Store.open(third, KnownEncoder()).close()
     Store.create(tmp_path / "new", KnownEncoder()).close()
-    schemas = [
-        {name: "".join(sql.split()) for name, sql in ask(path, "SELECT name, sql FROM sqlite_schema WHERE sql > ''")}
-        for path in (third, tmp_path / "new")
-    ]
-    assert schemas[0] == schemas[1]
+    assert tables_of(third) == tables_of(tmp_path / "new")
     assert ask(third, "PRAGMA foreign_key_check") == ask(third, "PRAGMA integrity_check(1)")[1:] == []
 
 
@@ -383,6 +388,63 @@ def test_a_store_of_format_3_is_opened_and_verified_again_without_a_change(third
     Store.open(third, KnownEncoder()).close()
     verify_store(third, KnownEncoder())
     assert digest(third) == before
+
+
+# From format 4
+
+
+def test_the_archive_holds_a_store_of_format_4(fourth):
+    assert ask(fourth, "PRAGMA user_version") == [(4,)]
+    assert "searched" not in columns_of(fourth, "chunks")
+    assert ask(fourth, "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH '\"機械\"'") == []
+
+
+@pytest.mark.guarantee(40)
+def test_all_that_is_in_a_store_of_format_4_is_there(fourth):
+    names = ("chunks", "vectors", "segments", "tombstones", "sources", "meta", "run_records", "sqlite_sequence")
+    columns = {name: columns_of(fourth, name) for name in names}
+    tables = {name: ask(fourth, f"SELECT {columns[name]} FROM {name}") for name in names}
+    files = {name: sha for name, sha in digest(fourth).items() if name.startswith(("segments", "embedders"))}
+    encoder = KnownEncoder()
+    with Store.open(fourth, encoder) as store:
+        assert store.status()["format"] == FORMAT_VERSION
+        assert {each.chunk.searched for each in store.chunks()} == {None}
+        assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
+        assert [hit.id for hit in store.search("学習", 5, "lexical")] == ["id20"]
+        assert len(store.search("text", 99, "lexical")) == len(KEPT) - 1
+        assert store.run_records("pages").keys() == ["id1", "id3"]
+        assert encoder.encoded == 0
+    assert {name: ask(fourth, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
+    assert {name: sha for name, sha in digest(fourth).items() if name in files} == files
+    report = verify_store(fourth, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_a_store_of_format_4_goes_on(fourth):
+    encoder = KnownEncoder()
+    with Store.open(fourth, encoder) as store:
+        store.add(
+            [record("new", "brand new text, seldom read", searched="brand new text"), record("id5", "五番目の文")]
+        )
+        store.delete(["id0"])
+        assert [hit.id for hit in store.search("brand", 5, "lexical")] == ["new"]
+        assert store.search("seldom", 5, "lexical") == []
+        assert [hit.id for hit in store.search("番目", 5, "lexical")] == ["id5"]
+        store.optimize()
+        assert (len(store), encoder.encoded) == (38, 2)
+        [found] = store.get(["new"])
+        assert (found.chunk.text, found.chunk.searched) == ("brand new text, seldom read", "brand new text")
+    assert verify_store(fourth, KnownEncoder()).problems == []
+
+
+def test_a_migrated_database_of_format_4_is_as_one_made_anew(fourth, tmp_path):
+    Store.open(fourth, KnownEncoder()).close()
+    Store.create(tmp_path / "new", KnownEncoder()).close()
+    assert tables_of(fourth) == tables_of(tmp_path / "new")
+    before = digest(fourth)
+    Store.open(fourth, KnownEncoder()).close()
+    verify_store(fourth, KnownEncoder())
+    assert digest(fourth) == before
 
 
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
@@ -431,13 +493,15 @@ def test_a_migration_that_fails_at_any_statement_leaves_an_older_format(known, t
             column = "text" if versions[-1] == 1 else "integer"
             assert ask(store, "SELECT count(*), max(typeof(segment)) FROM vectors") == [(41, column)]
             assert ask(store, "SELECT value LIKE '{%' FROM meta WHERE key = 'index'") in ([(versions[-1] > 2,)], [])
-            assert ask(store, "SELECT name FROM sqlite_schema WHERE name LIKE 'run_records%'") == []
+            records = ask(store, "SELECT name FROM sqlite_schema WHERE name LIKE 'run_records%'")
+            assert bool(records) == (versions[-1] > 3)
+            assert "searched" not in columns_of(store, "chunks")
             assert_migrated(store)
         else:
             left = None
             break
     assert versions == sorted(versions)
-    assert all(versions.count(version) >= least for version, least in ((1, 15), (2, 2), (3, 4)))
+    assert all(versions.count(version) >= least for version, least in ((1, 15), (2, 2), (3, 4), (4, 9)))
     assert_migrated(store)
 
 
@@ -493,6 +557,13 @@ def test_a_process_that_dies_in_the_third_step_leaves_format_3(known, tmp_path):
     for store in (known, extracted("format-3-flat", tmp_path / "third")):
         assert subprocess.run([sys.executable, "-c", SCRIPT, str(store), "3"], check=False).returncode == 9
         assert ask(store, "PRAGMA user_version") == [(3,)]
+        assert_migrated(store)
+
+
+def test_a_process_that_dies_in_the_fourth_step_leaves_format_4(known, fourth):
+    for store in (known, fourth):
+        assert subprocess.run([sys.executable, "-c", SCRIPT, str(store), "4"], check=False).returncode == 9
+        assert ask(store, "PRAGMA user_version") == [(4,)]
         assert_migrated(store)
 
 

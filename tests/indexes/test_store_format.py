@@ -44,7 +44,7 @@ class Reader:
         self.database = sqlite3.connect(f"{(folder / 'store.db').resolve().as_uri()}?mode=ro", uri=True)
         self.database.row_factory = sqlite3.Row
         assert self.database.execute("PRAGMA application_id").fetchone()[0] == 0x52474531
-        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 4
+        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 5
         self.database.execute("BEGIN")
         self.segments = {row["key"]: row for row in self.database.execute("SELECT * FROM segments")}
 
@@ -201,9 +201,10 @@ def embedded_text(chunk):
     context = list(chunk["headings"])
     if chunk["title"] and chunk["title"] not in context:
         context.insert(0, chunk["title"])
-    if context and context[-1] in chunk["text"].split("\n")[0]:
+    text = chunk["text"] if chunk["searched"] is None else chunk["searched"]
+    if context and context[-1] in text.split("\n")[0]:
         del context[-1]
-    return " > ".join(context) + "\n" + chunk["text"] if context else chunk["text"]
+    return " > ".join(context) + "\n" + text if context else text
 
 
 def safetensors(file):

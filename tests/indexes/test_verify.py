@@ -25,7 +25,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store, fitting, page_sums, view
+from ragembed.indexes import Store, fitting, page_sums, terms, view
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
@@ -70,6 +70,7 @@ def damage(file):
 def edit(store, *statements, sums=True):
     """Change the database behind ragembed's back, and make the sums of its pages right again."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
+        terms.register(connection)
         for statement in statements:
             connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
         connection.commit()

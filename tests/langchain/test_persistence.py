@@ -195,9 +195,31 @@ def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp
 # Older formats
 
 
+WORDS_4 = """
+DROP TRIGGER chunks_inserted;
+DROP TRIGGER chunks_deleted;
+DROP TABLE chunks_fts;
+DROP VIEW chunk_terms;
+ALTER TABLE chunks DROP COLUMN searched;
+CREATE VIRTUAL TABLE chunks_fts USING fts5 (
+    title, headings, text, content = 'chunks', content_rowid = 'key', tokenize = 'porter unicode61'
+);
+CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
+    INSERT INTO chunks_fts (rowid, title, headings, text) VALUES (new.key, new.title, new.headings, new.text);
+END;
+CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, old.title, old.headings, old.text);
+END;
+INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild');
+"""
+
+
 def make_older(path: Path, version: int) -> None:
     """Take from a store without records of runs and without an approximate index what its format did not have."""
-    script = "DROP TABLE run_records;"
+    script = WORDS_4
+    if version < 4:
+        script += "DROP TABLE run_records;"
     if version == 2:
         script += "UPDATE meta SET value = '\"flat\"' WHERE key = 'index';"
     with closing(sqlite3.connect(path / "store.db")) as connection:
@@ -205,7 +227,7 @@ def make_older(path: Path, version: int) -> None:
 
 
 @pytest.mark.guarantee(33, 40)
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_store_of_an_older_format_is_loaded(store: RagVectorStore, tmp_path: Path, version: int) -> None:
     before = seen(store)
     store.save_local(tmp_path)
