@@ -131,6 +131,7 @@ def _from_4(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     _execute(connection, _DROP_WORDS_4)
     connection.execute("ALTER TABLE chunks ADD COLUMN searched TEXT")
     _execute(connection, schema.WORDS)
+    _execute(connection, schema.BOILERPLATE)
     connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
 
 

@@ -41,7 +41,9 @@ _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
 _ROWS = ("csv", "jsonl")
 _CODE = ("source", "notebook")
 
-_COMMENT = re.compile(r"\s*(?:#+(?![\w!\[])|//|/\*|\*/|\*+(?=\s|$)|--(?=[\s-]|$)|;|%|<!--|-->|!(?=\s)|dnl\s|rem\s)", re.I)
+_COMMENT = re.compile(
+    r"\s*(?:#+(?![\w!\[])|//|/\*|\*/|\*+(?=\s|$)|--(?=[\s-]|$)|;|%|<!--|-->|!(?=\s)|dnl\s|rem\s)", re.I
+)
 _OPENING, _CLOSING = re.compile(r"\s*(?:/\*|<!--)"), re.compile(r"\*/|-->")
 _AROUND = re.compile(r"^[\W_]+|[\W_]+$")
 _COPYRIGHT = re.compile(r"copyright|©|\(c\)")
@@ -73,6 +75,11 @@ def line_keys(texts: Iterable[str], kind: str | None) -> Keys:
             else:
                 keys.append(of_line.key)
     return np.array(keys, dtype=np.uint64)
+
+
+def line_key(line: str) -> int:
+    """Return the key of a line, as it is where it has one."""
+    return _key(_AROUND.sub("", line))
 
 
 class _Line(NamedTuple):
@@ -126,8 +133,8 @@ def find(files: Iterable[FileLines]) -> Found:
 
     It is the largest set of lines of which each is in at least ``LEAST_FILES`` and ``LEAST_SHARE`` (of code
     ``LEAST_SHARE_OF_CODE``) of the files of its kind, in a run of nothing but lines of the set with ``LEAST_RUN``
-    characters or more. Files longer than ``LONG_FILE`` of which more than ``MOST_OF_FILE`` is in such runs do not count:
-    versions of one text are no boilerplate.
+    characters or more. Files longer than ``LONG_FILE`` of which more than ``MOST_OF_FILE`` is in such runs do not
+    count: versions of one text are no boilerplate.
     """
     by_kind: dict[str, dict[str, Keys]] = {}
     for file in files:
@@ -209,7 +216,7 @@ class _Lines:
 
 @dataclass(slots=True)
 class Stripper:
-    """Takes boilerplate out of what is searched of chunks; ``seen`` are the lines that it came upon, by kind and key."""
+    """Takes boilerplate out of what is searched of chunks; ``seen`` are the lines that it took, by kind and key."""
 
     found: Found
     seen: dict[tuple[str, int], str] = field(default_factory=dict)

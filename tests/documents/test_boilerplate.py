@@ -68,7 +68,7 @@ def test_a_licence_is_found_in_the_comments_of_any_language(opening, mark, closi
 
 
 def test_what_looks_like_a_comment_and_is_none_stays():
-    code = "#include <stdio.h>\n#define WORKING_WITH_LOCKS 1\n#pragma once and for all of them\n**kwargs: Unpack[Args],\n"
+    code = "#include <stdio.h>\n#define WORKING_WITH_LOCKS 1\n#pragma once for all of them\n**kwargs: Unpack[Args],\n"
     files = [f"{code}int work{i}();" for i in range(9)]
     assert find(compared(files, "source")) == {}
 
@@ -83,7 +83,8 @@ def test_menus_and_footers_of_pages_go():
 def test_headings_rules_and_short_lines_of_prose_stay():
     draw = random.Random(6)
     pages = [
-        f"# {sentence(draw, 5)}\n\n## Usage\n\n{sentence(draw)}\n\n| a | b |\n| --- | --- |\n\n{sentence(draw)}\n\n---\n\nSee also\n"
+        f"# {sentence(draw, 5)}\n\n## Usage\n\n{sentence(draw)}\n\n| a | b |\n| --- | --- |\n\n{sentence(draw)}\n\n---"
+        "\n\nSee also\n"
         for _ in range(12)
     ]
     assert find(compared(pages, "markdown")) == {}
@@ -201,7 +202,7 @@ def by_loop(files):
     def repeated(files):
         chosen = {key for keys in files for key in keys}
         while True:
-            in_files = {key: 0 for key in chosen}
+            in_files = dict.fromkeys(chosen, 0)
             for keys in files:
                 for key in {key for run in runs(keys, chosen) for key in run}:
                     in_files[key] += 1
