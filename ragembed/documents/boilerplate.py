@@ -46,7 +46,7 @@ _COMMENT = re.compile(
 )
 _OPENING, _CLOSING = re.compile(r"\s*(?:/\*|<!--)"), re.compile(r"\*/|-->")
 _AROUND = re.compile(r"^[\W_]+|[\W_]+$")
-_COPYRIGHT = re.compile(r"copyright|©|\(c\)")
+_COPYRIGHT = re.compile(r"copyright|©|\(c\)", re.I)
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
@@ -79,7 +79,7 @@ def line_keys(texts: Iterable[str], kind: str | None) -> Keys:
 
 def line_key(line: str) -> int:
     """Return the key of a line, as it is where it has one."""
-    return _key(_AROUND.sub("", line))
+    return _key(line, _AROUND.sub("", line))
 
 
 class _Line(NamedTuple):
@@ -98,7 +98,7 @@ def _read(text: str, kind: str) -> Iterator[tuple[str, _Line | None]]:
             inside = (inside or _OPENING.match(line) is not None) and _CLOSING.search(line) is None
         read = _AROUND.sub("", line)
         if read and comment:
-            key = _key(read)
+            key = _key(line, read)
             yield line, _Line(key, key & _MOST_CHARACTERS)
         elif read or (only_comments and not comment and line.strip()):
             size = min(len(read), _MOST_CHARACTERS)
@@ -107,9 +107,9 @@ def _read(text: str, kind: str) -> Iterator[tuple[str, _Line | None]]:
             yield line, None
 
 
-def _key(read: str) -> int:
+def _key(line: str, read: str) -> int:
     read = " ".join(read.split()).casefold()
-    if _COPYRIGHT.search(read):
+    if _COPYRIGHT.search(line):
         read = _YEAR.sub("0", read)
     digest = int.from_bytes(blake2b(read.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
     # A hash of nothing but zeros would read as no hash.
@@ -174,7 +174,7 @@ class _Lines:
     @classmethod
     def of(cls, files: Sequence[Keys]) -> _Lines:
         end = np.zeros(1, dtype=np.uint64)
-        keys = np.concatenate([end, *(part for keys in files for part in (keys, end))])
+        keys: Keys = np.concatenate([end, *(part for keys in files for part in (keys, end))])
         distinct, number = np.unique(keys, return_inverse=True)
         number = np.where(distinct[number] > _MOST_CHARACTERS, number, -1)
         file = np.repeat(np.arange(-1, len(files)), [1, *(len(keys) + 1 for keys in files)])
@@ -199,7 +199,7 @@ class _Lines:
 
     def characters_of_files(self, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return how many characters of each file are in the lines that are chosen."""
-        return np.bincount(self.file[1:], weights=(self.sizes * chosen)[1:])
+        return np.bincount(self.file[1:], weights=(self.sizes * chosen)[1:]).astype(np.float64)
 
     def _files_of(self, left: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return in how many files each distinct key is among the lines that are left."""

@@ -38,7 +38,8 @@ def stripped(text, corpus, kind):
 def source_files(header=LICENCE, count=20):
     draw = random.Random(3)
     return [
-        f"{header}\nimport os\nimport sys\n\n\ndef work{i}(x):\n    # {sentence(draw)}\n    if x:\n        return None\n"
+        f"{header}\nimport os\nimport sys\n\n\ndef work{i}(x):\n    # {sentence(draw)}\n"
+        "    if x:\n        return None\n"
         f"    else:\n        return {i}\n\n\nif __name__ == '__main__':\n    main()\n"
         for i in range(count)
     ]
@@ -164,6 +165,12 @@ def test_years_of_copyrights_do_not_matter_and_other_numbers_do():
     assert stripped(licences[2], licences, "source") == "x = 2"
     errors = [f"# the store answers with the error {500 + i}\n\nx = {i}" for i in range(6)]
     assert find(compared(errors, "source")) == {}
+
+
+def test_a_copyright_is_told_by_its_signs_too():
+    for sign in ("©", "(c)", "(C)"):
+        files = [f"# {sign} {2000 + i} The Wing Authors and others\n\nx = {i}" for i in range(6)]
+        assert stripped(files[2], files, "source") == "x = 2"
 
 
 def test_counts_are_those_of_files():
