@@ -1,6 +1,7 @@
 """Boilerplate in small corpora of which every repeated line is known."""
 
 import random
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -238,6 +239,22 @@ def test_stripping_takes_lines_and_changes_none(lines, files):
         rest = iter(lines)
         assert all(line in rest for line in searched.split("\n"))
         assert any(character.isalnum() for character in searched)
+
+
+def test_keys_are_as_the_store_format_describes():
+    text = f"# Copyright 2024  The Wing\n#\nimport os\n\nx = 1\n// {'a' * 2000}"
+    first, code, last = line_keys([text], "source").tolist()
+    assert first == key_of("copyright 0 the wing")
+    assert code == len("import os") + len("x = 1")
+    assert last == (hash_of("a" * 2000) << 10) + 1023
+
+
+def key_of(read):
+    return (hash_of(read) << 10) + len(read)
+
+
+def hash_of(read):
+    return int.from_bytes(blake2b(read.encode(), digest_size=8).digest(), "big") >> 10
 
 
 def test_a_hash_never_reads_as_a_size():
