@@ -159,9 +159,9 @@ def _find_in(files: Sequence[Keys], share: float) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The lines of several files one below the other.
+    """The lines of several files one below the other, those together that are in too few files whatever the rest is.
 
-    ``distinct`` are the keys there are; of each line, ``number`` is the place of its key in them, -1 where it has
+    ``distinct`` are the other keys there are; of each line, ``number`` is the place of its key in them, -1 where it has
     none, ``file`` the number of its file, and ``sizes`` its characters. A line without a key is above the first file
     and ends each.
     """
@@ -175,10 +175,14 @@ class _Lines:
     def of(cls, files: Sequence[Keys]) -> _Lines:
         end = np.zeros(1, dtype=np.uint64)
         keys: Keys = np.concatenate([end, *(part for keys in files for part in (keys, end))])
-        distinct, number = np.unique(keys, return_inverse=True)
-        number = np.where(distinct[number] > _MOST_CHARACTERS, number, -1)
         file = np.repeat(np.arange(-1, len(files)), [1, *(len(keys) + 1 for keys in files)])
-        return cls(distinct, number, file, (keys & np.uint64(_MOST_CHARACTERS)).astype(np.int64))
+        distinct = _frequent(keys)
+        places = np.searchsorted(distinct, keys)
+        number = np.where(np.append(distinct, end)[places] == np.maximum(keys, 1), places, -1)
+        apart = (number[1:] >= 0) | (number[:-1] >= 0) | (file[1:] != file[:-1])
+        first = np.concatenate([[0], np.flatnonzero(apart) + 1])
+        sizes = (keys & np.uint64(_MOST_CHARACTERS)).astype(np.int64)
+        return cls(distinct, number[first], file[first], np.add.reduceat(sizes, first))
 
     def repeated(self, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return for each distinct key in how many files it is boilerplate, 0 for none; and of each line whether it is.
@@ -191,7 +195,7 @@ class _Lines:
         while True:
             counts = self._files_of(left)
             counts[counts < least] = 0
-            kept = left & (counts[self.number] > 0)
+            kept = left & (counts[self.number] > 0)  # the last count for -1
             kept &= self._long_enough(kept)
             if np.array_equal(kept, left):
                 return counts, kept
@@ -202,16 +206,25 @@ class _Lines:
         return np.bincount(self.file[1:], weights=(self.sizes * chosen)[1:]).astype(np.float64)
 
     def _files_of(self, left: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return in how many files each distinct key is among the lines that are left."""
+        """Return in how many files each distinct key is among the lines that are left, and a 0 for lines without."""
         files = max(self.file[-1] + 1, 1)
         pairs = np.unique(self.number[left] * files + self.file[left])
-        return np.bincount(pairs // files, minlength=len(self.distinct))
+        return np.bincount(pairs // files, minlength=len(self.distinct) + 1)
 
     def _long_enough(self, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Tell of each line whether it is in a run of lines that are left with enough characters in all."""
         run = np.cumsum(~left)  # of a line and of the one above it the same where it is left
         characters = np.bincount(run, weights=self.sizes * left)
         return characters[run] >= LEAST_RUN
+
+
+def _frequent(keys: Keys) -> Keys:
+    """Return the keys of lines that are there ``LEAST_FILES`` times or more, ascending."""
+    ordered = np.sort(keys)
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    often = np.diff(first, append=len(ordered)) >= LEAST_FILES
+    distinct = ordered[first[often]]
+    return distinct[distinct > _MOST_CHARACTERS]
 
 
 @dataclass(slots=True)
