@@ -160,6 +160,22 @@ def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]
     )
 
 
+def chunks_of_nothing_else(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks of nothing but boilerplate, ascending, and the row of each; shapes ``(n,)``."""
+    condition = "searched IS NOT NULL AND (searched = '')"  # as in the index over chunks
+    return _pairs(connection, f"SELECT key, row FROM chunks WHERE {condition} ORDER BY key", ())  # noqa: S608  constants
+
+
+def rows_of_those_alone(connection: sqlite3.Connection, rows: Sequence[int]) -> Rows:
+    """Return those of ``rows`` that no other chunk uses than ones of nothing but boilerplate, int64, shape ``(n,)``."""
+    found = connection.execute(
+        "SELECT value FROM json_each(?) WHERE NOT EXISTS"
+        " (SELECT 1 FROM chunks WHERE row = value AND searched IS NOT '')",
+        (json.dumps(list(rows)),),
+    )
+    return _integers(found)
+
+
 def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
     """Return the names of the files that are any of ``paths`` or lie below one of them."""
     roots = set(paths)

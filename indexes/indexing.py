@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ragembed.config import EmbedderConfig, Sides
+from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
 from ragembed.indexes import fitting
 from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.boilerplate import STRIP, Plan, found_in, searched_anew, strip_all
 from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
@@ -150,7 +152,8 @@ class _Run:
             embedder, scan = self._scan(spool)
             if not spool.files:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
-            provisional = self._fit_extractor(embedder, spool)
+            stripper = Stripper(found_in(spool.lines) if self._options.boilerplate == STRIP else {})
+            provisional = self._fit_extractor(embedder, spool, stripper)
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
@@ -202,13 +205,13 @@ class _Run:
             raise IncompatibleStoreError(_made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
-    def _fit_extractor(self, embedder: Embedder, spool: Spool) -> Embedder:
+    def _fit_extractor(self, embedder: Embedder, spool: Spool, stripper: Stripper) -> Embedder:
         """Fit token weights and static vectors on all that was read; returns the embedder with a provisional chain."""
         self._progress.start("fitting", "chunks", spool.chunks)
 
         def texts() -> Iterator[str]:
-            for _, chunks in spool:
-                yield from (chunk.embedded_text for chunk in chunks)
+            for source, chunks in spool:
+                yield from (chunk.embedded_text for chunk in strip_all(stripper, source, chunks))
                 self._progress.advance(len(chunks))
 
         embedder.fit_extractor(texts())
@@ -220,10 +223,13 @@ class _Run:
         with Store.open(self._store_path, device=self._device) as store:
             before = store.index_choice(), store.index_check()
             with store.writer(locked=True) as writer:
-                encoded = self._write(writer, spool, scan)
+                plan = writer.plan_stripping(spool.lines, scan.removed, self._options.boilerplate)
+                encoded = self._write(writer, spool, scan, plan)
+                encoded += self._write_stripped(store, writer, plan)
                 self._fit(store, writer, scan)
-                if writer.meta("unfinished"):
-                    writer.set_meta({"unfinished": False})
+                done = writer.done_stripping(self._options.boilerplate)
+                if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+                    writer.set_meta({"unfinished": False, "boilerplate": done})
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             self._note_growth(store, scan)
@@ -247,14 +253,15 @@ class _Run:
 
     # Writing
 
-    def _write(self, writer: StoreWriter, spool: Spool, scan: Scan) -> int:
+    def _write(self, writer: StoreWriter, spool: Spool, scan: Scan, plan: Plan) -> int:
         """Encode and commit the spool batch by batch; returns how many texts the model encoded."""
         self._keep_request(writer, scan)
-        if spool.files:
+        if spool.files or plan.again:
             writer.set_meta({"unfinished": True})
+        writer.keep_lines(plan.uncounted)
         encoded = 0
         self._progress.start("embedding", "chunks", spool.chunks)
-        for batch in _batches(spool):
+        for batch in _batches(spool, plan.stripper):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
             new = writer.stage(texts, self._progress.advance)
             self._progress.advance(len(texts) - new)
@@ -264,13 +271,30 @@ class _Run:
                 for source, chunks in batch
                 for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
             ]
-            writer.commit(chunks=records, sources=[source for source, _ in batch])
+            lines = {source.path: spool.lines[source.path][1] for source, _ in batch}
+            writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
             writer.merge()
         # What is gone goes last, so that a moved file can be found at every moment.
         writer.commit(removed_sources=scan.removed)
         self._progress.finish()
         writer.touch_sources(scan.touched)
         writer.set_skipped(scan.skipped, scan.roots)
+        return encoded
+
+    def _write_stripped(self, store: Store, writer: StoreWriter, plan: Plan) -> int:
+        """Let chunks of files that are as they were be searched by what is left of them now.
+
+        Returns how many texts the model encoded.
+        """
+        encoded = 0
+        self._progress.start("embedding", "chunks", None)
+        for batch in _together(searched_anew(plan.stripper, list(store.chunks(path))) for path in plan.again):
+            encoded += writer.stage([record.chunk.embedded_text for record in batch], self._progress.advance)
+            writer.search_by(batch)
+            writer.merge()
+        self._progress.finish()
+        if (lines := plan.lines()) != plan.before:
+            writer.keep_boilerplate(lines)
         return encoded
 
     def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
@@ -352,12 +376,24 @@ def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vect
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
-def _batches(spool: Spool) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
-    """Yield whole files together until they have ``BATCH`` chunks."""
+def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkRecord]]:
+    """Yield chunks together until there are ``BATCH`` of them."""
+    batch: list[ChunkRecord] = []
+    for records in parts:
+        batch += records
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _batches(spool: Spool, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
+    """Yield whole files together until they have ``BATCH`` chunks, each with the text in which it is searched."""
     batch: list[tuple[SourceRecord, list[Chunk]]] = []
     size = 0
     for source, chunks in spool:
-        batch.append((source, chunks))
+        batch.append((source, strip_all(stripper, source, chunks)))
         size += len(chunks)
         if size >= BATCH:
             yield batch

@@ -59,9 +59,10 @@ def search(
     """
     if limit == 0:
         return []
+    left_out = 0 if selection is None else selection.most_left_out
     found = connection.execute(
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
-        (expression, limit + MOST_TIES if selection is None else -1),
+        (expression, -1 if left_out is None else limit + MOST_TIES + left_out),
     )
     best: list[tuple[int, float]] = []
     while block := found.fetchmany(_BLOCK):

@@ -132,6 +132,7 @@ def _from_4(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     _execute(connection, _DROP_WORDS_4)
     connection.execute("ALTER TABLE chunks ADD COLUMN searched TEXT")
     _execute(connection, schema.words_schema(ENGLISH))
+    _execute(connection, schema.BOILERPLATE)
     connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
     catalog.set_meta(connection, "words", Words().to_dict())
 

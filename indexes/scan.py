@@ -15,6 +15,7 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.readers import ReadOptions, read, reader_for
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
+from ragembed.indexes.boilerplate import MODES, STRIP
 from ragembed.indexes.layout import is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
@@ -26,6 +27,7 @@ class IndexingOptions:
     """What is read below the given paths, and how it is chunked; kept in the store and used again.
 
     ``chunk_tokens`` is the longest chunk in tokens of the model, None for as long as the model takes at once.
+    ``boilerplate`` is ``"strip"``, to leave out of what is searched the lines that many files repeat, or ``"keep"``.
     """
 
     exclude: tuple[str, ...] = ()
@@ -36,6 +38,11 @@ class IndexingOptions:
     title_column: str | None = None
     chunk_tokens: int | None = None
     overlap: int = 0
+    boilerplate: str = STRIP
+
+    def __post_init__(self) -> None:
+        if self.boilerplate not in MODES:
+            raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
 
     def discovery(self) -> DiscoveryOptions:
         """Return what decides which files are read."""

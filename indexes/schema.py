@@ -137,6 +137,28 @@ CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
 END;
 """
 
+BOILERPLATE = """
+CREATE TABLE source_lines (
+    source INTEGER PRIMARY KEY REFERENCES sources (id) ON DELETE CASCADE,
+    keys   BLOB NOT NULL                -- a number for each line, in order
+);
+
+CREATE TABLE boilerplate (
+    kind  TEXT NOT NULL,                -- of the files that repeat it
+    line  TEXT NOT NULL,                -- as it stands in one of them
+    files INTEGER NOT NULL,
+    PRIMARY KEY (kind, line)
+) WITHOUT ROWID;
+
+CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
+CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
+END;
+"""
+
 
 def words_schema(language: str) -> str:
     """Return what makes the full-text index of texts in ``language``."""
@@ -144,7 +166,7 @@ def words_schema(language: str) -> str:
 
 
 def _whole_schema(language: str) -> str:
-    return SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + RUN_RECORDS
+    return SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + BOILERPLATE + RUN_RECORDS
 
 
 def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:

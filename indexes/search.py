@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -42,20 +42,45 @@ def search(
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
-    Ties come by file, within a file and among chunks of no file in order of insertion. Raises :class:`ConfigError` for
-    an unknown mode or a negative ``k``.
+    Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
+    boilerplate come after all others, whatever their score. Raises :class:`ConfigError` for an unknown mode or a
+    negative ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     k = _within(view, k)
     expressions = [None] * len(queries) if mode == "dense" else _expressions(view, queries)
-    if mode == "lexical":
-        return [_lexical(view, expression, k, where) for expression in expressions]
     if k == 0 or not queries:
         return [[] for _ in queries]
-    vectors = view.embedder().encode_queries(queries)
     selection = view.select(where)
-    found: list[list[Hit]] = [[] for _ in queries]
+    if mode == "lexical":
+        return _with_last(
+            selection, k, lambda chosen: [_lexical(view, expression, k, chosen) for expression in expressions]
+        )
+    vectors = view.embedder().encode_queries(queries)
+    return _with_last(selection, k, lambda chosen: _by_meaning(view, vectors, expressions, k, chosen, fusion))
+
+
+def _with_last(
+    selection: Selection | None, k: int, search_in: Callable[[Selection | None], list[list[Hit]]]
+) -> list[list[Hit]]:
+    """Return what is found in ``selection``, and where that is less than ``k``, after it, what comes last."""
+    found = search_in(selection)
+    if selection is None or selection.last is None or all(len(hits) >= k for hits in found):
+        return found
+    return [(hits + more)[:k] for hits, more in zip(found, search_in(selection.last), strict=True)]
+
+
+def _by_meaning(
+    view: View,
+    vectors: Floats,
+    expressions: Sequence[str | None],
+    k: int,
+    selection: Selection | None,
+    fusion: Fusion,
+) -> list[list[Hit]]:
+    """Search by vectors, shape ``(n, d)``, of questions, and by their words too where they have any."""
+    found: list[list[Hit]] = [[] for _ in vectors]
     worded = [i for i, expression in enumerate(expressions) if expression is not None]
     wordless = [i for i, expression in enumerate(expressions) if expression is None]
     for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
@@ -71,7 +96,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _by_cosine(view, vectors, k, view.select(where))
+    return _with_last(view.select(where), k, lambda chosen: _by_cosine(view, vectors, k, chosen))
 
 
 def search_mmr(
@@ -97,8 +122,7 @@ def _expressions(view: View, queries: Sequence[str]) -> list[str | None]:
     return [lexical.match_expression(query, terms) for query in queries]
 
 
-def _lexical(view: View, expression: str | None, k: int, where: Filter | None) -> list[Hit]:
-    selection = None if where is None else view.select(where)
+def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> list[Hit]:
     found = lexical.search(view.connection, expression, k, selection) if expression else []
     return _hits(view, {key: (score, None, score) for key, score in found}, k)
 

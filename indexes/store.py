@@ -18,10 +18,11 @@ from ragembed.config import EmbedderConfig, Sides
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, write_file
-from ragembed.indexes import catalog
+from ragembed.indexes import boilerplate, catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
+from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
@@ -191,6 +192,10 @@ class Store(Searching):
         """Return the files in the store by name."""
         return self._reader.read(lambda view: catalog.sources(view.connection))
 
+    def boilerplate(self) -> list[Line]:
+        """Return the lines that many files repeat and that are left out of what is searched, most repeated first."""
+        return self._reader.read(lambda view: boilerplate.stored(view.connection))
+
     @property
     def unfinished(self) -> bool:
         """Whether the last run over files was interrupted."""
@@ -243,6 +248,7 @@ class Store(Searching):
                 "files": catalog.count(connection, "sources"),
                 "skipped": catalog.skipped(connection),
                 "chunks": catalog.count(connection, "chunks"),
+                "boilerplate": boilerplate.status(connection),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": view.dim(),

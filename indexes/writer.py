@@ -7,10 +7,12 @@ choice of the index, are in :mod:`upkeep`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.documents.boilerplate import Keys
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes import catalog, changes, compaction, run_records
 from ragembed.indexes.database import write_errors
@@ -19,7 +21,7 @@ from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, text_hash
 from ragembed.indexes.run_records import Expected, Record
 from ragembed.indexes.segments import Segment, of_kind, to_raw, write_segment
-from ragembed.indexes.upkeep import Upkeep
+from ragembed.indexes.stripping import Stripping
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
@@ -31,7 +33,7 @@ _SAME = 1e-3
 """Cosine, short of 1, of two vectors that are taken to be the same: more than rounding to float16 makes."""
 
 
-class StoreWriter(Upkeep):
+class StoreWriter(Stripping):
     """The write side of a store. Nothing is visible to readers before the transaction at the end of each method."""
 
     # Vectors
@@ -142,12 +144,14 @@ class StoreWriter(Upkeep):
         removed_sources: Iterable[str] = (),
         removed_ids: Iterable[str] = (),
         expected: Iterable[Expected] = (),
+        lines: Mapping[str, Keys] = MappingProxyType({}),
     ) -> None:
         """Make a change visible in one transaction.
 
         ``sources`` replace whatever the store holds of these files. A chunk whose id is there already, or comes
         earlier in ``chunks``, replaces that one; records of indexing runs about it stay. Every chunk's text must have
-        been staged. ``expected`` are the chunks that an indexing run has not taken note of yet.
+        been staged. ``expected`` are the chunks that an indexing run has not taken note of yet, ``lines`` the keys of
+        the lines of ``sources``, by name.
         """
         chunks = list({record.id: record for record in chunks}.values())
         removed_sources, removed_ids = list(removed_sources), list(removed_ids)
@@ -162,6 +166,7 @@ class StoreWriter(Upkeep):
             affected |= changes.delete_chunks(self._connection, [*removed_ids, *replaced])
             for source in sources:
                 changes.insert_source(self._connection, source)
+            self._insert_lines(lines)
             affected |= changes.insert_chunks(self._connection, chunks)
             run_records.put_back(self._connection, records)
             run_records.expect(self._connection, expected)

@@ -24,6 +24,7 @@ from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import embedder_config, indexing_options, wanted_index
 from ragembed.cli.waiting import WritingCommand
 from ragembed.errors import BudgetError
+from ragembed.indexes.boilerplate import MODES
 from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
 from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent
@@ -37,6 +38,11 @@ _LISTED = 20
 @embedding_options
 @discovery_options
 @reading_options
+@click.option(
+    "--boilerplate",
+    type=click.Choice(MODES),
+    help="Leave lines that many files repeat out of searches, or keep them.  [default: strip]",
+)
 @index_options
 @click.option(
     "--language",

@@ -12,6 +12,7 @@ from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, sh
 from ragembed.config import EmbedderConfig
 from ragembed.indexes import Store
 from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
 
@@ -19,11 +20,15 @@ from ragembed.indexes.scan import IndexingOptions
 @click.command()
 @store_option
 @click.option("--skipped", is_flag=True, help="List the files that were skipped, with the reason for each.")
+@click.option("--boilerplate", is_flag=True, help="List the lines that many files repeat, with how many do.")
 @format_option
-def command(store: Path | None, skipped: bool, output: str) -> None:
+def command(store: Path | None, skipped: bool, boilerplate: bool, output: str) -> None:
     """Show what is in a store, with which model and settings it was made."""
     where = choose_store(store)
     with Store.open(where) as opened:
+        if boilerplate:
+            _print_boilerplate(opened.boilerplate(), output)
+            return
         status = opened.status()
     if output == "json":
         print_json(status)
@@ -39,12 +44,23 @@ def command(store: Path | None, skipped: bool, output: str) -> None:
             say("the last run was interrupted: run ragembed index to carry on", err=True)
 
 
+def _print_boilerplate(lines: list[Line], output: str) -> None:
+    if output == "json":
+        print_json({"boilerplate": [line._asdict() for line in lines]})
+    elif output == "jsonl":
+        print_jsonl(line._asdict() for line in lines)
+    else:
+        for line in lines:
+            say(f"{line.files:>7,} {line.kind:<9} {line.line}")
+
+
 def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     embedder = status["embedder"]
     lines = [
         ("store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"),
         ("files", f"{status['files']:,}, skipped {len(status['skipped']):,}"),
         ("chunks", f"{status['chunks']:,}"),
+        *_boilerplate(status["boilerplate"]),
         ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
         ("index", _index(status)),
         ("language", status["language"]),
@@ -69,6 +85,15 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))
         lines.append(("options", ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"))
     return lines
+
+
+def _boilerplate(found: dict[str, int]) -> list[tuple[str, str]]:
+    """Return what is said of lines that are left out of searches, nothing where there are none."""
+    if not found["lines"]:
+        return []
+    lines = f"{found['lines']:,} {'line' if found['lines'] == 1 else 'lines'}"
+    alone = f"; {found['chunks_of_nothing_else']:,} chunks have nothing else" if found["chunks_of_nothing_else"] else ""
+    return [("boilerplate", f"{lines}, left out of {found['chunks']:,} chunks in searches{alone}")]
 
 
 def _changed_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,7 @@ def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 
 _META: Mapping[str, Callable[[Any], bool]] = {
+    "boilerplate": lambda value: isinstance(value, dict),
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "generation": _is_count,

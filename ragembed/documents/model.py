@@ -54,8 +54,9 @@ class Chunk:
 
     ``start_line``/``end_line`` (inclusive) and ``page`` are 1-based and None where the format has none.
     ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. ``searched`` is the part of
-    the text that search goes by, by meaning and by words; None stands for all of it. Lone surrogates, which no encoding
-    of Unicode holds, become question marks.
+    the text that search goes by, by meaning and by words; None stands for all of it. Where it is ``""``, no word of the
+    text is searched for, its vector is that of the whole text, and it comes after all others. Lone surrogates, which no
+    encoding of Unicode holds, become question marks.
     """
 
     text: str
@@ -78,7 +79,7 @@ class Chunk:
     @property
     def embedded_text(self) -> str:
         """The text that is given to the model: the chunk, or its part that search goes by, below title and headings."""
-        return embedded_text(self.text if self.searched is None else self.searched, self.headings, self.title)
+        return embedded_text(self.searched or self.text, self.headings, self.title)
 
 
 def _encodable(text: str) -> str:

@@ -1,0 +1,77 @@
+"""Boilerplate from the command line: what status says of it, and the switch."""
+
+import json
+
+import pytest
+
+LICENCE = "# the writer of the store holds the lock\n# a reader of the store is in\n"
+
+
+@pytest.fixture
+def source(in_folder):
+    folder = in_folder / "src"
+    folder.mkdir()
+    for number, word in enumerate(("cat", "dog", "bird", "fish", "zebra", "wing")):
+        (folder / f"{word}.py").write_text(f"{LICENCE if number else ''}\n{word} = 'the {word} sleeps'\n")
+    return folder
+
+
+@pytest.fixture
+def indexed(source, cli, tiny_model):
+    cli("index", source, "--model", tiny_model)
+    return source
+
+
+@pytest.mark.usefixtures("indexed")
+def test_status_counts_and_lists_boilerplate(cli):
+    assert "boilerplate    2 lines, left out of 5 chunks in searches\n" in cli("status").stdout
+    assert cli("status", "--boilerplate").stdout == (
+        "      5 source    # a reader of the store is in\n      5 source    # the writer of the store holds the lock\n"
+    )
+
+
+@pytest.mark.usefixtures("indexed")
+def test_status_gives_boilerplate_as_json(cli):
+    status = json.loads(cli("status", "--json").stdout)
+    assert status["boilerplate"] == {"lines": 2, "chunks": 5, "chunks_of_nothing_else": 0}
+    found = json.loads(cli("status", "--boilerplate", "--json").stdout)["boilerplate"]
+    assert found[0] == {"kind": "source", "line": "# a reader of the store is in", "files": 5}
+    listed = [json.loads(line) for line in cli("status", "--boilerplate", "--format", "jsonl").stdout.splitlines()]
+    assert [line["line"] for line in listed] == [line["line"] for line in found]
+
+
+@pytest.mark.usefixtures("indexed")
+def test_the_switch_is_kept_in_the_store(cli):
+    assert json.loads(cli("index", "--boilerplate", "keep", "--json").stdout)["encoded"] == 5
+    assert json.loads(cli("index", "--json").stdout)["encoded"] == 0
+    shown = cli("status").stdout
+    assert "boilerplate=keep" in shown
+    assert "left out of" not in shown
+    assert cli("status", "--boilerplate").stdout == ""
+    assert json.loads(cli("index", "--boilerplate", "strip", "--json").stdout)["encoded"] == 5
+
+
+@pytest.mark.usefixtures("indexed")
+def test_results_show_whole_texts(cli):
+    found = json.loads(cli("query", "the zebra sleeps", "--json", "-k", "6").stdout)["results"]
+    assert sum(LICENCE.strip() in hit["text"] for hit in found) == 5
+
+
+@pytest.mark.usefixtures("indexed")
+def test_words_of_boilerplate_find_nothing_by_words(cli):
+    cli("query", "reader writer", "--mode", "lexical", exit_code=1)
+    cli("index", "--boilerplate", "keep")
+    cli("query", "reader writer", "--mode", "lexical")
+
+
+@pytest.mark.usefixtures("indexed")
+def test_another_word_is_an_error(cli):
+    result = cli("index", "--boilerplate", "drop", exit_code=2)
+    assert "'drop' is not one of 'strip', 'keep'" in result.stderr
+
+
+@pytest.mark.usefixtures("indexed")
+def test_a_store_without_boilerplate_says_nothing_of_it(cli, in_folder, tiny_model):
+    (in_folder / "one.txt").write_text("the zebra sleeps\n")
+    cli("index", in_folder / "one.txt", "--store", in_folder / "other", "--model", tiny_model)
+    assert "boilerplate" not in cli("status", "--store", in_folder / "other").stdout

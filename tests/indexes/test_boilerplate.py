@@ -1,0 +1,402 @@
+"""Boilerplate in stores of small corpora: out of the way of questions, never gone, the same in any order."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes import Store, fitting, schema, writer
+from ragembed.indexes.database import Database
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.scan import IndexingOptions
+from tests.conftest import WORDS
+
+LICENCE = ["the writer of the store holds the lock of the store", "a reader of the store is in the folder of the store"]
+HEADER = "".join(f"# {line}\n" for line in LICENCE)
+QUESTION = "the writer holds the lock of the store"
+KEEP, STRIP = IndexingOptions(boilerplate="keep"), IndexingOptions(boilerplate="strip")
+FILES = 14
+
+
+def sentence(draw, count):
+    return " ".join(draw.choices(WORDS[12:], k=count))
+
+
+def module(number, header=HEADER):
+    """A file whose header is a chunk of its own, for its functions are as long as a chunk may be."""
+    draw = random.Random(number)
+    functions = "".join(f"\n\ndef {WORDS[number]}{i}(x):\n    {sentence(draw, 30)}\n" for i in range(2))
+    return f"{header}{functions}"
+
+
+@pytest.fixture
+def source(in_folder, monkeypatch):
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)
+    folder = in_folder / "src"
+    folder.mkdir()
+    for number in range(FILES):
+        (folder / f"file{number}.go").write_text(module(number))
+    return folder
+
+
+@pytest.fixture
+def run(in_folder, tiny_config):
+    def index(*paths, options=None, store=None):
+        return index_files(IndexingRequest(store or in_folder / ".ragembed", paths, options, tiny_config))
+
+    return index
+
+
+def chunks(folder):
+    with Store.open(folder / ".ragembed") as store:
+        return {record.id: (record.source, record.chunk) for record in store.chunks()}
+
+
+def searched(folder):
+    return {(source, chunk.text): chunk.searched for source, chunk in chunks(folder).values()}
+
+
+def lines(folder):
+    with Store.open(folder / ".ragembed") as store:
+        return {line.line: line.files for line in store.boilerplate()}
+
+
+def vectors(folder):
+    """The raw vector of each chunk, by its id."""
+    with Store.open(folder / ".ragembed") as store, store._reader.view() as view:
+        found = view.connection.execute("SELECT id, row FROM chunks").fetchall()
+        places = view.connection.execute("SELECT row, segment, position FROM vectors").fetchall()
+        place = {row: (segment, position) for row, segment, position in places}
+        segments = view.segments()
+        return {chunk: segments[place[row][0]].raw()[place[row][1]].tolist() for chunk, row in found}
+
+
+def status(folder):
+    with Store.open(folder / ".ragembed") as store:
+        return store.status()["boilerplate"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_licence_headers_come_after_everything_else(source, run, in_folder, mode):
+    run(source)
+    with Store.open(in_folder / ".ragembed") as store:
+        total = len(store)
+        headers = [record.id for record in store.chunks() if record.chunk.searched == ""]
+        assert len(headers) == FILES
+        found = store.search(QUESTION, total, mode)
+    assert not any("holds the lock" in hit.chunk.text for hit in found[:10])
+    if mode != "lexical":
+        assert len(found) == total
+        assert {hit.id for hit in found[total - FILES :]} == set(headers)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+def test_with_the_switch_off_licence_headers_are_found(source, run, in_folder, mode):
+    run(source, options=KEEP)
+    with Store.open(in_folder / ".ragembed") as store:
+        found = store.search(QUESTION, 10, mode)
+    assert sum("holds the lock" in hit.chunk.text for hit in found) > 5
+    assert set(searched(in_folder).values()) == {None}
+    assert lines(in_folder) == {}
+
+
+def test_the_text_that_is_shown_is_whole(source, run, in_folder):
+    run(source, options=KEEP)
+    before = {chunk: (found[0], found[1].text, found[1].start_line) for chunk, found in chunks(in_folder).items()}
+    run(options=STRIP)
+    after = {chunk: (found[0], found[1].text, found[1].start_line) for chunk, found in chunks(in_folder).items()}
+    assert after == before
+
+
+def test_status_tells_the_lines_and_the_chunks(source, run, in_folder):
+    run(source)
+    assert lines(in_folder) == {f"# {line}": FILES for line in LICENCE}
+    assert status(in_folder) == {"lines": 2, "chunks": FILES, "chunks_of_nothing_else": FILES}
+
+
+def test_headers_in_a_chunk_with_other_text_leave_that(source, run, in_folder):
+    for number in range(FILES):
+        (source / f"file{number}.go").write_text(f"{HEADER}\nfunc {WORDS[number]}() {{}}\n")
+    run(source)
+    assert set(searched(in_folder).values()) == {f"func {WORDS[number]}() {{}}" for number in range(FILES)}
+    assert status(in_folder) == {"lines": 2, "chunks": FILES, "chunks_of_nothing_else": 0}
+
+
+def test_menus_and_footers_of_a_site_are_out_of_the_way(in_folder, run):
+    draw = random.Random(4)
+    (in_folder / "site").mkdir()
+    menu = "".join(
+        f"<li><a href='{word}.html'>the {word} of the store</a></li>" for word in ("lock", "writer", "index")
+    )
+    for number in range(8):
+        (in_folder / "site" / f"{WORDS[number + 20]}.html").write_text(
+            f"<html><body><div><ul>{menu}</ul></div><h1>{WORDS[number + 20]} {WORDS[number + 30]}</h1>"
+            f"<p>{sentence(draw, 25)}</p><div>© 2024 wing and folder of the vector store</div></body></html>"
+        )
+    run(in_folder / "site")
+    left = [chunk.searched for _, chunk in chunks(in_folder).values() if chunk.searched is not None]
+    assert left
+    assert not any("of the store" in text or "vector store" in text for text in left)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.search("the lock of the store", 20, "lexical") == []
+        assert any("wing and folder" in line.line for line in store.boilerplate())
+
+
+def test_code_that_every_file_has_is_searched(in_folder, run):
+    (in_folder / "src").mkdir()
+    for number in range(8):
+        code = "import lock\nimport writer\n\n\ndef run(x):\n    if x:\n        return None\n    else:\n        return "
+        (in_folder / "src" / f"m{number}.py").write_text(f"{code}{number}\n")
+    run(in_folder / "src")
+    assert set(searched(in_folder).values()) == {None}
+
+
+def test_the_file_with_the_licence_keeps_it(source, run, in_folder):
+    (source / "LICENSE").write_text("".join(f"{line}\n" for line in LICENCE))
+    run(source)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.search(QUESTION, 1)[0].source == "src/LICENSE"
+
+
+def test_rows_of_tables_are_searched_whole(in_folder, run):
+    (in_folder / "tables").mkdir()
+    for number in range(8):
+        (in_folder / "tables" / f"t{number}.csv").write_text(f"folder,body\nthe store of the writer,{WORDS[number]}\n")
+    run(in_folder / "tables")
+    assert set(searched(in_folder).values()) == {None}
+
+
+# One step after another
+
+
+def made_at_once(in_folder, folder):
+    """What a store of the files as they are now holds, with the embedder of the store that is there."""
+    clean = in_folder / "clean"
+    shutil.rmtree(clean, ignore_errors=True)
+    clean.mkdir()
+    with Store.open(in_folder / ".ragembed") as store:
+        Store.create(clean / ".ragembed", store.embedder).close()
+    shutil.copytree(folder, clean / folder.name)
+    index_files(IndexingRequest(clean / ".ragembed", (clean / folder.name,)))
+    return clean
+
+
+def assert_as_made_at_once(in_folder, folder):
+    clean = made_at_once(in_folder, folder)
+    assert chunks(in_folder) == chunks(clean)
+    assert lines(in_folder) == lines(clean)
+    assert status(in_folder) == status(clean)
+    stored, expected = vectors(in_folder), vectors(clean)
+    assert stored.keys() == expected.keys()
+    for chunk, vector in expected.items():
+        np.testing.assert_allclose(stored[chunk], vector, atol=2e-3)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.verify().problems == []
+
+
+def test_files_that_come_one_after_another_are_as_at_once(source, run, in_folder):
+    later = sorted(source.iterdir())[3:]
+    texts = {file: file.read_text() for file in later}
+    for file in later:
+        file.unlink()
+    run(source)
+    assert lines(in_folder) == {}
+    for file in later:
+        file.write_text(texts[file])
+        run()
+    assert lines(in_folder) == {f"# {line}": FILES for line in LICENCE}
+    assert_as_made_at_once(in_folder, source)
+
+
+def test_after_random_edits_it_is_as_made_at_once(source, run, in_folder):
+    run(source)
+    draw = random.Random(2)
+    other = "# red zebra and green zebra and blue zebra are one\n"
+    for step in range(5):
+        for file in draw.sample(sorted(source.iterdir()), 3):
+            number = draw.randrange(20)
+            file.write_text(module(number, draw.choice([HEADER, other, HEADER + other, ""])))
+        for file in draw.sample(sorted(source.iterdir()), 2):
+            file.unlink()
+        (source / f"new{step}.go").write_text(module(step + 20, HEADER + other))
+        (source / f"more{step}.go").write_text(module(step + 30, other))
+        run()
+        assert_as_made_at_once(in_folder, source)
+    assert len(lines(in_folder)) == 3
+
+
+def test_files_that_go_lower_the_counts(source, run, in_folder):
+    run(source)
+    for number in range(FILES - 5):
+        (source / f"file{number}.go").unlink()
+    run()
+    assert set(lines(in_folder).values()) == {5}
+    (source / "file13.go").unlink()
+    report = run()
+    assert lines(in_folder) == {}
+    assert report.encoded == 0  # a chunk of a header alone has the vector of its whole text all along
+    assert set(searched(in_folder).values()) == {None}
+    assert_as_made_at_once(in_folder, source)
+
+
+def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_folder):
+    run(source)
+    gone = [f"src/file{number}.go" for number in range(FILES - 4)]
+    with Store.open(in_folder / ".ragembed") as store:
+        store.delete(paths=gone)
+    for name in gone:
+        (in_folder / name).unlink()
+    run()
+    assert lines(in_folder) == {}
+
+
+def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
+    run(source)
+    before = lines(in_folder), searched(in_folder)
+    monkeypatch.setattr("ragembed.indexes.boilerplate._kept", None)
+    assert run().encoded == 0
+    assert (lines(in_folder), searched(in_folder)) == before
+
+
+def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
+    run(source)
+    file = source / "file3.go"
+    file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
+    monkeypatch.setattr("ragembed.indexes.indexing.searched_anew", None)
+    assert 1 <= run().encoded <= 2
+
+
+def test_switching_reads_no_file(source, run, in_folder, monkeypatch):
+    for number in range(FILES):
+        (source / f"file{number}.go").write_text(f"{HEADER}\nfunc {WORDS[number]}() {{}}\n")
+    run(source)
+    stripped = chunks(in_folder)
+    monkeypatch.setattr("ragembed.indexes.scan.read", None)
+    assert run(options=KEEP).encoded == FILES
+    assert set(searched(in_folder).values()) == {None}
+    assert run().encoded == 0  # the option is kept
+    assert run(options=STRIP).encoded == FILES
+    assert chunks(in_folder) == stripped
+
+
+def test_chunks_keep_their_order_when_their_searched_text_changes(source, run, in_folder):
+    run(source, options=KEEP)
+    with Store.open(in_folder / ".ragembed") as store:
+        before = store.ids()
+    run(options=STRIP)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.ids() == before
+
+
+# Interruption
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("at", range(1, 12, 2))
+def test_a_run_that_was_killed_is_carried_on(source, run, in_folder, monkeypatch, at):
+    """Files come that make lines boilerplate; the run ends before one of its commits, and some of them go again."""
+    monkeypatch.setattr(writer, "BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.BATCH", 4)
+    some = sorted(source.iterdir())[4:]
+    texts = {file: file.read_text() for file in some}
+    for file in some:
+        file.unlink()
+    run(source)
+    for file in some:
+        file.write_text(texts[file])
+    original, commits = Database.transaction, []
+
+    def killed(self):
+        commits.append(1)
+        if len(commits) == at:
+            raise Killed
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "transaction", killed)
+        with pytest.raises(Killed):
+            run()
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.verify().problems == []
+        assert store.search(QUESTION, 3)
+    for file in some[at % 3 :]:
+        file.unlink()
+    run()
+    assert_as_made_at_once(in_folder, source)
+    assert not Store.open(in_folder / ".ragembed").unfinished
+
+
+# Stores of before, and damaged ones
+
+
+def test_files_of_which_no_lines_are_kept_are_counted(source, run, in_folder):
+    run(source, options=KEEP)
+    with Store.open(in_folder / ".ragembed") as store, store.writer() as opened, opened._database.transaction():
+        opened._connection.execute("DELETE FROM source_lines")
+        opened._connection.execute("DELETE FROM meta WHERE key = 'boilerplate'")
+    run(options=STRIP)
+    assert lines(in_folder) == {f"# {line}": FILES for line in LICENCE}
+    assert_as_made_at_once(in_folder, source)
+
+
+def test_lines_of_an_odd_number_of_bytes_are_damage(source, run, in_folder):
+    run(source)
+    with Store.open(in_folder / ".ragembed") as store, store.writer() as opened, opened._database.transaction():
+        opened._connection.execute("UPDATE source_lines SET keys = x'010203'")
+    (source / "file0.go").unlink()
+    with pytest.raises(StoreDamagedError, match="3 bytes for the lines"):
+        run()
+
+
+def test_another_word_than_strip_and_keep_is_an_error():
+    with pytest.raises(ConfigError, match="expected one of strip, keep"):
+        IndexingOptions(boilerplate="drop")
+
+
+# Searching
+
+
+def test_a_filter_that_selects_boilerplate_alone_finds_it(source, run, in_folder):
+    run(source)
+    with Store.open(in_folder / ".ragembed") as store:
+        found = store.search(QUESTION, 10, where="path = 'src/file3.go'")
+        assert len(found) == len(list(store.chunks("src/file3.go")))
+    assert [hit.chunk.searched == "" for hit in found].index(True) == len(found) - 1
+
+
+def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, make_record):
+    """A chunk of boilerplate alone shares its vector with the file that the text belongs to."""
+    with Store.create(tmp_path / "store", encoder) as store:
+        store.add(
+            [
+                make_record("header", "the lock of the store", searched=""),
+                make_record("licence", "the lock of the store"),
+                make_record("other", "a zebra"),
+            ]
+        )
+        for mode in ("dense", "hybrid"):
+            found = [hit.id for hit in store.search("the lock of the store", 3, mode)]
+            assert found[:1] == ["licence"]
+            assert found[2:] == ["header"]
+        assert [hit.id for hit in store.search("the lock of the store", 3, "lexical")] == ["licence"]
+        assert [hit.id for hit in store.search("lock", 3, where={"id": 1})] == []
+
+
+def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record):
+    with Store.create(tmp_path / "store", encoder) as store:
+        headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="") for i in range(500)]
+        store.add([*headers, make_record("one", "a zebra"), make_record("two", "two zebras")])
+        for mode in ("dense", "hybrid"):
+            found = store.search("the lock 7 of the store", 4, mode)
+            assert {hit.id for hit in found[:2]} == {"one", "two"}
+            assert len(found) == 4
+            assert found[2].id == "h7"
+
+
+def test_the_tables_are_those_of_the_schema():
+    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= set(schema._expected_schema())
