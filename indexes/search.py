@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import partial
+from itertools import islice
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import inner_products
+from ragembed.indexes.arranging import Arrangement, Source, arranged
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.mmr import mmr
@@ -23,9 +26,12 @@ from ragembed.postprocess import unit_rows
 Floats = NDArray[np.float32]
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
+"""Cosine and BM25 by chunk key."""
 
 _MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
 _LEXICAL_DEPTH = 2000
+_BLOCK = 500
 
 _FEEDBACK_CHUNKS = 3
 """Chunks that a question is moved towards."""
@@ -38,31 +44,26 @@ def search(
     mode: Mode,
     where: Filter | None,
     fusion: Fusion,
+    arrangement: Arrangement | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
-    Ties come by file, within a file and among chunks of no file in order of insertion. Raises :class:`ConfigError` for
-    an unknown mode or a negative ``k``.
+    Ties come by file, within a file and among chunks of no file in order of insertion. ``arrangement`` says what else
+    becomes of the candidates. Raises :class:`ConfigError` for an unknown mode or a negative ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     k = _within(view, k)
-    expressions = [lexical.match_expression(query) if mode != "dense" else None for query in queries]
-    if mode == "lexical":
-        return [_lexical(view, expression, k, where) for expression in expressions]
     if k == 0 or not queries:
         return [[] for _ in queries]
-    vectors = view.embedder().encode_queries(queries)
-    selection = view.select(where)
-    found: list[list[Hit]] = [[] for _ in queries]
-    worded = [i for i, expression in enumerate(expressions) if expression is not None]
-    wordless = [i for i, expression in enumerate(expressions) if expression is None]
-    for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
-        found[i] = hits
-    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], k, selection, fusion)
-    for i, hits in zip(worded, together, strict=True):
-        found[i] = hits
-    return found
+    vectors = None if mode == "lexical" else view.embedder().encode_queries(queries)
+    ranked = partial(_ranked, view, k=k, mode=mode, where=where, fusion=fusion)
+    if arrangement is None:
+        return [list(islice(hits, k)) for hits in ranked(queries, vectors, k)]
+    return [
+        arranged(_source(view, query, None if vectors is None else vectors[i : i + 1], ranked), k, arrangement)
+        for i, query in enumerate(queries)
+    ]
 
 
 def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -70,7 +71,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _by_cosine(view, vectors, k, view.select(where))
+    return [list(islice(hits, k)) for hits in _by_cosine(view, vectors, k, view.select(where))]
 
 
 def search_mmr(
@@ -91,24 +92,76 @@ def search_mmr(
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
 
 
-def _lexical(view: View, expression: str | None, k: int, where: Filter | None) -> list[Hit]:
+def _source(view: View, query: str, vector: Floats | None, ranked: Callable[..., list[Iterator[Hit]]]) -> Source:
+    """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        question = view.embedder().encode_queries([query]) if vector is None else vector
+        rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+        return unit_rows(question)[0], view.vectors([rows[hit.id] for hit in hits])
+
+    return Source(
+        query, lambda look: ranked([query], vector, look)[0], catalog.count(view.connection, "chunks"), geometry
+    )
+
+
+def _ranked(
+    view: View,
+    queries: Sequence[str],
+    vectors: Floats | None,
+    look: int,
+    *,
+    k: int,
+    mode: Mode,
+    where: Filter | None,
+    fusion: Fusion,
+) -> list[Iterator[Hit]]:
+    """Return for each question its best chunks, best first: at least ``look``, or all that there are."""
+    expressions = [lexical.match_expression(query) if mode != "dense" else None for query in queries]
+    if vectors is None:
+        return [_lexical(view, expression, look, where) for expression in expressions]
+    selection = view.select(where)
+    ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
+    worded = [i for i, expression in enumerate(expressions) if expression is not None]
+    wordless = [i for i, expression in enumerate(expressions) if expression is None]
+    for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], look, selection), strict=True):
+        ranked[i] = hits
+    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k, look)
+    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], depth, look, selection, fusion)
+    for i, hits in zip(worded, together, strict=True):
+        ranked[i] = hits
+    return ranked
+
+
+def _lexical(view: View, expression: str | None, k: int, where: Filter | None) -> Iterator[Hit]:
     selection = None if where is None else view.select(where)
-    found = lexical.search(view.connection, expression, k, selection) if expression else []
-    return _hits(view, {key: (score, None, score) for key, score in found}, k)
+    found = dict(lexical.search(view.connection, expression, k, selection)) if expression else {}
+    return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
 
-def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[list[Hit]]:
-    found = _dense(view, vectors, k, selection)
-    return [_hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k) for cosines in found]
+def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[Iterator[Hit]]:
+    return [_nearest_first(view, cosines, k) for cosines in _dense(view, vectors, k, selection)]
+
+
+def _nearest_first(view: View, cosines: dict[int, float], k: int) -> Iterator[Hit]:
+    return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
 
 
 def _hybrid(
-    view: View, vectors: Floats, expressions: Sequence[str], k: int, selection: Selection | None, fusion: Fusion
-) -> list[list[Hit]]:
-    """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found."""
+    view: View,
+    vectors: Floats,
+    expressions: Sequence[str],
+    depth: int,
+    k: int,
+    selection: Selection | None,
+    fusion: Fusion,
+) -> list[Iterator[Hit]]:
+    """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found.
+
+    The best ``depth`` of both are candidates, of which about ``k`` will be asked for.
+    """
     if not expressions:
         return []
-    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
     worded = [_Words.of(view, expression, depth, selection) for expression in expressions]
     vectors = unit_rows(vectors)
     scored = _fused(view, vectors, worded, depth, selection, fusion)
@@ -173,12 +226,13 @@ def _moved(view: View, vectors: Floats, fused: Sequence[dict[int, float]], weigh
     return unit_rows(moved)
 
 
-def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: _Words, k: int) -> list[Hit]:
-    """Return the best ``k`` with their fused scores, and the cosine and BM25 of the question itself."""
-    least = sorted(scores.values(), reverse=True)[: max(k, 1)][-1] if scores else 0.0
-    shown = [key for key, score in scores.items() if score >= least]
-    cosines = _cosines(view, vector, shown)
-    return _hits(view, {key: (scores[key], cosines[key], words.of_chunk(key)) for key in shown}, k)
+def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: _Words, k: int) -> Iterator[Hit]:
+    """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
+
+    def parts(keys: list[int]) -> Parts:
+        return {key: (cosine, words.of_chunk(key)) for key, cosine in _cosines(view, vector, keys).items()}
+
+    return _in_order(view, scores, parts, k)
 
 
 def _dense(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
@@ -207,12 +261,24 @@ def _cosines(view: View, vector: Floats, keys: list[int]) -> dict[int, float]:
     return dict(zip(keys, cosines.tolist(), strict=True))
 
 
-def _hits(view: View, scored: dict[int, tuple[float, float | None, float | None]], k: int) -> list[Hit]:
-    best = sorted(scored, key=lambda key: -scored[key][0])
-    tied = [key for key in best if scored[key][0] >= scored[best[min(k, len(best)) - 1]][0]] if k else []
-    records = catalog.chunks_by_key(view.connection, tied)
-    tied.sort(key=lambda key: (-scored[key][0], records[key].source or "", key))
-    return [Hit(records[key].id, records[key].chunk, records[key].source, *scored[key]) for key in tied[:k]]
+def _in_order(view: View, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int) -> Iterator[Hit]:
+    """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
+
+    ``parts`` returns for chunk keys the cosine and BM25 of each.
+    """
+    best = sorted(scores, key=lambda key: (-scores[key], key))
+    start, size = 0, max(k, 1)
+    while start < len(best):
+        stop = min(start + size, len(best))
+        while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
+            stop += 1
+        block = best[start:stop]
+        records = catalog.chunks_by_key(view.connection, block)
+        block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
+        told = parts(block)
+        for key in block:
+            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *told[key])
+        start, size = stop, min(size, _BLOCK)
 
 
 def _within(view: View, k: int) -> int:
