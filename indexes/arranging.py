@@ -104,17 +104,20 @@ def arranged(source: Source, k: int, arrangement: Arrangement) -> list[Hit]:
     Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
     finite score for each text.
     """
+    wanted, needed = arrangement.wanted(k), arrangement.needed(k)
     scores: dict[str, float] = {}
+    best: list[Hit] = []
     look = min(arrangement.first_look(k), source.most)
     while True:
         pile = _Pile(source.candidates(look), arrangement.dedupe)
-        best = _best(pile, source.question, arrangement, arrangement.wanted(k), arrangement.needed(k), scores)
-        if len(best) >= arrangement.wanted(k) or pile.read < look or look >= source.most:
-            break
+        if pile.fill(needed) or pile.is_all_of(look, source.most):
+            best = _best(pile, source.question, arrangement, wanted, needed, scores)
+            if len(best) >= wanted or pile.is_all_of(look, source.most):
+                break
         look = min(_DEEPER * look, source.most)
     if arrangement.mmr is None or not best:
         return best[:k]
-    pool = best[: arrangement.wanted(k)]
+    pool = best[:wanted]
     question, vectors = source.geometry(pool)
     relevance = _as_cosines(_scores(pool), vectors @ question)
     return [pool[i] for i in mmr.choose(relevance, vectors, k, arrangement.mmr)]
@@ -143,6 +146,10 @@ class _Pile:
             else:
                 self.groups[group].append(hit)
         return len(self.groups) > count
+
+    def is_all_of(self, look: int, most: int) -> bool:
+        """Tell, once all candidates are read, whether there are no more; ``look`` of ``most`` were asked for."""
+        return self.read < look or look >= most
 
 
 def _best(
