@@ -70,6 +70,12 @@ class Arrangement:
         if self.mmr is not None and not 0.0 <= self.mmr <= 1.0:
             raise ConfigError(f"mmr is {self.mmr}: expected 0 (unlike each other) to 1 (by score)")
 
+        if self.reranker is not None and not isinstance(self.reranker, Reranker):
+            raise ConfigError(
+                f"reranker is a {type(self.reranker).__name__}: expected an object with scores(question, texts), as "
+                "CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
+            )
+
     def wanted(self, k: int) -> int:
         """Return how many of the best there must be to choose ``k`` from."""
         return k if self.mmr is None else max(k, self.mmr_depth)

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ _PACKAGE = "sentence_transformers"
 _ARCHITECTURE = "ForSequenceClassification"
 
 
+@runtime_checkable
 class Reranker(Protocol):
     """What scores texts for a question; :class:`CrossEncoderReranker` is one."""
 
@@ -95,6 +96,8 @@ def _require_cross_encoder(files: ModelFiles) -> None:
 
 
 def _load(files: ModelFiles, device: str | None) -> Any:
+    from safetensors import SafetensorError
+
     from ragembed.backbone import find_devices, loading_model
 
     [first, *_] = find_devices(device)
@@ -109,7 +112,7 @@ def _load(files: ModelFiles, device: str | None) -> Any:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"the model in {files.folder} cannot be loaded: {error}") from error
     if model.num_labels != 1:
         raise ModelError(

@@ -174,6 +174,7 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
         ({"per_file": -3}, "per_file is -3"),
         ({"rerank_depth": 0}, "rerank_depth is 0: expected 1 or more"),
         ({"mmr_depth": 0}, "mmr_depth is 0: expected 1 or more"),
+        ({"reranker": "a model"}, r"reranker is a str: expected an object with scores\(question, texts\)"),
         ({"mmr": 2.0}, r"mmr is 2.0: expected 0 \(unlike each other\) to 1 \(by score\)"),
         ({"mmr": -0.1}, "mmr is -0.1"),
         ({"mmr": math.nan}, "mmr is nan"),
