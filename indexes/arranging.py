@@ -21,7 +21,7 @@ from ragembed.reranking import Reranker
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-_LEAST_READ = 50
+_LEAST_READ = 30
 """Candidates whose near-duplicates are told, at least."""
 _FIRST_LOOK, _DEEPER = 2, 4
 """How many times as many candidates as are needed are looked at first, and how many times more then."""

@@ -130,6 +130,12 @@ def test_what_is_new_is_measured_by_the_length():
             assert is_duplicate(" ".join(changed), " ".join(text)) is duplicate, (length, place)
 
 
+def test_a_few_words_are_not_told_by_a_text_that_has_them_in_passing():
+    words = PROSE.split()
+    assert not is_duplicate(" ".join(words[20:29]), PROSE)
+    assert is_duplicate(" ".join(words[20:30]), PROSE)
+
+
 def test_words_are_those_of_any_language():
     assert words_of("Ein »Straßen«-Café, no. 3.1 (−5 °C)") == ("ein", "strassen", "café", "no", "3.1", "−5", "c")
     assert words_of("使用faiss索引。") == ("使", "用", "faiss", "索", "引")
