@@ -6,6 +6,8 @@ import math
 
 import click
 
+from ragembed.cli.optional_number import with_number
+
 _WAIT = "--wait"
 
 
@@ -26,34 +28,11 @@ class WritingCommand(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give ``--wait`` its number where it has none, and parse."""
-        return super().parse_args(ctx, _with_number(args))
+        """Give ``--wait`` its number where it has none, -1 for as long as it takes, and parse."""
+        return super().parse_args(ctx, with_number(args, _WAIT, -1))
 
 
 def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:  # noqa: ARG001  click's signature
     if not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a number of seconds")
     return value
-
-
-def _with_number(args: list[str]) -> list[str]:
-    """Return the arguments with ``--wait`` and its number as one, ``--wait=-1`` for ever where there is none."""
-    joined: list[str] = []
-    rest = iter(range(len(args)))
-    for i in rest:
-        if args[i] == "--":
-            return [*joined, *args[i:]]
-        if args[i] != _WAIT:
-            joined.append(args[i])
-        elif i + 1 < len(args) and _is_number(args[i + 1]):
-            joined.append(f"{_WAIT}={args[next(rest)]}")
-        else:
-            joined.append(f"{_WAIT}=-1")
-    return joined
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.documents.model import Chunk
+from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
@@ -300,6 +300,16 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
         (json.dumps(list(rows)),),
     )
     return {row: (segment, position) for row, segment, position in found}
+
+
+def embedded_texts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+    """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
+    found = connection.execute(
+        "SELECT key, coalesce(nullif(searched, ''), text), headings, title FROM chunks"
+        " WHERE key IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(keys)),),
+    )
+    return {key: embedded_text(text, json.loads(headings), title) for key, text, headings, title in found}
 
 
 def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, ChunkRecord]:

@@ -15,7 +15,12 @@ def mmr(query: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]
     highest cosine with one that was chosen before; of equals the first (Carbonell & Goldstein 1998, "The use of MMR").
     ``query``, shape ``(d,)``, and ``vectors``, shape ``(n, d)``, are unit vectors.
     """
-    relevance = lambda_mult * (vectors @ query)
+    return choose(vectors @ query, vectors, k, lambda_mult)
+
+
+def choose(relevance: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]:
+    """Return what :func:`mmr` does, by any ``relevance``, shape ``(n,)``, in the place of the cosines."""
+    relevance = lambda_mult * relevance
     likeness = np.zeros(len(vectors), dtype=np.float32)  # the first is chosen by relevance alone
     left = np.ones(len(vectors), dtype=bool)
     chosen: list[int] = []

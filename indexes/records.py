@@ -77,7 +77,9 @@ class Hit:
 
     ``score`` is what results are ordered by, higher first: the fused score in hybrid search (scores that are scaled
     over the candidates, so it compares hits of one query only), the cosine in dense search, BM25 in lexical search.
-    ``dense`` and ``lexical`` are the cosine and BM25 where they were computed.
+    ``dense`` and ``lexical`` are the cosine and BM25 where they were computed. ``rerank`` is the score of a reranker,
+    which results that it read are ordered by instead. ``duplicates`` are the near-duplicates that were folded into
+    this hit, best first.
     """
 
     id: str
@@ -86,6 +88,8 @@ class Hit:
     score: float
     dense: float | None = None
     lexical: float | None = None
+    rerank: float | None = None
+    duplicates: tuple[ChunkRecord, ...] = ()
 
 
 UNUSABLE = re.compile("[\x00\ud800-\udfff]")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError, DimensionError
-from ragembed.indexes import catalog, lexical
-from ragembed.indexes.ann.vectors import inner_products
+from ragembed.errors import ConfigError
+from ragembed.indexes import catalog, dense, lexical
+from ragembed.indexes.arranging import Arrangement, Source, arranged
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import Fusion
+from ragembed.indexes.hybrid import Candidates, Words, candidates
 from ragembed.indexes.mmr import mmr
 from ragembed.indexes.records import Hit
 from ragembed.indexes.selection import Selection
@@ -24,12 +26,11 @@ from ragembed.postprocess import unit_rows
 Floats = NDArray[np.float32]
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
+"""Cosine and BM25 by chunk key."""
 
 _MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
-_LEXICAL_DEPTH = 2000
-
-_FEEDBACK_CHUNKS = 3
-"""Chunks that a question is moved towards."""
+_BLOCK = 500
 
 
 def search(
@@ -39,56 +40,29 @@ def search(
     mode: Mode,
     where: Filter | None,
     fusion: Fusion,
+    arrangement: Arrangement | None = None,
+    trace: list[Candidates] | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
     Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
-    boilerplate come after all others, whatever their score. Raises :class:`ConfigError` for an unknown mode or a
-    negative ``k``.
+    boilerplate come after all others, whatever their score. ``arrangement`` says what else becomes of the candidates,
+    which hybrid search adds to ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an
+    unknown mode or a negative ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     k = _within(view, k)
-    expressions = [None] * len(queries) if mode == "dense" else _expressions(view, queries)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    selection = view.select(where)
-    if mode == "lexical":
-        return _with_last(
-            selection, k, lambda chosen: [_lexical(view, expression, k, chosen) for expression in expressions]
-        )
-    vectors = view.embedder().encode_queries(queries)
-    return _with_last(selection, k, lambda chosen: _by_meaning(view, vectors, expressions, k, chosen, fusion))
-
-
-def _with_last(
-    selection: Selection | None, k: int, search_in: Callable[[Selection | None], list[list[Hit]]]
-) -> list[list[Hit]]:
-    """Return what is found in ``selection``, and where that is less than ``k``, after it, what comes last."""
-    found = search_in(selection)
-    if selection is None or selection.last is None or all(len(hits) >= k for hits in found):
-        return found
-    return [(hits + more)[:k] for hits, more in zip(found, search_in(selection.last), strict=True)]
-
-
-def _by_meaning(
-    view: View,
-    vectors: Floats,
-    expressions: Sequence[str | None],
-    k: int,
-    selection: Selection | None,
-    fusion: Fusion,
-) -> list[list[Hit]]:
-    """Search by vectors, shape ``(n, d)``, of questions, and by their words too where they have any."""
-    found: list[list[Hit]] = [[] for _ in vectors]
-    worded = [i for i, expression in enumerate(expressions) if expression is not None]
-    wordless = [i for i, expression in enumerate(expressions) if expression is None]
-    for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
-        found[i] = hits
-    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], k, selection, fusion)
-    for i, hits in zip(worded, together, strict=True):
-        found[i] = hits
-    return found
+    vectors = None if mode == "lexical" else view.embedder().encode_queries(queries)
+    way = _Search(view, k, mode, fusion, view.select(where), trace)
+    if arrangement is None:
+        return [list(islice(hits, k)) for hits in way.ranked(queries, vectors, k)]
+    return [
+        arranged(_source(view, query, None if vectors is None else vectors[i : i + 1], way), k, arrangement)
+        for i, query in enumerate(queries)
+    ]
 
 
 def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -96,7 +70,8 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _with_last(view.select(where), k, lambda chosen: _by_cosine(view, vectors, k, chosen))
+    way = _Search(view, k, "dense", Fusion(), view.select(where))
+    return [list(islice(hits, k)) for hits in way.ranked([""] * len(vectors), vectors, k)]
 
 
 def search_mmr(
@@ -117,132 +92,129 @@ def search_mmr(
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
 
 
+def _source(view: View, query: str, vector: Floats | None, way: _Search) -> Source:
+    """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        question = view.embedder().encode_queries([query]) if vector is None else vector
+        rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+        return unit_rows(question)[0], view.vectors([rows[hit.id] for hit in hits])
+
+    most = catalog.count(view.connection, "chunks")
+    return Source(query, lambda look: way.ranked([query], vector, look)[0], most, geometry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A way to search: how deep candidates are looked for, by what, and in what chunks.
+
+    ``trace`` takes the candidates of hybrid search.
+    """
+
+    view: View
+    k: int
+    mode: Mode
+    fusion: Fusion
+    selection: Selection | None
+    trace: list[Candidates] | None = None
+
+    def ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
+        """Return for each question its best chunks, best first: at least ``look``, or all that there are.
+
+        ``vectors``, shape ``(n, d)``, are those of the questions; lexical search needs none. Chunks of nothing but
+        boilerplate come after all others.
+        """
+        found = self._ranked(queries, vectors, look)
+        if self.selection is None or self.selection.last is None:
+            return found
+        last = replace(self, selection=self.selection.last, trace=None)
+
+        def whole(i: int) -> Iterator[Hit]:
+            yield from found[i]
+            yield from last._ranked([queries[i]], None if vectors is None else vectors[i : i + 1], look)[0]
+
+        return [whole(i) for i in range(len(queries))]
+
+    def _ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
+        expressions = [None] * len(queries) if self.mode == "dense" else _expressions(self.view, queries)
+        if vectors is None:
+            return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
+        ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
+        worded = [i for i, expression in enumerate(expressions) if expression is not None]
+        wordless = [i for i, expression in enumerate(expressions) if expression is None]
+        nearest = dense.nearest(self.view, vectors[wordless], look, self.selection)
+        for i, cosines in zip(wordless, nearest, strict=True):
+            ranked[i] = _nearest_first(self.view, cosines, look)
+        depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * self.k, look)
+        asked = [expressions[i] or "" for i in worded]
+        together = _hybrid(self.view, vectors[worded], asked, depth, look, self.selection, self.fusion, self.trace)
+        for i, hits in zip(worded, together, strict=True):
+            ranked[i] = hits
+        return ranked
+
+
 def _expressions(view: View, queries: Sequence[str]) -> list[str | None]:
     terms = of_language(catalog.words(view.connection).language)
     return [lexical.match_expression(query, terms) for query in queries]
 
 
-def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> list[Hit]:
-    found = lexical.search(view.connection, expression, k, selection) if expression else []
-    return _hits(view, {key: (score, None, score) for key, score in found}, k)
+def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+    found = dict(lexical.search(view.connection, expression, k, selection)) if expression else {}
+    return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
 
-def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[list[Hit]]:
-    found = _dense(view, vectors, k, selection)
-    return [_hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k) for cosines in found]
+def _nearest_first(view: View, cosines: dict[int, float], k: int) -> Iterator[Hit]:
+    return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
 
 
 def _hybrid(
-    view: View, vectors: Floats, expressions: Sequence[str], k: int, selection: Selection | None, fusion: Fusion
-) -> list[list[Hit]]:
-    """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found."""
+    view: View,
+    vectors: Floats,
+    expressions: Sequence[str],
+    depth: int,
+    look: int,
+    selection: Selection | None,
+    fusion: Fusion,
+    trace: list[Candidates] | None,
+) -> list[Iterator[Hit]]:
     if not expressions:
         return []
-    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
-    worded = [_Words.of(view, expression, depth, selection) for expression in expressions]
+    worded = [Words.of(view, expression, depth, selection) for expression in expressions]
     vectors = unit_rows(vectors)
-    scored = _fused(view, vectors, worded, depth, selection, fusion)
-    if fusion.feedback and fusion.alpha:
-        moved = _moved(view, vectors, scored, fusion.feedback)
-        scored = _fused(view, moved, worded, depth, selection, fusion)
-    return [
-        _hybrid_hits(view, vector, scores, words, k)
-        for vector, scores, words in zip(vectors, scored, worded, strict=True)
-    ]
+    found = candidates(view, vectors, worded, depth, look, selection, fusion)
+    if trace is not None:
+        trace += found
+    together = zip(vectors, found, worded, strict=True)
+    return [_hybrid_hits(view, vector, each.by_key(), words, look) for vector, each, words in together]
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
+def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Words, k: int) -> Iterator[Hit]:
+    """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
 
-    ``likely`` are the keys that are good enough by words alone.
+    def parts(keys: list[int]) -> Parts:
+        return {key: (cosine, words.of_chunk(key)) for key, cosine in dense.cosines(view, vector, keys).items()}
+
+    return _in_order(view, scores, parts, k)
+
+
+def _in_order(view: View, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int) -> Iterator[Hit]:
+    """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
+
+    ``parts`` returns for chunk keys the cosine and BM25 of each.
     """
-
-    scores: dict[int, float]
-    floor: float
-    likely: Sequence[int]
-
-    @classmethod
-    def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> _Words:
-        limit = max(_LEXICAL_DEPTH, depth)
-        matches = lexical.search(view.connection, expression, limit, selection)
-        # Below the deepest match listed, its score is the closest bound that is known without searching again.
-        floor = matches[-1][1] if len(matches) >= limit else 0.0
-        return cls(dict(matches), floor, [key for key, _ in lexical.with_ties(matches, depth)])
-
-    def of_chunk(self, key: int) -> float:
-        return self.scores.get(key, self.floor)
-
-
-def _fused(
-    view: View, vectors: Floats, worded: Sequence[_Words], depth: int, selection: Selection | None, fusion: Fusion
-) -> list[dict[int, float]]:
-    """Return for each query vector, shape ``(n, d)``, the fused scores of the candidates, by chunk key."""
-    fused: list[dict[int, float]] = []
-    for vector, words, cosines in zip(vectors, worded, _dense(view, vectors, depth, selection), strict=True):
-        # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
-        both = cosines | _cosines(view, vector, [key for key in words.likely if key not in cosines])
-        keys = sorted(both)
-        scores = fusion.scores(np.array([both[key] for key in keys]), np.array([words.of_chunk(key) for key in keys]))
-        fused.append(dict(zip(keys, scores.tolist(), strict=True)))
-    return fused
-
-
-def _moved(view: View, vectors: Floats, fused: Sequence[dict[int, float]], weight: float) -> Floats:
-    """Return query vectors, shape ``(n, d)``, moved towards the mean of the best chunks that were found with them.
-
-    This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the question and none for what is not
-    relevant; the best found are taken to be relevant.
-    """
-    moved = vectors.copy()
-    for vector, scores in zip(moved, fused, strict=True):
-        best = sorted(scores, key=lambda key: (-scores[key], key))[:_FEEDBACK_CHUNKS]
-        rows = catalog.rows_of_keys(view.connection, best)
-        if best:
-            vector += weight * view.vectors([rows[key] for key in best]).mean(axis=0)
-    return unit_rows(moved)
-
-
-def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: _Words, k: int) -> list[Hit]:
-    """Return the best ``k`` with their fused scores, and the cosine and BM25 of the question itself."""
-    least = sorted(scores.values(), reverse=True)[: max(k, 1)][-1] if scores else 0.0
-    shown = [key for key, score in scores.items() if score >= least]
-    cosines = _cosines(view, vector, shown)
-    return _hits(view, {key: (scores[key], cosines[key], words.of_chunk(key)) for key in shown}, k)
-
-
-def _dense(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
-    """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key."""
-    dim = view.dim()
-    if dim not in (None, vectors.shape[1]):
-        raise DimensionError(
-            f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
-            "with the embedder that it was made with"
-        )
-    return [_chunk_cosines(view, nearest, selection) for nearest in view.nearest_rows(vectors, k, selection)]
-
-
-def _chunk_cosines(view: View, nearest: dict[int, float], selection: Selection | None) -> dict[int, float]:
-    keys, rows = catalog.chunks_of_rows(view.connection, list(nearest))
-    admitted = slice(None) if selection is None else selection.admits(keys)
-    return {key: nearest[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}
-
-
-def _cosines(view: View, vector: Floats, keys: list[int]) -> dict[int, float]:
-    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``."""
-    if not keys:
-        return {}
-    rows = catalog.rows_of_keys(view.connection, keys)
-    cosines = inner_products(unit_rows(vector[None, :]), view.vectors([rows[key] for key in keys]))[0]
-    return dict(zip(keys, cosines.tolist(), strict=True))
-
-
-def _hits(view: View, scored: dict[int, tuple[float, float | None, float | None]], k: int) -> list[Hit]:
-    best = sorted(scored, key=lambda key: -scored[key][0])
-    tied = [key for key in best if scored[key][0] >= scored[best[min(k, len(best)) - 1]][0]] if k else []
-    records = catalog.chunks_by_key(view.connection, tied)
-    tied.sort(key=lambda key: (-scored[key][0], records[key].source or "", key))
-    return [Hit(records[key].id, records[key].chunk, records[key].source, *scored[key]) for key in tied[:k]]
+    best = sorted(scores, key=lambda key: (-scores[key], key))
+    start, size = 0, max(k, 1)
+    while start < len(best):
+        stop = min(start + size, len(best))
+        while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
+            stop += 1
+        block = best[start:stop]
+        records = catalog.chunks_by_key(view.connection, block)
+        block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
+        told = parts(block)
+        for key in block:
+            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *told[key])
+        start, size = stop, min(size, _BLOCK)
 
 
 def _within(view: View, k: int) -> int:

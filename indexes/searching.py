@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes import catalog, search
+from ragembed.indexes.arranging import Arrangement
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.reader import Reader
@@ -34,14 +35,16 @@ class Searching:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
     ) -> list[Hit]:
         """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused; see ``docs/search.md``.
+        ``docs/filters.md``. ``fusion`` says how the two are fused, ``arrangement`` whether near-duplicates are folded,
+        a reranker reads the best, and the like; without it nothing of that is done. See ``docs/search.md``.
         """
-        return self.search_many([query], k, mode, where=where, fusion=fusion)[0]
+        return self.search_many([query], k, mode, where=where, fusion=fusion, arrangement=arrangement)[0]
 
     def search_many(
         self,
@@ -51,13 +54,15 @@ class Searching:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
     ) -> list[list[Hit]]:
         """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
         fusion = fusion or Fusion()
-        return self._reader.read(lambda view: search.search(view, list(queries), k, mode, condition, fusion))
+        asked = list(queries)
+        return self._reader.read(lambda view: search.search(view, asked, k, mode, condition, fusion, arrangement))
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.

@@ -76,7 +76,7 @@ class TorchBackbone:
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
         self._device = torch.device(device)
         try:
-            with _LOADING, _no_progress_bar():
+            with loading_model():
                 model: Any = transformers.AutoModel.from_pretrained(
                     str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
                 )
@@ -223,6 +223,20 @@ def fast_dtype(devices: Sequence[str]) -> str:
     return "bfloat16" if all(_multiplies_bfloat16(torch.device(name)) for name in devices) else "float32"
 
 
+@contextlib.contextmanager
+def loading_model() -> Iterator[None]:
+    """Load one model at a time, without transformers' own progress bar."""
+    logging: Any = transformers.utils.logging
+    with _LOADING:
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()
+
+
 def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     """Build the fast tokenizer of a model that ships only the slow one's files."""
     try:
@@ -276,16 +290,3 @@ def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 def _cpu_reports(name: str) -> bool:
     probe = getattr(torch.cpu, name, None)
     return bool(probe is not None and probe())
-
-
-@contextlib.contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers from drawing its own progress bar while a model loads."""
-    logging: Any = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

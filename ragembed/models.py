@@ -35,16 +35,17 @@ class ModelFiles:
     sha256: str
 
 
-def find_model(name: str, *, download: bool = True) -> ModelFiles:
+def find_model(name: str, *, download: bool = True, option: str = "--model") -> ModelFiles:
     """Find the files of ``name`` (an id or a folder) and hash them.
 
-    What is not on this machine is downloaded only with ``download``.
+    What is not on this machine is downloaded only with ``download``. ``option`` is the one of the command line that
+    names the model.
 
     Raises :class:`ModelError` when the model is neither a folder, nor installed, nor in the local cache, nor
     can be downloaded, when it has no safetensors weights, or when the default model's weights are not the
     published ones.
     """
-    folder = _folder(name, download)
+    folder = _folder(name, download, option=option)
     weights = _weight_files(folder)
     if not weights:
         raise ModelError(
@@ -110,17 +111,17 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     return [*vocabulary, *(folder / name for name in named if (folder / name).is_file())] if vocabulary else []
 
 
-def _folder(name: str, download: bool, *, weights: bool = True) -> Path:
+def _folder(name: str, download: bool, *, weights: bool = True, option: str = "--model") -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name == DEFAULT_MODEL:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         if spec is not None and spec.origin is not None:
             return Path(spec.origin).parent / "model"
-    return _hub_folder(name, download, weights)
+    return _hub_folder(name, download, weights, option)
 
 
-def _hub_folder(name: str, download: bool, weights: bool) -> Path:
+def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -137,7 +138,7 @@ def _hub_folder(name: str, download: bool, weights: bool) -> Path:
     except HFValidationError:
         raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
     except Exception as error:
-        hint = "pip install 'ragembed[embedded]'" if name == DEFAULT_MODEL else "give a local folder with --model"
+        hint = "pip install 'ragembed[embedded]'" if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
         raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
     return folder

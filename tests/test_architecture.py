@@ -11,6 +11,7 @@ PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes",
 ONLY_IMPORTERS = {
     "torch": ("ragembed.backbone",),
     "transformers": ("ragembed.backbone",),
+    "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators"),
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots",),

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from ragembed.cli.arranging import ArrangingCommand, arrangement, arranging_options, near_duplicates_line
 from ragembed.cli.filtering import filter_options, search_filter
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
-from ragembed.indexes import Fusion, Hit, Store
+from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.fusion import METHODS, Method
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.search import MODES, Mode
@@ -20,7 +21,7 @@ from ragembed.indexes.search import MODES, Mode
 _NO_HITS_EXIT = 1
 
 
-@click.command()
+@click.command(cls=ArrangingCommand)
 @click.argument("question")
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
@@ -52,6 +53,7 @@ _NO_HITS_EXIT = 1
     show_default=True,
     help="How far the question is moved towards what is found first; 0 for not at all.",
 )
+@arranging_options
 @filter_options
 @store_option
 @format_option
@@ -66,6 +68,7 @@ def command(
     globs: tuple[str, ...],
     store: Path | None,
     output: str,
+    **arranging: Any,
 ) -> None:
     """Ask a store a question; print the best places with their lines and a snippet.
 
@@ -76,9 +79,10 @@ def command(
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
     condition = search_filter(where, globs)
     fusion = Fusion(method, alpha, feedback)
+    arranged = arrangement(arranging)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
-        hits = opened.search(question, count, mode, where=condition, fusion=fusion)
+        hits = opened.search(question, count, mode, where=condition, fusion=fusion, arrangement=arranged)
         unfinished = opened.unfinished
     results = [_as_dict(rank, hit, question, chosen) for rank, hit in enumerate(hits, 1)]
     if output == "json":
@@ -100,19 +104,28 @@ def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
     chunk = hit.chunk
     return {
         "rank": rank,
-        "id": hit.id,
-        "path": None if hit.source is None else shown_path(file_path(hit.source, store)),
-        "start_line": chunk.start_line,
-        "end_line": chunk.end_line,
-        "page": chunk.page,
+        **_where(hit, store),
         "title": chunk.title,
         "headings": list(chunk.headings),
         "score": hit.score,
         "dense": hit.dense,
         "lexical": hit.lexical,
+        "rerank": hit.rerank,
         "snippet": snippet(chunk.text, question),
         "text": chunk.text,
         "metadata": dict(chunk.metadata),
+        "duplicates": [_where(duplicate, store) for duplicate in hit.duplicates],
+    }
+
+
+def _where(found: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
+    chunk = found.chunk
+    return {
+        "id": found.id,
+        "path": None if found.source is None else shown_path(file_path(found.source, store)),
+        "start_line": chunk.start_line,
+        "end_line": chunk.end_line,
+        "page": chunk.page,
     }
 
 
@@ -126,8 +139,11 @@ def _print_hit(result: dict[str, Any], question: str, coloured: bool) -> None:
         if result["path"] is not None:
             place = link(place, Path(result["path"]))
         above = above and click.style(above, fg="cyan")
-    click.echo("  ".join(part for part in (place, above, f"({result['score']:.3f})") if part))
+    score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
+    click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
+    if result["duplicates"]:
+        click.echo("    " + near_duplicates_line([_place(duplicate) for duplicate in result["duplicates"]]))
     click.echo()
 
 

@@ -12,7 +12,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Fusion, Hit, Store
+from ragembed.indexes import Arrangement, Fusion, Hit, Store
 from ragembed.indexes.filters import Ids, Where
 from ragembed.indexes.search import Mode
 from ragembed.langchain.arguments import refuse
@@ -30,7 +30,13 @@ function of a document's metadata, which is called for every document. See docs/
 
 
 class Querying(VectorStore):
-    """What a vector store answers. A ``filter``, in every search, selects the documents that are searched."""
+    """What a vector store answers.
+
+    A ``filter``, in every search, selects the documents that are searched. An ``arrangement``, a
+    :class:`ragembed.indexes.Arrangement`, says what becomes of those that are found: whether near-duplicates are
+    folded, how many come from one file, whether a reranker orders them; without it nothing of that is done. Scores
+    stay those of the search.
+    """
 
     _opened: LazyStore
 
@@ -42,11 +48,12 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents nearest to a question among those that ``filter`` selects, best first."""
         refuse("similarity_search", kwargs)
-        return _documents(self.similarity_search_with_score(query, k, filter=filter))
+        return _documents(self.similarity_search_with_score(query, k, filter=filter, arrangement=arrangement))
 
     def similarity_search_with_score(
         self,
@@ -54,11 +61,12 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return the ``k`` documents nearest to a question with their cosines, from -1 to 1, highest first."""
         refuse("similarity_search_with_score", kwargs)
-        return _cosines(self._found(query, k, "dense", filter))
+        return _cosines(self._found(query, k, "dense", filter, arrangement=arrangement))
 
     def hybrid_search(
         self,
@@ -67,6 +75,7 @@ class Querying(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by cosine and BM25 together, best first.
@@ -74,7 +83,9 @@ class Querying(VectorStore):
         ``fusion``, a :class:`ragembed.indexes.Fusion`, says how the two become one.
         """
         refuse("hybrid_search", kwargs)
-        return _documents(self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion))
+        return _documents(
+            self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion, arrangement=arrangement)
+        )
 
     def hybrid_search_with_score(
         self,
@@ -83,6 +94,7 @@ class Querying(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`hybrid_search` does, with fused scores, highest first.
@@ -90,10 +102,7 @@ class Querying(VectorStore):
         They are scaled over the candidates of the question: they compare results of one question only.
         """
         refuse("hybrid_search_with_score", kwargs)
-        store = self._opened.store()
-        if store is None:
-            return []
-        return _scored(store.search(query, k, where=resolved(store, filter), fusion=fusion))
+        return _scored(self._found(query, k, "hybrid", filter, fusion, arrangement))
 
     def lexical_search(
         self,
@@ -101,11 +110,12 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by their words (BM25), best first; none where no word matches."""
         refuse("lexical_search", kwargs)
-        return _documents(self.lexical_search_with_score(query, k, filter=filter))
+        return _documents(self.lexical_search_with_score(query, k, filter=filter, arrangement=arrangement))
 
     def lexical_search_with_score(
         self,
@@ -113,11 +123,12 @@ class Querying(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        arrangement: Arrangement | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`lexical_search` does, with BM25 scores, above 0, highest first."""
         refuse("lexical_search_with_score", kwargs)
-        return _scored(self._found(query, k, "lexical", filter))
+        return _scored(self._found(query, k, "lexical", filter, arrangement=arrangement))
 
     def max_marginal_relevance_search(
         self,
@@ -237,8 +248,8 @@ class Querying(VectorStore):
         """Return a retriever for one type of search.
 
         ``search_type`` is one of :meth:`search`; ``search_kwargs`` are the arguments of that search: ``k``, ``filter``,
-        ``score_threshold``, ``fetch_k``, ``lambda_mult``. See :class:`ragembed.langchain.RagRetriever` for one with
-        fields of its own.
+        ``score_threshold``, ``fetch_k``, ``lambda_mult``, ``arrangement``. See
+        :class:`ragembed.langchain.RagRetriever` for one with fields of its own.
         """
         unknown = [name for name in kwargs if name not in RagVectorStoreRetriever.model_fields]
         if unknown:
@@ -252,9 +263,20 @@ class Querying(VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
 
-    def _found(self, query: str, k: int, mode: Mode, filter: LangChainFilter | None) -> list[Hit]:  # noqa: A002  as above
+    def _found(
+        self,
+        query: str,
+        k: int,
+        mode: Mode,
+        filter: LangChainFilter | None,  # noqa: A002  as above
+        fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> list[Hit]:
         store = self._opened.store()
-        return [] if store is None else store.search(query, k, mode=mode, where=resolved(store, filter))
+        if store is None:
+            return []
+        where = resolved(store, filter)
+        return store.search(query, k, mode=mode, where=where, fusion=fusion, arrangement=arrangement)
 
     # Asynchronous, beside those that LangChain has for the others
 

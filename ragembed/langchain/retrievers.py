@@ -12,10 +12,10 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, InstanceOf, model_validator
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Fusion
+from ragembed.indexes import Arrangement, Fusion
 
 if TYPE_CHECKING:
     from ragembed.langchain.querying import Scored
@@ -88,6 +88,8 @@ class RagRetriever(BaseRetriever):
           (near to the question and unlike each other).
         * filter: which documents are searched, as in every search of the store.
         * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
+        * arrangement: a :class:`ragembed.indexes.Arrangement`, whether near-duplicates are folded, how many come from
+          one file, and the like; nothing of that is done if left out. Not for ``"mmr"``.
         * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
         * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the question).
         * score_key: name under which the score goes into each document's metadata; none does if left out.
@@ -137,6 +139,7 @@ class RagRetriever(BaseRetriever):
     search_type: SearchType = "hybrid"
     filter: Any = None
     fusion: Fusion | None = None
+    arrangement: InstanceOf[Arrangement] | None = None
     fetch_k: int = Field(default=20, ge=1)
     lambda_mult: float = Field(default=0.5, ge=0.0, le=1.0)
     score_key: str | None = None
@@ -147,6 +150,7 @@ class RagRetriever(BaseRetriever):
         "search_type",
         "filter",
         "fusion",
+        "arrangement",
         "fetch_k",
         "lambda_mult",
         "score_key",
@@ -158,6 +162,11 @@ class RagRetriever(BaseRetriever):
             raise ConfigError(
                 f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore; other stores have "
                 "as_retriever()"
+            )
+        if self.arrangement is not None and self.search_type == "mmr":
+            raise ConfigError(
+                "search_type is 'mmr' and an arrangement is given: expected one of them; Arrangement(mmr=0.5) is for "
+                "'hybrid', 'dense' and 'lexical'"
             )
         return self
 
@@ -205,9 +214,9 @@ class RagRetriever(BaseRetriever):
     def _search(self, query: str, k: int) -> Scored:
         store: Any = self.vectorstore
         searches: dict[str, Callable[..., Scored]] = {
-            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion),
-            "dense": store.similarity_search_with_score,
-            "lexical": store.lexical_search_with_score,
+            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion, arrangement=self.arrangement),
+            "dense": partial(store.similarity_search_with_score, arrangement=self.arrangement),
+            "lexical": partial(store.lexical_search_with_score, arrangement=self.arrangement),
             "mmr": partial(
                 store.max_marginal_relevance_search_with_score, fetch_k=self.fetch_k, lambda_mult=self.lambda_mult
             ),

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from ragembed.cli.waiting import _with_number
+from ragembed.cli.optional_number import with_number
 from ragembed.indexes import Store, fitting
 from ragembed.indexes.lock import writer_lock
 
@@ -288,7 +288,7 @@ def test_a_bad_condition_is_one_line_and_exit_status_2(store, cli, command, wher
     ],
 )
 def test_wait_takes_a_number_or_none(args, joined):
-    assert _with_number(args) == joined
+    assert with_number(args, "--wait", -1) == joined
 
 
 @pytest.mark.parametrize("command", [["index"], ["verify"], ["optimize"], ["delete", "--id", "x"], ["refit"]])

@@ -1,0 +1,46 @@
+"""Dense search of a view: the cosines of chunks with query vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import DimensionError
+from ragembed.indexes import catalog
+from ragembed.indexes.ann.vectors import inner_products
+from ragembed.indexes.selection import Selection
+from ragembed.indexes.view import View
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+
+
+def nearest(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+    """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key.
+
+    Raises :class:`DimensionError` where the store holds vectors of another dimension.
+    """
+    dim = view.dim()
+    if dim not in (None, vectors.shape[1]):
+        raise DimensionError(
+            f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
+            "with the embedder that it was made with"
+        )
+    return [_of_chunks(view, rows, selection) for rows in view.nearest_rows(vectors, k, selection)]
+
+
+def cosines(view: View, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
+    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``, by key."""
+    if not keys:
+        return {}
+    rows = catalog.rows_of_keys(view.connection, keys)
+    found = inner_products(unit_rows(vector[None, :]), view.vectors([rows[key] for key in keys]))[0]
+    return dict(zip(keys, found.tolist(), strict=True))
+
+
+def _of_chunks(view: View, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
+    keys, rows = catalog.chunks_of_rows(view.connection, list(by_row))
+    admitted = slice(None) if selection is None else selection.admits(keys)
+    return {key: by_row[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}

@@ -1,0 +1,155 @@
+"""Hybrid search of a view: dense and lexical scores of the same candidates, fused, and fused anew with feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes import catalog, dense, feedback, lexical
+from ragembed.indexes.fusion import Fusion
+from ragembed.indexes.selection import Selection
+from ragembed.indexes.terms import of_language
+from ragembed.indexes.view import View
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+_LEXICAL_DEPTH = 2000
+
+_FEEDBACK_CHUNKS = 3
+"""Chunks that are taken to be what is asked for."""
+
+_COMPARED_BY_WORDS = 100
+"""Candidates, where no more are asked for, whose words are compared with those of the best; the others fall away."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What hybrid search chose among for one question, best first.
+
+    ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of
+    the chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25, ``shared`` how much each shares the words of the
+    chunks ``like``, None where that was not asked, and ``scores`` the fused scores, all float64, shape ``(n,)``.
+    """
+
+    vector: Floats
+    towards: list[int]
+    keys: list[int]
+    dense: Doubles
+    lexical: Doubles
+    scores: Doubles
+    shared: Doubles | None = None
+    like: tuple[int, ...] = ()
+
+    def by_key(self) -> dict[int, float]:
+        """Return the fused scores by chunk key."""
+        return dict(zip(self.keys, self.scores.tolist(), strict=True))
+
+    def fused(self, fusion: Fusion) -> Candidates:
+        """Return the same candidates with their scores fused, in the order of these."""
+        scores = fusion.scores(self.dense, self.lexical, self.shared)
+        order = np.lexsort((np.array(self.keys, dtype=np.int64), -scores))
+        return replace(
+            self,
+            keys=[self.keys[i] for i in order],
+            dense=self.dense[order],
+            lexical=self.lexical[order],
+            scores=scores[order],
+            shared=None if self.shared is None else self.shared[order],
+        )
+
+    def foremost(self, count: int) -> Candidates:
+        """Return the best ``count``, and those that tie with the last of them."""
+        if len(self.keys) <= count:
+            return self
+        stop = int((self.scores >= self.scores[count - 1]).sum())
+        return replace(
+            self, keys=self.keys[:stop], dense=self.dense[:stop], lexical=self.lexical[:stop], scores=self.scores[:stop]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
+
+    ``likely`` are the keys that are good enough by words alone.
+    """
+
+    scores: dict[int, float]
+    floor: float
+    likely: Sequence[int]
+
+    @classmethod
+    def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> Words:
+        """Search for the best ``depth`` and beyond."""
+        limit = max(_LEXICAL_DEPTH, depth)
+        matches = lexical.search(view.connection, expression, limit, selection)
+        # Below the deepest match listed, its score is the closest bound that is known without searching again.
+        floor = matches[-1][1] if len(matches) >= limit else 0.0
+        return cls(dict(matches), floor, [key for key, _ in lexical.with_ties(matches, depth)])
+
+    def of_chunk(self, key: int) -> float:
+        """Return BM25 of a chunk."""
+        return self.scores.get(key, self.floor)
+
+
+def candidates(
+    view: View,
+    vectors: Floats,
+    worded: Sequence[Words],
+    depth: int,
+    look: int,
+    selection: Selection | None,
+    fusion: Fusion,
+) -> list[Candidates]:
+    """Return the candidates for each question, whose unit vectors have shape ``(n, d)``: at least ``look``.
+
+    The best ``depth`` of both searches are fused; with ``fusion.feedback`` once more with what the best have in
+    vectors, and once with what they have in words.
+    """
+    nowhere: list[list[int]] = [[] for _ in worded]
+    found = _fused(view, vectors, worded, depth, selection, fusion, nowhere)
+    if fusion.feedback and fusion.alpha:
+        towards = [each.keys[:_FEEDBACK_CHUNKS] for each in found]
+        moved = [_moved(view, *each, fusion.feedback) for each in zip(vectors, towards, strict=True)]
+        found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
+    if fusion.feedback and fusion.alpha < 1:
+        found = [_like_the_best(view, each.foremost(max(look, _COMPARED_BY_WORDS)), fusion) for each in found]
+    return found
+
+
+def _fused(
+    view: View,
+    vectors: Floats,
+    worded: Sequence[Words],
+    depth: int,
+    selection: Selection | None,
+    fusion: Fusion,
+    towards: Sequence[list[int]],
+) -> list[Candidates]:
+    found: list[Candidates] = []
+    near = dense.nearest(view, vectors, depth, selection)
+    for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
+        # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
+        both = cosines | dense.cosines(view, vector, [key for key in words.likely if key not in cosines])
+        keys = list(both)
+        by_words = np.array([words.of_chunk(key) for key in keys])
+        unfused = Candidates(vector, moved_to, keys, np.array(list(both.values())), by_words, np.zeros(len(keys)))
+        found.append(unfused.fused(fusion))
+    return found
+
+
+def _moved(view: View, vector: Floats, towards: Sequence[int], weight: float) -> Floats:
+    rows = catalog.rows_of_keys(view.connection, towards)
+    return feedback.moved(vector, view.vectors([rows[key] for key in towards]), weight)
+
+
+def _like_the_best(view: View, found: Candidates, fusion: Fusion) -> Candidates:
+    """Fuse candidates anew, with how much each shares the words of the best."""
+    texts = catalog.embedded_texts(view.connection, found.keys)
+    terms = of_language(catalog.words(view.connection).language)
+    shared = feedback.likeness([terms.of_text(texts[key]) for key in found.keys], _FEEDBACK_CHUNKS)
+    return replace(found, shared=shared, like=tuple(found.keys[:_FEEDBACK_CHUNKS])).fused(fusion)

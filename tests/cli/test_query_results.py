@@ -1,0 +1,167 @@
+"""What ``ragembed query`` does with what was found: near-duplicates, few of a file, reranking, difference."""
+
+import importlib.util
+import json
+
+import pytest
+
+from tests.cross_encoders import known_score, make_cross_encoder
+
+GUIDE = (
+    "# Guide\n\nThe writer takes the lock of the store before it adds a segment, and gives it back when the "
+    "transaction is committed. A reader never waits: it sees the generation that was current when it began, whatever "
+    "the writer does meanwhile.\n"
+)
+
+
+@pytest.fixture(scope="session")
+def cross_encoder(tmp_path_factory):
+    return make_cross_encoder(tmp_path_factory.mktemp("cross-encoder"))
+
+
+@pytest.fixture
+def copies(docs, cli, tiny_model):
+    """Beside the two files of ``docs`` a guide and two copies of it, one of them with a change of a word."""
+    for name, text in (("a", GUIDE), ("b", GUIDE.upper()), ("c", GUIDE + "\nThat is the writer.\n")):
+        (docs / f"guide-{name}.md").write_text(text)
+    (docs / "errors.csv").write_text(
+        "code,message\n" + "".join(f"{code},the lock of the store is held by another writer\n" for code in (5, 6, 7))
+    )
+    cli("index", docs, "--model", tiny_model)
+    return docs
+
+
+def results(cli, *args, **settings):
+    return json.loads(cli("query", *args, "--json", **settings).stdout)["results"]
+
+
+def places(found):
+    return [(each["path"], each["start_line"]) for each in found]
+
+
+LEXICAL = ("--mode", "lexical")
+
+
+@pytest.mark.usefixtures("copies")
+def test_near_duplicates_are_folded_and_told(cli):
+    every = results(cli, "writer generation", "-k", "50", "--no-dedupe")
+    folded = results(cli, "writer generation", "-k", "50")
+    assert all(each["duplicates"] == [] for each in every)
+    groups = [[each, *each["duplicates"]] for each in folded]
+    assert sorted(each["id"] for group in groups for each in group) == sorted(each["id"] for each in every)
+    alike = [group for group in groups if len(group) > 1]
+    assert alike
+    for group in alike:
+        assert {each["path"] for each in group} <= {f"docs/guide-{name}.md" for name in "abc"}
+        assert all(set(each) == {"id", "path", "start_line", "end_line", "page"} for each in group[1:])
+
+
+@pytest.mark.usefixtures("copies")
+def test_near_duplicates_are_told_in_text(cli):
+    shown = cli("query", "generation current", "-k", "1", *LEXICAL).stdout
+    assert "    and 1 near-duplicate: docs/guide-" in shown
+    assert "near-duplicate" not in cli("query", "generation current", "-k", "1", *LEXICAL, "--no-dedupe").stdout
+
+
+def test_of_many_near_duplicates_some_are_told(docs, cli, tiny_model):
+    for i in range(30):
+        (docs / f"copy-{i:02}.md").write_text(GUIDE)
+    cli("index", docs, "--model", tiny_model)
+    shown = cli("query", "generation current", "-k", "1", *LEXICAL).stdout
+    assert "    and 29 near-duplicates: docs/copy-01.md:3-3, docs/copy-02.md:3-3," in shown
+    assert "docs/copy-05.md:3-3, …\n" in shown
+    assert "docs/copy-06.md" not in shown
+    assert len(results(cli, "generation current", *LEXICAL)[0]["duplicates"]) == 29
+    assert len(results(cli, "the writer", "-k", "2", *LEXICAL)) == 2
+
+
+@pytest.mark.usefixtures("copies")
+def test_rows_that_differ_by_a_number_are_all_results(cli):
+    found = results(cli, "the lock is held by another writer", *LEXICAL)
+    rows = [each for each in found if each["path"] == "docs/errors.csv"]
+    assert len(rows) == 3
+    assert all(each["duplicates"] == [] for each in rows)
+
+
+@pytest.mark.usefixtures("copies")
+def test_at_most_so_many_of_a_file(cli):
+    for options in ((), LEXICAL, ("--mode", "dense")):
+        for most in (1, 2):
+            found = results(cli, "the writer of the store", *options, "--per-file", most)
+            paths = [each["path"] for each in found]
+            assert max(paths.count(path) for path in paths) == most or (most == 2 and len(set(paths)) == len(paths))
+    [only] = results(cli, "the writer", "--per-file", "1", "--path", "docs/errors.csv")
+    assert only["path"] == "docs/errors.csv"
+    assert len(results(cli, "the writer", "--path", "docs/errors.csv")) == 3
+
+
+@pytest.mark.usefixtures("copies")
+def test_mmr_takes_its_number_or_stands_alone(cli):
+    question = "the writer of the store"
+    plain = results(cli, question, "-k", "4")
+    assert places(results(cli, question, "-k", "4", "--mmr", "1")) == places(plain)
+    diverse = places(results(cli, question, "-k", "4", "--mmr", "0.5"))
+    assert places(results(cli, "-k", "4", "--mmr", question)) == diverse
+    assert places(results(cli, "-k", "4", "--mmr=0.5", question)) == diverse
+    assert diverse[0] == places(plain)[0]
+    assert places(results(cli, question, "-k", "4", "--mmr", "0")) != places(plain)
+
+
+@pytest.mark.usefixtures("copies")
+def test_reranked_by_a_cross_encoder(cli, cross_encoder):
+    found = results(cli, "which lock", "--rerank", cross_encoder, "-k", "20", "--no-dedupe")
+    scores = [each["rerank"] for each in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) > 2
+    wings = next(each for each in found if each["path"] == "docs/wings.txt")
+    assert wings["rerank"] == pytest.approx(known_score("which lock", wings["text"].replace(".", " .")), abs=1e-5)
+    assert all(each["rerank"] is None for each in results(cli, "which lock"))
+    two = results(cli, "which lock", "--rerank", cross_encoder, "--rerank-depth", "2", "-k", "4")
+    assert [each["rerank"] is None for each in two] == [False, False, True, True]
+    shown = cli("query", "which lock", "--rerank", cross_encoder, "-k", "1")
+    assert f", rerank {found[0]['rerank']:.3f})\n" in shown.stdout
+    assert shown.stderr == ""
+
+
+@pytest.mark.usefixtures("indexed")
+def test_reranking_that_cannot_be_is_told_in_one_line(cli, monkeypatch, tiny_model):
+    def told(*args):
+        result = cli("query", "lock", "--rerank", *args, exit_code=2)
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    assert "the model 'no/model' is not on this machine" in told("no/model")
+    assert "no cross-encoder" in told(tiny_model)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
+    )
+    assert "pip install 'ragembed[rerank]'" in told("no/model")
+
+
+@pytest.mark.usefixtures("copies")
+def test_all_of_it_together(cli, cross_encoder):
+    options = ("--rerank", cross_encoder, "--mmr", "0.6", "--per-file", "1", "--path", "docs/*.md", "-k", "50")
+    for mode in ("hybrid", "dense", "lexical"):
+        found = results(cli, "the lock of the writer", *options, "--mode", mode)
+        paths = [each["path"] for each in found]
+        assert len(set(paths)) == len(paths) >= 2
+        assert all(path.endswith(".md") for path in paths)
+        assert found == results(cli, "the lock of the writer", *options, "--mode", mode)
+    assert results(cli, "the lock", *options, "--where", "ext = 'pdf'", exit_code=1) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--per-file", "0"], "0 is not in the range x>=1"),
+        (["--per-file", "many"], "'many' is not a valid integer"),
+        (["--mmr", "2"], "2.0 is not in the range 0.0<=x<=1.0"),
+        (["--mmr=nan"], "mmr is nan"),
+        (["--rerank-depth", "0"], "0 is not in the range x>=1"),
+    ],
+)
+@pytest.mark.usefixtures("indexed")
+def test_values_that_there_cannot_be(cli, options, message):
+    assert message in cli("query", "lock", *options, exit_code=2).stderr

@@ -1,0 +1,102 @@
+"""The cross-encoder: its scores are the model's, and what is none is told in one line."""
+
+import importlib.util
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from ragembed import reranking
+from ragembed.errors import MissingExtraError, ModelError, RagembedError
+from ragembed.reranking import CrossEncoderReranker
+from tests.cross_encoders import known_score, make_cross_encoder
+
+TEXTS = ["the lock of the store", "lock lock", "a wing", "", "lock " * 60]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_cross_encoder(tmp_path_factory.mktemp("cross-encoder"))
+
+
+def test_scores_are_those_of_the_model(model, capfd):
+    reranker = CrossEncoderReranker(str(model), device="cpu", batch_size=2)
+    scores = reranker.scores("which lock", TEXTS[:4])
+    assert (scores.dtype, scores.shape) == (np.float32, (4,))
+    assert scores.tolist() == pytest.approx([known_score("which lock", text) for text in TEXTS[:4]], abs=1e-5)
+    assert np.argsort(-scores, kind="stable").tolist() == [1, 0, 3, 2]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_beyond_the_window_is_not_read(model):
+    [score] = CrossEncoderReranker(str(model), device="cpu").scores("which lock", TEXTS[4:])
+    assert score == pytest.approx(known_score("which lock", TEXTS[4]), abs=1e-5)
+
+
+def test_no_text_is_no_score(model, monkeypatch):
+    monkeypatch.setattr(reranking, "_load", None)
+    assert CrossEncoderReranker(str(model)).scores("which lock", []).shape == (0,)
+
+
+def test_the_model_is_loaded_once_and_when_it_is_needed(model, monkeypatch):
+    loads = []
+    load = reranking._load
+    monkeypatch.setattr(reranking, "_load", lambda *args: loads.append(args) or load(*args))
+    reranker = CrossEncoderReranker(str(model), device="cpu")
+    assert loads == []
+    with ThreadPoolExecutor(4) as pool:
+        scores = list(pool.map(lambda text: reranker.scores("which lock", [text])[0], TEXTS))
+    assert len(loads) == 1
+    assert scores == pytest.approx([known_score("which lock", text) for text in TEXTS], abs=1e-5)
+
+
+def test_without_the_package_the_line_that_installs_it(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"reranking needs .*: pip install 'ragembed\[rerank\]'"):
+        CrossEncoderReranker(str(model))
+
+
+def test_without_the_model_one_line():
+    message = (
+        r"^the model 'no/model' is not on this machine(?: and could not be downloaded)?: give a local folder with "
+    )
+    for download in (True, False):
+        with pytest.raises(ModelError, match=message + "--rerank$"):
+            CrossEncoderReranker("no/model", download=download)
+
+
+def test_a_model_that_is_no_cross_encoder(tiny_model):
+    with pytest.raises(ModelError, match=r"is BertModel, no cross-encoder: expected one whose config\.json names"):
+        CrossEncoderReranker(str(tiny_model))
+
+
+@pytest.mark.parametrize("config", ["", "[]", '{"architectures": 5}', '{"architectures": null}'])
+def test_a_folder_with_a_configuration_that_is_none(model, tmp_path, config):
+    (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelError):
+        CrossEncoderReranker(str(tmp_path))
+
+
+def test_a_folder_without_weights(model, tmp_path):
+    (tmp_path / "config.json").write_text((model / "config.json").read_text())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelError, match="only safetensors weights are read"):
+        CrossEncoderReranker(str(tmp_path))
+
+
+def test_weights_that_are_damaged(model, tmp_path):
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes()[: 100 if file.suffix == ".safetensors" else None])
+    with pytest.raises(RagembedError, match="cannot be loaded"):
+        CrossEncoderReranker(str(tmp_path), device="cpu").scores("a", ["b"])
+
+
+def test_a_classifier_of_several_labels(tmp_path):
+    folder = make_cross_encoder(tmp_path / "three", labels=3)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    with pytest.raises(ModelError, match="has 3 scores for a text: expected a cross-encoder with one"):
+        CrossEncoderReranker(str(folder), device="cpu").scores("a", ["b"])

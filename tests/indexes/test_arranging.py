@@ -1,0 +1,391 @@
+"""What becomes of candidates: folded, reranked, few of a file, unlike each other; k are found where k are left."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import ConfigError
+from ragembed.indexes import Arrangement, ChunkRecord, Fusion, Store
+from ragembed.indexes.arranging import Source, arranged
+from ragembed.indexes.records import Hit
+from ragembed.indexes.search import MODES
+from tests.conftest import KnownEncoder, record
+
+DEDUPE = Arrangement(dedupe=True)
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+class ByTable:
+    """A reranker with a table of scores by the first word of a text, 0 for others; ``asked`` is what it read."""
+
+    def __init__(self, table=None):
+        self.table = table or {}
+        self.asked = []
+
+    def scores(self, question, texts):
+        self.asked.append((question, list(texts)))
+        return [self.table.get(text.split()[0], 0.0) for text in texts]
+
+
+# Candidates as they are given
+
+
+def hit(name, text=None, source=None, **fields):
+    return Hit(name, Chunk(name if text is None else text, **fields), source, score=0.0)
+
+
+def arrange(hits, k, arrangement, *, at_once=None):
+    """Arrange hits that come in this order, with scores that fall from 1."""
+    scored = [Hit(each.id, each.chunk, each.source, 1.0 - i / 1000) for i, each in enumerate(hits)]
+    looked = []
+
+    def candidates(look):
+        looked.append(look)
+        return iter(scored[: max(look, at_once or 0)])
+
+    def geometry(some):
+        raise AssertionError("only maximal marginal relevance needs vectors")
+
+    found = arranged(Source("the question", candidates, len(scored), geometry), k, arrangement)
+    assert all(later > earlier for earlier, later in pairwise(looked))
+    return found
+
+
+def test_without_settings_the_best_come_as_they_are():
+    hits = [hit(name) for name in "abcde"]
+    assert ids(arrange(hits, 3, Arrangement())) == ["a", "b", "c"]
+    assert ids(arrange(hits, 9, Arrangement())) == list("abcde")
+    assert arrange([], 3, Arrangement(dedupe=True, per_file=1)) == []
+
+
+def test_a_near_duplicate_is_folded_into_the_better_one():
+    hits = [hit("a", "one two three"), hit("b", "x y z"), hit("c", "One, two, three!", source="c.md"), hit("d", "last")]
+    found = arrange(hits, 3, DEDUPE)
+    assert ids(found) == ["a", "b", "d"]
+    assert [each.duplicates for each in found] == [(ChunkRecord("c", hits[2].chunk, "c.md"),), (), ()]
+    assert [each.score for each in found] == [1.0, 0.999, 0.997]
+    assert ids(arrange(hits, 4, Arrangement())) == list("abcd")
+
+
+def test_the_last_of_the_results_tells_its_duplicates_too():
+    hits = [hit("a", "one two three"), *(hit(f"a{i}", "one two three") for i in range(80)), hit("b", "else")]
+    [found] = arrange(hits, 1, DEDUPE)
+    assert len(found.duplicates) == 80
+
+
+def test_title_and_headings_tell_short_texts_apart():
+    hits = [hit(name, "Deprecated.", headings=(name,)) for name in ("open", "close", "open")]
+    assert [len(found.duplicates) for found in arrange(hits, 3, DEDUPE)] == [1, 0]
+
+
+@pytest.mark.parametrize("copies", [0, 1, 3000])
+def test_results_fill_k_however_many_are_folded(copies):
+    hits = [hit(f"copy {i}", "the same words") for i in range(copies)] + [hit(f"other {i}", f"n{i}") for i in range(20)]
+    found = arrange(hits, 10, DEDUPE)
+    assert len(found) == 10
+    assert found[0].id == ("copy 0" if copies else "other 0")
+    assert len(found[0].duplicates) == max(copies - 1, 0)
+    assert len(arrange(hits, 50, DEDUPE)) == 20 + min(copies, 1)
+
+
+def test_all_alike_are_one_result():
+    [found] = arrange([hit(str(i), "the same") for i in range(3000)], 10, DEDUPE)
+    assert [duplicate.id for duplicate in found.duplicates] == [str(i) for i in range(1, 3000)]
+
+
+def test_few_of_a_file_and_k_all_the_same():
+    hits = [hit(f"a{i}", source="a.md") for i in range(700)] + [hit("b", source="b.md"), hit("c", source="c.md")]
+    assert ids(arrange(hits, 3, Arrangement(per_file=1))) == ["a0", "b", "c"]
+    assert ids(arrange(hits, 3, Arrangement(per_file=2))) == ["a0", "a1", "b"]
+    assert ids(arrange(hits, 9, Arrangement(per_file=1))) == ["a0", "b", "c"]
+    assert ids(arrange(hits[:700], 9, Arrangement(per_file=1))) == ["a0"]
+
+
+def test_the_file_of_a_chunk_of_no_file_is_the_source_in_its_metadata():
+    hits = [
+        hit("a", metadata={"source": "x"}),
+        hit("b", source="x"),
+        hit("c", metadata={"source": 7}),
+        hit("d"),
+        hit("e"),
+    ]
+    assert ids(arrange(hits, 5, Arrangement(per_file=1))) == ["a", "c", "d", "e"]
+
+
+def test_a_duplicate_takes_the_place_of_one_whose_file_is_full():
+    hits = [hit(f"{file}{n}", text, f"{file}.md") for n, text in enumerate(["one two", "three four"]) for file in "ab"]
+    assert ids(hits) == ["a0", "b0", "a1", "b1"]
+    found = arrange(hits, 2, Arrangement(dedupe=True, per_file=1))
+    assert ids(found) == ["a0", "b1"]
+    assert [ids(each.duplicates) for each in found] == [["b0"], ["a1"]]
+
+
+def test_a_reranker_orders_the_best():
+    reranker = ByTable({"b": 1.0, "c": 5.0, "d": 9.0})
+    hits = [hit(name) for name in "abcde"]
+    found = arrange(hits, 5, Arrangement(reranker=reranker, rerank_depth=3))
+    assert ids(found) == ["c", "b", "a", "d", "e"]
+    assert [each.rerank for each in found] == [5.0, 1.0, 0.0, None, None]
+    assert found[0].score == 0.998
+    assert reranker.asked == [("the question", ["a", "b", "c"])]
+    assert ids(arrange(hits, 2, Arrangement(reranker=ByTable(), rerank_depth=9))) == ["a", "b"]
+    assert arrange([], 2, Arrangement(reranker=reranker)) == []
+    assert len(reranker.asked) == 1
+
+
+def test_a_reranker_reads_a_text_below_its_headings_and_none_twice():
+    """Near-duplicates take no place in its depth, and what it has read it is not asked again."""
+    reranker = ByTable()
+    hits = [hit(f"a{i}", "the same", title="T", source="a.md") for i in range(400)]
+    hits += [hit(f"b{i}", f"other n{i}", source="a.md") for i in range(400)] + [hit("c", source="c.md")]
+    found = arrange(hits, 2, Arrangement(dedupe=True, reranker=reranker, rerank_depth=3, per_file=1))
+    assert ids(found) == ["a0", "c"]
+    assert reranker.asked == [("the question", ["T\nthe same", "other n0", "other n1"])]
+
+
+def test_of_a_file_the_chunks_that_the_reranker_prefers_remain():
+    hits = [hit("a", source="x"), hit("b", source="y"), hit("c", source="x")]
+    found = arrange(hits, 2, Arrangement(reranker=ByTable({"c": 2.0, "b": 1.0}), per_file=1))
+    assert ids(found) == ["c", "b"]
+
+
+@pytest.mark.parametrize("answer", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 0.0], []])
+def test_a_reranker_that_does_not_score_every_text_is_told(answer):
+    class Wrong:
+        def scores(self, question, texts):
+            return answer
+
+    with pytest.raises(ConfigError, match=r"the reranker gave .* for 2 texts: expected a finite number for each"):
+        arrange([hit("a"), hit("b")], 2, Arrangement(reranker=Wrong()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"per_file": 0}, "per_file is 0: expected 1 or more"),
+        ({"per_file": -3}, "per_file is -3"),
+        ({"rerank_depth": 0}, "rerank_depth is 0: expected 1 or more"),
+        ({"mmr_depth": 0}, "mmr_depth is 0: expected 1 or more"),
+        ({"reranker": "a model"}, r"reranker is a str: expected an object with scores\(question, texts\)"),
+        ({"mmr": 2.0}, r"mmr is 2.0: expected 0 \(unlike each other\) to 1 \(by score\)"),
+        ({"mmr": -0.1}, "mmr is -0.1"),
+        ({"mmr": math.nan}, "mmr is nan"),
+    ],
+)
+def test_what_there_cannot_be_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Arrangement(**settings)
+
+
+def plain_loop(hits, k, dedupe, table, depth, per_file):
+    """The steps one after the other over all candidates; texts of a letter are near-duplicates where they are equal."""
+    groups = []
+    for each in hits:
+        same = next((group for group in groups if dedupe and group[0].chunk.text == each.chunk.text), None)
+        if same is None:
+            groups.append([each])
+        else:
+            same.append(each)
+    if table is not None:
+        best = sorted(groups[:depth], key=lambda group: -table.get(group[0].chunk.text, 0.0))
+        groups = best + groups[depth:]
+    chosen = []
+    for group in groups:
+        room = [each for each in group if per_file is None or sum(c.source == each.source for c in chosen) < per_file]
+        if room:
+            chosen.append(room[0])
+    return ids(chosen[:k])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz")), max_size=30),
+    st.integers(1, 12),
+    st.booleans(),
+    st.none() | st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-3, 3)),
+    st.integers(1, 6),
+    st.none() | st.integers(1, 3),
+)
+def test_the_steps_are_those_of_a_plain_loop(drawn, k, dedupe, table, depth, per_file):
+    hits = [hit(str(i), text, source) for i, (text, source) in enumerate(drawn)]
+    reranker = None if table is None else ByTable(table)
+    arrangement = Arrangement(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
+    assert ids(arrange(hits, k, arrangement)) == plain_loop(hits, k, dedupe, table, depth, per_file)
+
+
+# In a store
+
+WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """600 chunks of 30 files, each third one a copy of the one before."""
+    draw = np.random.default_rng(5)
+    texts = []
+    for i in range(600):
+        texts.append(texts[-1].upper() if i % 3 == 2 else " ".join(draw.choice(WORDS, size=6)) + f" n{i}")
+    with Store.create(tmp_path_factory.mktemp("arranged") / "s", KnownEncoder()) as store:
+        store.add(
+            ChunkRecord(f"{i:03}", Chunk(text, metadata={"source": f"f{i % 30}", "i": i}))
+            for i, text in enumerate(texts)
+        )
+        yield store
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_arranged_without_settings_is_not_arranged(store, mode):
+    assert store.search("lock store", 20, mode, arrangement=Arrangement()) == store.search("lock store", 20, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("k", [1, 10, 300])
+def test_k_are_found_in_every_mode(store, mode, k):
+    texts = {hit.chunk.text.lower() for hit in store.search("lock store", 600, mode)}
+    found = store.search("lock store", k, mode, arrangement=DEDUPE)
+    assert len(found) == min(k, len(texts))
+    assert len({hit.chunk.text.lower() for hit in found}) == len(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_left_comes_in_the_order_and_with_the_scores_that_it_had(store, mode):
+    first = {}
+    for each in store.search("lock store", 20, mode):
+        first.setdefault(each.chunk.text.lower(), each)
+    found = store.search("lock store", 10, mode, arrangement=DEDUPE)
+    assert ids(found) == ids(first.values())[:10]
+    assert [each.score for each in found] == pytest.approx([each.score for each in first.values()][:10], abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_filters_hold_together_with_all_of_it(store, mode):
+    arrangement = Arrangement(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
+    found = store.search("lock store", 10, mode, where="i < 90", arrangement=arrangement)
+    assert len(found) == len({hit.chunk.metadata["source"] for hit in found}) == 10
+    assert all(hit.chunk.metadata["i"] < 90 for hit in found)
+    assert all(duplicate.chunk.metadata["i"] < 90 for hit in found for duplicate in hit.duplicates)
+    assert store.search("lock store", 10, mode, where="i > 9000", arrangement=arrangement) == []
+    assert found == store.search("lock store", 10, mode, where="i < 90", arrangement=arrangement)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
+    everything = Arrangement(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
+    assert len(store.search("lock store", 10**6, mode, arrangement=everything)) <= 60
+    assert store.search("lock", 0, mode, arrangement=everything) == []
+    with pytest.raises(ConfigError, match="k is -1"):
+        store.search("lock", -1, mode, arrangement=everything)
+    with Store.create(tmp_path / "empty", KnownEncoder()) as empty:
+        assert empty.search("lock", 10, mode, arrangement=everything) == []
+
+
+def test_several_questions_are_each_arranged(store):
+    arrangement = Arrangement(dedupe=True, per_file=1)
+    questions = ["lock store", "writer", "?!"]
+    together = store.search_many(questions, 5, arrangement=arrangement)
+    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, arrangement=arrangement)) for q in questions]
+
+
+def test_all_chunks_equal(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add(record(str(i), "the lock of the store") for i in range(500))
+        for mode in MODES:
+            [found] = store.search("lock", 10, mode, arrangement=DEDUPE)
+            assert (found.id, len(found.duplicates)) == ("0", 499)
+            assert len(store.search("lock", 10, mode)) == 10
+
+
+def test_without_an_arrangement_every_copy_is_found(store):
+    found = store.search("lock store", 600, "dense")
+    assert len(found) == 600
+    assert all(hit.duplicates == () and hit.rerank is None for hit in found)
+
+
+# Maximal marginal relevance
+
+
+def at(degrees):
+    return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees))]
+
+
+@pytest.fixture
+def circle(tmp_path):
+    table = {f"at a{abs(n)}": at(n) for n in (12, -30, 10, 80)} | {"east": [1.0, 0.0], "at": [1.0, 0.0]}
+    with Store.create(tmp_path / "s", KnownEncoder(table)) as store:
+        store.add(record(str(n), f"at a{abs(n)}") for n in (12, -30, 10, 80))
+        yield store
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("k", [1, 2, 4, 9])
+def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
+    for searched, question in ((circle, "east"), (store, "lock store")):
+        expected = searched.search_mmr(question, k, fetch_k=50, lambda_mult=weight)
+        found = searched.search(question, k, "dense", arrangement=Arrangement(mmr=weight))
+        assert ids(found) == ids(expected)
+        assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
+
+
+def test_no_more_than_its_depth_is_looked_at(circle):
+    assert ids(circle.search("east", 2, "dense", arrangement=Arrangement(mmr=0.5))) == ["10", "-30"]
+    assert ids(circle.search("east", 2, "dense", arrangement=Arrangement(mmr=0.5, mmr_depth=2))) == ["10", "12"]
+    assert ids(circle.search("east", 3, "dense", arrangement=Arrangement(mmr=0.5, mmr_depth=1))) == ["10", "-30", "12"]
+
+
+def by_definition(scores, cosines, between, k, weight):
+    """Choose as Carbonell & Goldstein do, by scores mapped to the range of the cosines."""
+    low, high = min(scores), max(scores)
+    relevance = [min(cosines) + (s - low) / (high - low) * (max(cosines) - min(cosines)) for s in scores]
+    chosen = []
+    while len(chosen) < k:
+        gains = {
+            i: weight * relevance[i] - (1 - weight) * max((between[i][j] for j in chosen), default=0.0)
+            for i in range(len(scores))
+            if i not in chosen
+        }
+        chosen.append(max(gains, key=gains.get))
+    return chosen
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+def test_fused_scores_and_bm25_weigh_as_cosines_do(store, mode):
+    pool = store.search("lock store", 20, mode)
+    vectors = store.vectors(ids(pool)).astype(float)
+    cosines = {hit.id: hit.score for hit in store.search("lock store", 600, "dense")}
+    chosen = by_definition(
+        [hit.score for hit in pool], [cosines[hit.id] for hit in pool], (vectors @ vectors.T).tolist(), 10, 0.5
+    )
+    assert chosen != list(range(10))
+    found = store.search("lock store", 10, mode, arrangement=Arrangement(mmr=0.5, mmr_depth=20))
+    assert ids(found) == [pool[i].id for i in chosen]
+
+
+def test_scores_that_do_not_tell_candidates_apart_leave_difference_alone(circle):
+    found = circle.search("at", 3, "lexical", arrangement=Arrangement(mmr=0.5))
+    assert ids(found) == ["12", "80", "-30"]
+
+
+def test_it_chooses_by_the_reranker_where_there_is_one(circle):
+    by_table = ByTable({"at": 1.0})
+
+    class Far:
+        def scores(self, question, texts):
+            return [float(text == "at a80") for text in texts]
+
+    assert ids(circle.search("east", 1, "dense", arrangement=Arrangement(mmr=1.0, reranker=Far()))) == ["80"]
+    # What was not read counts as the least that was: 80, at first in the last place, stays there.
+    few = Arrangement(mmr=1.0, reranker=by_table, rerank_depth=2)
+    assert ids(circle.search("east", 4, "dense", arrangement=few)) == ["10", "12", "-30", "80"]
+
+
+def test_the_question_of_a_hybrid_search_is_fused_as_before(store):
+    fusion = Fusion("rrf", 0.3, 0.0)
+    plain = store.search("lock store", 10, fusion=fusion)
+    assert store.search("lock store", 10, fusion=fusion, arrangement=Arrangement()) == plain

@@ -1,0 +1,198 @@
+"""Near-duplicates by words: what is one, what is not, and that it is found as a plain loop finds it."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.indexes import near_duplicates
+from ragembed.indexes.near_duplicates import NearDuplicates, words_of
+
+PROSE = (
+    "The writer takes the lock of the store before it adds a segment, and gives it back when the transaction is "
+    "committed. A reader never waits: it sees the generation that was current when it began, whatever the writer does "
+    "meanwhile. Where a process is killed between the two, the next writer finds files that no row of the database "
+    "names, and sweeps them. Nothing else is needed, since the database is the only place where anything is committed; "
+    "all other files are written under temporary names, flushed to the disk, and renamed before a row names them. So a "
+    "copy of the folder that is made while nobody writes is a whole store, and may be moved to wherever it is needed."
+)
+ROW = (
+    "code: {}, severity: error, message: the service could not be started because the network name was not found, "
+    "remedy: check that the server is running and that the name is right, then start the service again by hand"
+)
+
+
+def is_duplicate(later, earlier):
+    near = NearDuplicates()
+    assert near.place(earlier) is None
+    return near.place(later) is not None
+
+
+def without(text, *places):
+    return " ".join(word for i, word in enumerate(text.split()) if i not in places)
+
+
+def with_words(text, words, *places):
+    return " ".join(words if i in places else word for i, word in enumerate(text.split()))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        PROSE,
+        PROSE.upper(),
+        PROSE.replace(" ", "\n  "),
+        "> **" + PROSE.replace(",", " –") + "**",
+        with_words(PROSE, "never", 60),
+        with_words(PROSE, "never", 0),
+        with_words(PROSE, "never", 5, 40, 80, 100),
+        with_words(PROSE, "2.1", 60),
+        without(PROSE, 20, 21, 22),
+        " ".join(PROSE.split()[30:100]),
+        "Copied from elsewhere. " + PROSE,
+    ],
+)
+def test_a_text_that_says_nothing_new_is_a_near_duplicate(later):
+    assert is_duplicate(later, PROSE)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "",
+        "something else entirely",
+        PROSE + " But in a network file system another lock is taken, too, and its owner is asked every second.",
+        with_words(PROSE, "never", *range(0, 120, 7)),
+        with_words(PROSE, "2.1", 30, 60, 90),
+        " ".join(PROSE.split()[::-1]),
+    ],
+)
+def test_a_text_that_says_something_new_is_none(later):
+    assert not is_duplicate(later, PROSE)
+
+
+def test_a_longer_text_is_no_duplicate_of_its_part_but_the_part_is_of_it():
+    part = PROSE[: len(PROSE) // 2]
+    assert is_duplicate(part, PROSE)
+    assert not is_duplicate(PROSE, part)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0x80070005", "0x80070006"),
+        ("E1041", "E1042"),
+        ("5", "6"),
+        ("5", "-5"),
+        ("3.11", "3.12"),
+        ("2024-05-01", "2024-05-02"),
+        ("10:30", "10:45"),
+    ],
+)
+@pytest.mark.parametrize("row", ["Error {}: access denied", ROW, f"{ROW}; {{}}, see the manual of the server"])
+def test_rows_that_differ_by_a_number_are_not_the_same(row, one, other):
+    texts = [row.format(*[number] * row.count("{}")) for number in (one, other)]
+    assert not is_duplicate(*texts)
+    assert not is_duplicate(*reversed(texts))
+    assert is_duplicate(texts[0], texts[0].title())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the writer holds the lock", "the reader holds the lock"),
+        ("the lock is held", "the lock is not held"),
+        ("a wing", "a wave"),
+        ("if count == most: return", "if count != most: return"),
+        ("total += step", "total -= step"),
+        ("a < b", "a > b"),
+        ("错误五", "错误六"),
+        ("---", "***"),
+        ("", "***"),
+    ],
+)
+def test_short_texts_are_the_same_in_every_word_or_not_at_all(one, other):
+    assert not is_duplicate(one, other)
+    assert not is_duplicate(other, one)
+    assert is_duplicate(one, one)
+
+
+def test_what_is_new_is_measured_by_the_length():
+    """Up to 39 words none may be new, from 40 on one; from 100 on that may be a number."""
+    words = [
+        f"{a}{b}" for a in "bcdfghjk" for b in ("a", "e", "i", "o", "u", "au", "eu", "ou", "ai", "oi", "ei", "ui", "oo")
+    ]
+    for length, word, duplicate in [(39, "new", False), (40, "new", True), (99, "7", False), (100, "7", True)]:
+        text = words[:length]
+        for place in (0, length // 2, length - 1):
+            changed = [*text[:place], word, *text[place + 1 :]]
+            assert is_duplicate(" ".join(changed), " ".join(text)) is duplicate, (length, place)
+
+
+def test_a_few_words_are_not_told_by_a_text_that_has_them_in_passing():
+    words = PROSE.split()
+    assert not is_duplicate(" ".join(words[20:29]), PROSE)
+    assert is_duplicate(" ".join(words[20:30]), PROSE)
+
+
+def test_words_are_those_of_any_language():
+    assert words_of("Ein »Straßen«-Café, no. 3.1 (−5 °C)") == ("ein", "strassen", "café", "no", "3.1", "−5", "c")
+    assert words_of("使用faiss索引。") == ("使", "用", "faiss", "索", "引")
+    assert words_of("ﬁle x >= y") == ("file", "x", ">=", "y")
+    assert words_of("**bold** — `code` | cell") == ("bold", "code", "cell")
+
+
+def test_a_copy_belongs_to_the_first_of_its_kind():
+    near = NearDuplicates()
+    assert [near.place(text) for text in ("a b c", "d e f", "A B C", "d, e, f", "a b c", "g", "g")] == [
+        *(None, None, 0, 1, 0, None, 2)
+    ]
+
+
+def plain_loop(texts):
+    """Compare each text with every kept one."""
+    kept, placed = [], []
+    for text in texts:
+        found = next((i for i, other in enumerate(kept) if text == other or is_duplicate(text, other)), None)
+        placed.append(found)
+        if found is None:
+            kept.append(text)
+    return placed
+
+
+@given(st.integers(0, 10**6), st.integers(2, 30))
+def test_none_is_missed_among_many(seed, vocabulary):
+    draw = random.Random(seed)
+    base = [[f"w{chr(97 + draw.randrange(vocabulary))}" for _ in range(draw.randrange(60))] for _ in range(3)]
+    texts = []
+    for _ in range(12):
+        words = list(draw.choice(base))
+        for _ in range(draw.randrange(4)):
+            words.insert(draw.randrange(len(words) + 1), draw.choice(["x", "y", "7", "wa"]))
+        texts.append(" ".join(words[draw.randrange(3) :]))
+    near = NearDuplicates()
+    assert [near.place(text) for text in texts] == plain_loop(texts)
+
+
+def test_few_texts_are_compared_word_by_word(monkeypatch):
+    """Rows of one form are many and alike; what tells them apart is looked up."""
+    compared = []
+    told = NearDuplicates._told
+
+    def counted(self, words, shingles, kept):
+        compared.append(kept)
+        return told(self, words, shingles, kept)
+
+    monkeypatch.setattr(near_duplicates.NearDuplicates, "_told", counted)
+    near = NearDuplicates()
+    assert {near.place(ROW.format(number)) for number in range(500)} == {None}
+    assert near.place(ROW.format(77).upper()) == 77
+    assert compared == []
+    assert near.place(ROW.format(77) + ".\n\nThe service could not be started") == 77
+    assert compared == [77]
+
+
+def test_texts_that_would_make_a_pattern_slow_do_not():
+    for text in ("1" + "." * 100_000, "-" * 100_000, "=" * 99_999, "x" * 100_000, "错" * 100_000, "1," * 50_000):
+        assert is_duplicate(text, text)

@@ -1,0 +1,112 @@
+"""What becomes of documents that were found: folded, few of a source, reranked; not unless it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from pydantic import ValidationError
+
+from ragembed.indexes import Arrangement
+from ragembed.langchain import RagRetriever, RagVectorStore
+
+from .fakes import Angles
+
+DEDUPE = Arrangement(dedupe=True)
+TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
+
+
+class FirstAngle(Angles):
+    """The first of the numbers in a text is its angle; all of them are words."""
+
+    def embed_query(self, text: str) -> list[float]:
+        return super().embed_query(text.split()[0])
+
+
+class Last:
+    """A reranker that puts the longest text first."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        return [float(len(text)) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[RagVectorStore]:
+    """At 0, 10, … 50 degrees two documents each, of two sources in turn; the second is a copy of the first."""
+    with RagVectorStore(FirstAngle()) as store:
+        store.add_documents(
+            [
+                Document(
+                    f"{10 * (n // 2)} degrees" + "!" * (n % 2), id=f"d{n}", metadata={"n": n, "source": "xy"[n % 2]}
+                )
+                for n in range(12)
+            ]
+        )
+        yield store
+
+
+def ids(documents: Sequence[Document]) -> list[str | None]:
+    return [document.id for document in documents]
+
+
+@pytest.mark.parametrize("search_type", TYPES)
+async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore, search_type: Any) -> None:
+    retriever = RagRetriever(vectorstore=store, k=4, search_type=search_type)
+    assert ids(retriever.invoke("0 degrees"))[:2] == ["d0", "d1"]
+    folded = RagRetriever(vectorstore=store, k=4, search_type=search_type, arrangement=DEDUPE)
+    assert len(folded.invoke("0 degrees")) == 4
+    assert all(int(str(name)[1:]) % 2 == 0 for name in ids(folded.invoke("0 degrees")))
+    assert ids(await folded.ainvoke("0 degrees")) == ids(retriever.invoke("0 degrees", arrangement=DEDUPE))
+    few = retriever.invoke("0 degrees", arrangement=Arrangement(per_file=1))
+    assert sorted(document.metadata["source"] for document in few) == ["x", "y"]
+    odd = retriever.invoke("0 degrees", arrangement=DEDUPE, filter={"source": "y"}, k=9)
+    assert sorted(document.metadata["n"] for document in odd) == [1, 3, 5, 7, 9, 11]
+
+
+def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
+    arrangement = Arrangement(dedupe=True, reranker=Last(), rerank_depth=3)
+    for name in ("hybrid", "similarity", "lexical"):
+        search, with_score = (getattr(store, f"{name}_search{end}") for end in ("", "_with_score"))
+        found = search("0 degrees", 3, arrangement=arrangement)
+        assert ids(found)[-1] == "d0"  # "0 degrees" is the shortest
+        assert [document for document, _ in with_score("0 degrees", 3, arrangement=arrangement)] == found
+        scores = dict(
+            zip(ids(found), [score for _, score in with_score("0 degrees", 3, arrangement=arrangement)], strict=True)
+        )
+        assert max(scores, key=lambda name: scores[name]) == "d0"  # scores stay those of the search
+    assert ids(store.search("0 degrees", "hybrid", k=2, arrangement=DEDUPE)) == ["d0", "d2"]
+    near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, arrangement=DEDUPE)
+    assert ids([document for document, _ in near]) == ["d0", "d2"]
+
+
+async def test_retrievers_of_langchain_take_it(store: RagVectorStore) -> None:
+    for search_type, expected in (("similarity", ["d0", "d2"]), ("hybrid", ["d0", "d2"])):
+        retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "arrangement": DEDUPE})
+        assert ids(retriever.invoke("0 degrees")) == ids(await retriever.ainvoke("0 degrees")) == expected
+    assert ids(await store.ahybrid_search("0 degrees", 2, arrangement=DEDUPE)) == ["d0", "d2"]
+
+
+def test_difference_from_any_search(store: RagVectorStore) -> None:
+    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", arrangement=Arrangement(mmr=0.0))
+    assert ids(retriever.invoke("0")) == ["d0", "d10"]
+    assert ids(retriever.invoke("0")) == ids(store.max_marginal_relevance_search("0", 2, 12, 0.0))
+
+
+def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
+    with pytest.raises(ValidationError, match="search_type is 'mmr' and an arrangement is given"):
+        RagRetriever(vectorstore=store, search_type="mmr", arrangement=DEDUPE)
+    with pytest.raises(ValidationError, match="search_type is 'mmr' and an arrangement is given"):
+        RagRetriever(vectorstore=store, arrangement=DEDUPE).invoke("0", search_type="mmr")
+    with pytest.raises(ValidationError, match="arrangement"):
+        RagRetriever(vectorstore=store, arrangement={"dedupe": True})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'arrangement'"):
+        store.max_marginal_relevance_search("0", arrangement=DEDUPE)
+
+
+def test_nothing_to_arrange(tmp_path: Path) -> None:
+    for search_type in TYPES:
+        empty = RagVectorStore(Angles(), tmp_path / "s")
+        assert RagRetriever(vectorstore=empty, search_type=search_type, arrangement=DEDUPE).invoke("1") == []
