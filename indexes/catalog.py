@@ -215,6 +215,11 @@ def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple
     return _pairs(connection, statement, (json.dumps(list(rows)),))
 
 
+def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of all chunks, ascending, and the vector row of each; shapes ``(n,)``."""
+    return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
+
+
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
     """Return the two columns of integers that ``statement`` gives, shapes ``(n,)``."""
     cursor = connection.cursor()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,6 +15,14 @@ Method = Literal["zscore", "minmax", "rrf"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _NOISE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Scores on a straight line: ``(score - origin) / unit``, with mean and deviation, or the least and the range."""
+
+    origin: float
+    unit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +69,28 @@ class Fusion:
         A score that does not tell the candidates apart counts nothing, and a ``lexical`` of 0, where no word matches,
         has no rank.
         """
+        parts = self.parts(dense, lexical)
+        return parts[0] + parts[1]
+
+    def parts(self, dense: Doubles, lexical: Doubles) -> tuple[Doubles, Doubles]:
+        """Return what the dense and the lexical scores add to the fused ones, each float64, shape ``(n,)``."""
         if self.method == "rrf":
-            parts = self._reciprocal(dense), np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
+            scaled = self._reciprocal(dense), np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
         else:
-            scaled = _SCALED[self.method]
-            parts = scaled(dense), scaled(lexical)
-        fused: Doubles = self.alpha * parts[0] + (1.0 - self.alpha) * parts[1]
-        return fused
+            scaled = self._on_line(dense), self._on_line(lexical)
+        return self.alpha * scaled[0], (1.0 - self.alpha) * scaled[1]
+
+    def line(self, scores: Doubles) -> Line | None:
+        """Return how the scores of all candidates are scaled, None where they count nothing or by rank alone."""
+        if self.method == "rrf" or not _tells_apart(scores):
+            return None
+        if self.method == "zscore":
+            return Line(float(scores.mean()), float(scores.std()))
+        return Line(float(scores.min()), float(scores.max() - scores.min()))
+
+    def _on_line(self, scores: Doubles) -> Doubles:
+        line = self.line(scores)
+        return np.zeros_like(scores) if line is None else (scores - line.origin) / line.unit
 
     def _reciprocal(self, scores: Doubles) -> Doubles:
         """Return ``1 / (rrf_k + rank)``, the same for equal scores."""
@@ -78,20 +100,3 @@ class Fusion:
 
 def _tells_apart(scores: Doubles) -> bool:
     return len(scores) > 0 and bool(scores.std() > _NOISE * np.abs(scores).max())
-
-
-def _standardised(scores: Doubles) -> Doubles:
-    if not _tells_apart(scores):
-        return np.zeros_like(scores)
-    standardised: Doubles = (scores - scores.mean()) / scores.std()
-    return standardised
-
-
-def _between_0_and_1(scores: Doubles) -> Doubles:
-    if not _tells_apart(scores):
-        return np.zeros_like(scores)
-    scaled: Doubles = (scores - scores.min()) / (scores.max() - scores.min())
-    return scaled
-
-
-_SCALED: Mapping[str, Callable[[Doubles], Doubles]] = {"zscore": _standardised, "minmax": _between_0_and_1}

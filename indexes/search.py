@@ -21,6 +21,7 @@ from ragembed.indexes.view import View
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -38,10 +39,12 @@ def search(
     mode: Mode,
     where: Filter | None,
     fusion: Fusion,
+    trace: list[Candidates] | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
-    Ties come by file, within a file and among chunks of no file in order of insertion. Raises :class:`ConfigError` for
+    Ties come by file, within a file and among chunks of no file in order of insertion. ``trace`` is given what hybrid
+    search chose among, for each question that it was used for. Raises :class:`ConfigError` for
     an unknown mode or a negative ``k``.
     """
     if mode not in MODES:
@@ -59,7 +62,7 @@ def search(
     wordless = [i for i, expression in enumerate(expressions) if expression is None]
     for i, hits in zip(wordless, _by_cosine(view, vectors[wordless], k, selection), strict=True):
         found[i] = hits
-    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], k, selection, fusion)
+    together = _hybrid(view, vectors[worded], [expressions[i] or "" for i in worded], k, selection, fusion, trace)
     for i, hits in zip(worded, together, strict=True):
         found[i] = hits
     return found
@@ -102,8 +105,39 @@ def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None)
     return [_hits(view, {key: (cosine, cosine, None) for key, cosine in cosines.items()}, k) for cosines in found]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What hybrid search chose among for one question, in its last search.
+
+    ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of the
+    chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25 and ``scores`` the fused scores, float64, shape ``(n,)``.
+    """
+
+    vector: Floats
+    towards: list[int]
+    keys: list[int]
+    dense: Doubles
+    lexical: Doubles
+    scores: Doubles
+
+    def by_key(self) -> dict[int, float]:
+        """Return the fused scores by chunk key."""
+        return dict(zip(self.keys, self.scores.tolist(), strict=True))
+
+    def best(self, count: int) -> list[int]:
+        """Return the keys of the best ``count``."""
+        scores = self.by_key()
+        return sorted(scores, key=lambda key: (-scores[key], key))[:count]
+
+
 def _hybrid(
-    view: View, vectors: Floats, expressions: Sequence[str], k: int, selection: Selection | None, fusion: Fusion
+    view: View,
+    vectors: Floats,
+    expressions: Sequence[str],
+    k: int,
+    selection: Selection | None,
+    fusion: Fusion,
+    trace: list[Candidates] | None,
 ) -> list[list[Hit]]:
     """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found."""
     if not expressions:
@@ -111,13 +145,17 @@ def _hybrid(
     depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
     worded = [_Words.of(view, expression, depth, selection) for expression in expressions]
     vectors = unit_rows(vectors)
-    scored = _fused(view, vectors, worded, depth, selection, fusion)
+    towards: list[list[int]] = [[] for _ in expressions]
+    found = _fused(view, vectors, worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha:
-        moved = _moved(view, vectors, scored, fusion.feedback)
-        scored = _fused(view, moved, worded, depth, selection, fusion)
+        towards = [candidates.best(_FEEDBACK_CHUNKS) for candidates in found]
+        moved = _moved(view, vectors, towards, fusion.feedback)
+        found = _fused(view, moved, worded, depth, selection, fusion, towards)
+    if trace is not None:
+        trace += found
     return [
-        _hybrid_hits(view, vector, scores, words, k)
-        for vector, scores, words in zip(vectors, scored, worded, strict=True)
+        _hybrid_hits(view, vector, candidates.by_key(), words, k)
+        for vector, candidates, words in zip(vectors, found, worded, strict=True)
     ]
 
 
@@ -145,28 +183,35 @@ class _Words:
 
 
 def _fused(
-    view: View, vectors: Floats, worded: Sequence[_Words], depth: int, selection: Selection | None, fusion: Fusion
-) -> list[dict[int, float]]:
-    """Return for each query vector, shape ``(n, d)``, the fused scores of the candidates, by chunk key."""
-    fused: list[dict[int, float]] = []
-    for vector, words, cosines in zip(vectors, worded, _dense(view, vectors, depth, selection), strict=True):
+    view: View,
+    vectors: Floats,
+    worded: Sequence[_Words],
+    depth: int,
+    selection: Selection | None,
+    fusion: Fusion,
+    towards: Sequence[list[int]],
+) -> list[Candidates]:
+    """Return for each query vector, shape ``(n, d)``, the candidates and their fused scores."""
+    fused: list[Candidates] = []
+    near = _dense(view, vectors, depth, selection)
+    for vector, words, cosines, best in zip(vectors, worded, near, towards, strict=True):
         # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
         both = cosines | _cosines(view, vector, [key for key in words.likely if key not in cosines])
         keys = sorted(both)
-        scores = fusion.scores(np.array([both[key] for key in keys]), np.array([words.of_chunk(key) for key in keys]))
-        fused.append(dict(zip(keys, scores.tolist(), strict=True)))
+        dense, lexical_scores = np.array([both[key] for key in keys]), np.array([words.of_chunk(key) for key in keys])
+        scores = fusion.scores(dense, lexical_scores)
+        fused.append(Candidates(vector, best, keys, dense, lexical_scores, scores))
     return fused
 
 
-def _moved(view: View, vectors: Floats, fused: Sequence[dict[int, float]], weight: float) -> Floats:
-    """Return query vectors, shape ``(n, d)``, moved towards the mean of the best chunks that were found with them.
+def _moved(view: View, vectors: Floats, towards: Sequence[list[int]], weight: float) -> Floats:
+    """Return query vectors, shape ``(n, d)``, moved towards the mean of the best chunks that were found with each.
 
     This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the question and none for what is not
     relevant; the best found are taken to be relevant.
     """
     moved = vectors.copy()
-    for vector, scores in zip(moved, fused, strict=True):
-        best = sorted(scores, key=lambda key: (-scores[key], key))[:_FEEDBACK_CHUNKS]
+    for vector, best in zip(moved, towards, strict=True):
         rows = catalog.rows_of_keys(view.connection, best)
         if best:
             vector += weight * view.vectors([rows[key] for key in best]).mean(axis=0)
