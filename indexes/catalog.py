@@ -244,6 +244,14 @@ def rows_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str,
     return dict(found.fetchall())
 
 
+def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the key of each chunk id; unknown ids are left out."""
+    found = connection.execute(
+        "SELECT id, key FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
+    )
+    return dict(found.fetchall())
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a vector is: its row, the key of its segment and its position in it; and whether a chunk uses it."""

@@ -109,8 +109,9 @@ def _by_cosine(view: View, vectors: Floats, k: int, selection: Selection | None)
 class Candidates:
     """What hybrid search chose among for one question, in its last search.
 
-    ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of the
-    chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25 and ``scores`` the fused scores, float64, shape ``(n,)``.
+    ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of
+    the chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25 and ``scores`` the fused scores, float64, shape
+    ``(n,)``.
     """
 
     vector: Floats

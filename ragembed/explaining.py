@@ -93,6 +93,12 @@ class Contributions:
         np.add.at(pairs, (rows[:, None], columns), self.pairs)
         return replace(self, question=question, document=document, pairs=pairs)
 
+    @property
+    def carriers(self) -> tuple[Token, ...]:
+        """The tokens of the document that contribute anything."""
+        total = np.abs(self.pairs).sum(axis=0).tolist()
+        return tuple(token for token, value in zip(self.document, total, strict=True) if value)
+
     def document_words(self) -> list[WordShare]:
         """Return what each word of the document contributes, the most first; letter case makes no difference."""
         own = self.of_words()
@@ -139,7 +145,7 @@ def contributions(question: TextParts, document: TextParts) -> Contributions:
 def words(text: str, tokens: Sequence[Token]) -> tuple[tuple[Token, ...], NDArray[np.intp]]:
     """Return the words of ``text`` that ``tokens`` are parts of, and for each token which of them, shape ``(n,)``.
 
-    A token that is not the text's own stays by itself. Words are those of :class:`ragembed.word_tokenizer.WordTokenizer`.
+    A token that is not the text's own stays by itself. Words are what :mod:`ragembed.word_tokenizer` takes for atoms.
     """
     (atoms,) = WordTokenizer({}).offsets([text])
     ends = [end for _, end in atoms]

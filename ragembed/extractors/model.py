@@ -76,7 +76,7 @@ class ContextualModel:
         return self._forwards[side]
 
     def exact_forward(self, side: Side) -> Forward:
-        """Return the forward pass of ``side`` computed as queries are, in float32, whatever documents are encoded in."""
+        """Return the forward pass of ``side`` computed as that of queries, in float32 and without PyTorch if it can."""
         if side == "queries":
             return self.forward(side)
         frame = self.frames["documents" if side == "documents" else "queries"]

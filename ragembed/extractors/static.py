@@ -105,7 +105,9 @@ class StaticExtractor(FittedByWeights):
         own, spans = self._tokenizer.located(text)
         ids, tokens = self._framed(own), text_tokens(text, spans)
         if self._special_tokens:
-            before, after = ([Token(name, origin="special") for name in self._tokenizer.names(part)] for part in self._frame)
+            before, after = (
+                [Token(name, origin="special") for name in self._tokenizer.names(part)] for part in self._frame
+            )
             tokens = [*before, *tokens, *after]
         base = self._table.present(ids).astype(np.float32)
         shares = mean_shares(base, self.weights.of(ids, base), self.weights.share)

@@ -136,8 +136,8 @@ class PostProcessor(ABC):
         """Set every array of :attr:`saved` from ``vectors``, shape ``(n, d)``, finite, ``n >= 1``."""
 
     @abstractmethod
-    def _map(self, vectors: Floats) -> NDArray[Any]:
-        """Map ``vectors``, shape ``(n, d)``, with ``d`` as fitted."""
+    def _map(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Map ``vectors``, float32 or float64, shape ``(n, d)``, with ``d`` as fitted."""
 
 
 def check_fittable(vectors: NDArray[Any]) -> None:
