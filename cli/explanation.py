@@ -18,7 +18,8 @@ _SHADES = (230, 222, 214)
 """Background colours, of the 256 of a terminal, from little to much."""
 _INK = 16
 _LEAST_SHADE = 0.2
-_LEAST_RESIDUAL = 5e-4
+LEAST = 5e-4
+"""What is less is 0 in the figures that are shown."""
 
 
 def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
@@ -60,7 +61,7 @@ def _levels(found: Contributions, offset: int, length: int) -> list[tuple[int, i
     levels = []
     for word, value in zip(by_word.document, values, strict=True):
         inside = word.start is not None and word.end is not None and offset <= word.start < word.end <= offset + length
-        if inside and most > 0 and value >= _LEAST_SHADE * most and any(map(str.isalnum, word.text)):
+        if inside and most > 0 and value >= _LEAST_SHADE * most and is_word(word.text):
             share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
             level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
             levels.append(((word.start or 0) - offset, (word.end or 0) - offset, level))
@@ -93,7 +94,7 @@ def _scaled(name: str, part: Part, candidates: int | None) -> str:
 
 
 def _phrases(phrases: Mapping[str, float]) -> str:
-    best = sorted(phrases.items(), key=lambda item: -item[1])
+    best = sorted(((phrase, score) for phrase, score in phrases.items() if score >= LEAST), key=lambda item: -item[1])
     return ": " + ", ".join(f"{phrase} {score:.3f}" for phrase, score in best) if best else ""
 
 
@@ -102,16 +103,23 @@ def _words(explanation: Explanation) -> list[str]:
     if found is None:
         return []
     named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "question"
-    lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words()[:WORDS])}"]
+    lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
     if found.carriers and all(token.origin != "text" for token in found.carriers):
         names = ", ".join(token.text for token in found.carriers)
         lines.append(
             f"{'':<10} the chunk's vector is that of {names}, which has read it all: no word can be told apart"
         )
-    if not found.additive or abs(found.residual) > _LEAST_RESIDUAL:
+    if not found.additive or abs(found.residual) > LEAST:
         lines.append(f"             residual, which no pair of words has: {found.residual:+.3f}")
     return lines
 
 
 def _listed(words: Sequence[WordShare]) -> str:
-    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in words)
+    """Return the words, not punctuation, that contribute most, each with the word of the question that it owes most."""
+    named = [share for share in words if is_word(share.word) and share.value >= LEAST][:WORDS]
+    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
+
+
+def is_word(text: str) -> bool:
+    """Tell whether there is a letter or digit in a word."""
+    return any(map(str.isalnum, text))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ragembed.cli.explanation import LEAST, is_word
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
 from ragembed.indexes import Store
@@ -56,15 +57,17 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
     for standing in found.standings:
         say(f"  {standing.mode:<8} {_standing(standing, count)}")
     say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
-    for phrase in found.phrases[:_WORDS]:
+    phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
+    words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
+    for phrase in phrases[:_WORDS]:
         held = "" if phrase.here else "; the file has it elsewhere" if phrase.in_file else "; the file does not have it"
         say(
             f"  {phrase.phrase:<16} BM25 {phrase.here:.3f}, theirs {phrase.results:.3f} on average, in "
             f"{phrase.found_in} of {found.results}{held}"
         )
-    for word in found.words[:_WORDS]:
+    for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, theirs {word.results:+.3f} on average")
-    if not found.phrases and not found.words:
+    if not phrases and not words:
         say("  no word of the question counts less in it than in them")
     if found.note is not None:
         say(f"note: {found.note}", err=True)

@@ -31,8 +31,8 @@ class Token:
 class TokenParts:
     """Token vectors times their shares of the mean: ``rows``, float64, shape ``(n, d)``, sum to the raw vector.
 
-    ``shares``, float64, shape ``(n,)``, sum to 1, and to 0 where no token takes part. A token that is met twice, as
-    one that frames every window, has one row.
+    ``shares``, float64, shape ``(n,)``, sum to 1, and to less where no token takes part in the vector, or in one of two
+    that are mixed. A token that is met twice, as one that frames every window, has one row.
     """
 
     tokens: tuple[Token, ...]
