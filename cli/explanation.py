@@ -95,7 +95,9 @@ def _scaled(name: str, part: Part, candidates: int | None) -> str:
 
 def _phrases(phrases: Mapping[str, float]) -> str:
     best = sorted(((phrase, score) for phrase, score in phrases.items() if score >= LEAST), key=lambda item: -item[1])
-    return ": " + ", ".join(f"{phrase} {score:.3f}" for phrase, score in best) if best else ""
+    told = ": " + ", ".join(f"{bare(phrase)} {score:.3f}" for phrase, score in best) if best else ""
+    common = [bare(phrase) for phrase, score in phrases.items() if score < LEAST]
+    return told + (f"; too common to count: {', '.join(common)}" if common else "")
 
 
 def _words(explanation: Explanation) -> list[str]:
@@ -116,8 +118,14 @@ def _words(explanation: Explanation) -> list[str]:
 
 def _listed(words: Sequence[WordShare]) -> str:
     """Return the words, not punctuation, that contribute most, each with the word of the question that it owes most."""
-    named = [share for share in words if is_word(share.word) and share.value >= LEAST][:WORDS]
+    named = [s for s in words if s.origin == "text" and is_word(s.word) and s.value >= LEAST][:WORDS]
     return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
+
+
+def bare(phrase: str) -> str:
+    """Return a phrase without the punctuation around it."""
+    at = [i for i, character in enumerate(phrase) if character.isalnum()]
+    return phrase[at[0] : at[-1] + 1] if at else phrase
 
 
 def is_word(text: str) -> bool:

@@ -257,7 +257,7 @@ def _lost_words(view: View, asked: Asked, chunk: ChunkRecord, others: Sequence[H
 
 
 def _by_word(found: Contributions | None) -> Mapping[str, float]:
-    return {} if found is None else {share.word: share.value for share in found.question_words()}
+    return {} if found is None else {s.word: s.value for s in found.question_words() if s.origin == "text"}
 
 
 def _lost_phrases(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.parts import Token, TokenParts
+from ragembed.extractors.parts import Token, TokenOrigin, TokenParts
 from ragembed.postprocess.chain import Chain
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
@@ -49,9 +49,13 @@ class TextParts:
 
 @dataclass(frozen=True, slots=True)
 class WordShare:
-    """What a word contributes: all its occurrences with all words of the other text, and the ``best`` among those."""
+    """What a word contributes: all its occurrences with all words of the other text, and the ``best`` among those.
+
+    ``origin`` is that of its tokens: what stands around a text contributes, too.
+    """
 
     word: str
+    origin: TokenOrigin
     value: float
     best: str
     best_value: float
@@ -184,14 +188,14 @@ def _shares(own: Sequence[Token], other: Sequence[Token], pairs: Doubles) -> lis
     np.add.at(total, (rows[:, None], columns), pairs)
     best = total.argmax(axis=1)
     shares = [
-        WordShare(form, float(row.sum()), others[column], float(row[column]))
-        for form, row, column in zip(forms, total, best.tolist(), strict=True)
+        WordShare(form, origin, float(row.sum()), others[column][0], float(row[column]))
+        for (form, origin), row, column in zip(forms, total, best.tolist(), strict=True)
     ]
     return sorted(shares, key=lambda share: -share.value)
 
 
-def _forms(tokens: Sequence[Token]) -> tuple[list[str], NDArray[np.intp]]:
-    """Return the different forms, and for each token which it has."""
-    written = [token.text.lower() if token.origin == "text" else token.text for token in tokens]
+def _forms(tokens: Sequence[Token]) -> tuple[list[tuple[str, TokenOrigin]], NDArray[np.intp]]:
+    """Return the different forms with their origins, and for each token which it has."""
+    written = [(token.text.lower() if token.origin == "text" else token.text, token.origin) for token in tokens]
     places = {form: place for place, form in enumerate(dict.fromkeys(written))}
     return list(places), np.array([places[form] for form in written], dtype=np.intp)

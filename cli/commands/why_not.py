@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.explanation import LEAST, is_word
+from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
 from ragembed.indexes import Store
@@ -62,7 +62,7 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
     for phrase in phrases[:_WORDS]:
         held = "" if phrase.here else "; the file has it elsewhere" if phrase.in_file else "; the file does not have it"
         say(
-            f"  {phrase.phrase:<16} BM25 {phrase.here:.3f}, theirs {phrase.results:.3f} on average, in "
+            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, theirs {phrase.results:.3f} on average, in "
             f"{phrase.found_in} of {found.results}{held}"
         )
     for word in words[:_WORDS]:

@@ -72,7 +72,7 @@ def test_words_that_count_less_in_it_than_in_the_results(files):
     found = files.why_not(QUESTION, "numbers.md", 3, "dense")
     results = [each for each in files.explain(QUESTION, 3, "dense") if each.hit.source != "numbers.md"]
     [own] = [each for each in files.explain(QUESTION, 7, "dense") if each.hit.source == "numbers.md"]
-    here = {share.word: share.value for share in own.contributions.question_words()}
+    here = {share.word: share.value for share in own.contributions.question_words() if share.origin == "text"}
     there = [{s.word: s.value for s in each.contributions.question_words()} for each in results]
     for word in found.words:
         assert word.here == pytest.approx(here[word.word], abs=1e-6)
