@@ -43,6 +43,8 @@ class TokenParts:
     def merged(cls, tokens: Sequence[Token], rows: Doubles, shares: Doubles) -> TokenParts:
         """Return the parts with those of equal tokens added up, in the order in which they are first met."""
         places = {token: place for place, token in enumerate(dict.fromkeys(tokens))}
+        if len(places) == len(tokens):
+            return cls(tuple(tokens), rows, shares)
         at = np.array([places[token] for token in tokens], dtype=np.intp)
         merged_rows, merged_shares = np.zeros((len(places), rows.shape[1])), np.zeros(len(places))
         np.add.at(merged_rows, at, rows)

@@ -115,6 +115,17 @@ def test_raw_vectors_are_the_sum_of_their_tokens_for_every_extraction(bert_model
     check_cosine(embedder, "the fox of the store", LONG)
 
 
+def test_tokens_of_all_windows_have_their_own_vectors(bert_model):
+    """Those of layer -1 depend on the token alone, so that each is the vector of a text of that token."""
+    embedder = make(bert_model, layers="-1", max_tokens=12, special_tokens=False, weighting="uniform")
+    for side in ("documents", "queries"):
+        found = embedder.extractor.token_parts(LONG, side)
+        own = [i for i, token in enumerate(found.tokens) if token.origin == "text"]
+        alone = embedder.raw_queries([found.tokens[i].text for i in own])
+        assert len(own) > 5 * 12
+        np.testing.assert_allclose(found.rows[own] * len(own), alone, atol=1e-5)
+
+
 @pytest.mark.parametrize("template", ["[X]", 'means "[X]" or', "a: [X]."])
 @pytest.mark.parametrize("model", ["roberta_model", "gpt_model", "llama_model"])
 def test_tokens_have_their_places_whatever_the_tokenizer(request, model, template):
