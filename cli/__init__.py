@@ -20,6 +20,7 @@ from ragembed.version import __version__
 COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or bring a store up to date.",
     "query": "Ask a store a question.",
+    "why-not": "Tell why a file is not among the results of a question.",
     "status": "Show what is in a store, and what made it.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
@@ -55,7 +56,8 @@ class LazyGroup(click.Group):
         """Import the command called ``cmd_name``."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"ragembed.cli.commands.{cmd_name}").command
+        module = import_module(f"ragembed.cli.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above

@@ -238,6 +238,11 @@ def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple
     return _pairs(connection, statement, (json.dumps(list(rows)),))
 
 
+def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of all chunks, ascending, and the vector row of each; shapes ``(n,)``."""
+    return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
+
+
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
     """Return the two columns of integers that ``statement`` gives, shapes ``(n,)``."""
     cursor = connection.cursor()
@@ -258,6 +263,14 @@ def rows_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str,
     """Return the vector row of each chunk id; unknown ids are left out."""
     found = connection.execute(
         "SELECT id, row FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
+    )
+    return dict(found.fetchall())
+
+
+def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the key of each chunk id; unknown ids are left out."""
+    found = connection.execute(
+        "SELECT id, key FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
     )
     return dict(found.fetchall())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,6 +18,14 @@ _NOISE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """Scores on a straight line: ``(score - origin) / unit``, with mean and deviation, or the least and the range."""
+
+    origin: float
+    unit: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fusion:
     """How the scores of dense and of lexical search become one.
 
@@ -30,8 +37,8 @@ class Fusion:
     alpha
         Share of the dense score, from 0 (words alone) to 1 (vectors alone).
     feedback
-        Weight of the best chunks of a first search that the question is moved towards for a second, beside the weight 1
-        of its own (Rocchio 1971); 0 for one search alone.
+        Weight of what the best chunks of a first search hold, their vectors and their words, beside the weight 1 of the
+        question (Rocchio 1971); 0 for one search alone.
     rrf_k
         The constant of ``"rrf"``, above 0: the higher, the less the first ranks stand out.
 
@@ -56,19 +63,53 @@ class Fusion:
         if not 0.0 < self.rrf_k < np.inf:
             raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, as in 60")
 
-    def scores(self, dense: Doubles, lexical: Doubles) -> Doubles:
+    def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
         """Return the fused scores of candidates, float64, shape ``(n,)``, from both scores of each; higher is better.
 
-        A score that does not tell the candidates apart counts nothing, and a ``lexical`` of 0, where no word matches,
-        has no rank.
+        ``shared``, shape ``(n,)``, is how much each candidate has the words of the best; it joins ``lexical`` with the
+        weight ``feedback``. A score that does not tell the candidates apart counts nothing, and a ``lexical`` of 0,
+        where no word matches, has no rank.
         """
+        by_vectors, by_words, by_shared = self.parts(dense, lexical, shared)
+        return by_vectors + by_words + by_shared
+
+    def parts(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> tuple[Doubles, ...]:
+        """Return what the dense, the lexical and the shared scores add to the fused ones, each of shape ``(n,)``."""
+        weights = self.weights(lexical, shared)
+        shared = np.zeros_like(lexical) if shared is None else shared
         if self.method == "rrf":
-            parts = self._reciprocal(dense), np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
+            by_words = np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
+            scaled = self._reciprocal(dense), by_words, self._reciprocal(shared)
         else:
-            scaled = _SCALED[self.method]
-            parts = scaled(dense), scaled(lexical)
-        fused: Doubles = self.alpha * parts[0] + (1.0 - self.alpha) * parts[1]
-        return fused
+            scaled = self._on_line(dense), self._on_line(lexical), self._on_line(shared)
+        return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
+
+    def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
+        """Return what the scaled dense, lexical and shared scores weigh.
+
+        The share of words is divided such that lexical and shared scores together spread as lexical ones alone do.
+        """
+        words = 1.0 - self.alpha
+        if shared is None:
+            return self.alpha, words, 0.0
+        if self.method == "rrf":
+            spread = 1.0 + self.feedback
+        else:
+            line = self.line(self._on_line(lexical) + self.feedback * self._on_line(shared))
+            spread = 1.0 if line is None else line.unit
+        return self.alpha, words / spread, words * self.feedback / spread
+
+    def line(self, scores: Doubles) -> Line | None:
+        """Return how the scores of all candidates are scaled, None where they count nothing or by rank alone."""
+        if self.method == "rrf" or not _tells_apart(scores):
+            return None
+        if self.method == "zscore":
+            return Line(float(scores.mean()), float(scores.std()))
+        return Line(float(scores.min()), float(scores.max() - scores.min()))
+
+    def _on_line(self, scores: Doubles) -> Doubles:
+        line = self.line(scores)
+        return np.zeros_like(scores) if line is None else (scores - line.origin) / line.unit
 
     def _reciprocal(self, scores: Doubles) -> Doubles:
         """Return ``1 / (rrf_k + rank)``, the same for equal scores."""
@@ -78,20 +119,3 @@ class Fusion:
 
 def _tells_apart(scores: Doubles) -> bool:
     return len(scores) > 0 and bool(scores.std() > _NOISE * np.abs(scores).max())
-
-
-def _standardised(scores: Doubles) -> Doubles:
-    if not _tells_apart(scores):
-        return np.zeros_like(scores)
-    standardised: Doubles = (scores - scores.mean()) / scores.std()
-    return standardised
-
-
-def _between_0_and_1(scores: Doubles) -> Doubles:
-    if not _tells_apart(scores):
-        return np.zeros_like(scores)
-    scaled: Doubles = (scores - scores.min()) / (scores.max() - scores.min())
-    return scaled
-
-
-_SCALED: Mapping[str, Callable[[Doubles], Doubles]] = {"zscore": _standardised, "minmax": _between_0_and_1}

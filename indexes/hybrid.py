@@ -149,7 +149,15 @@ def _moved(view: View, vector: Floats, towards: Sequence[int], weight: float) ->
 
 def _like_the_best(view: View, found: Candidates, fusion: Fusion) -> Candidates:
     """Fuse candidates anew, with how much each shares the words of the best."""
-    texts = catalog.embedded_texts(view.connection, found.keys)
+    like = tuple(found.keys[:_FEEDBACK_CHUNKS])
+    return replace(found, shared=shared_words(view, found.keys, len(like)), like=like).fused(fusion)
+
+
+def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:
+    """Return how much each of the chunks ``keys`` shares the words of the first ``best``, float64, shape ``(n,)``.
+
+    See :func:`ragembed.indexes.feedback.likeness`; words are those of the store's language.
+    """
+    texts = catalog.embedded_texts(view.connection, keys)
     terms = of_language(catalog.words(view.connection).language)
-    shared = feedback.likeness([terms.of_text(texts[key]) for key in found.keys], _FEEDBACK_CHUNKS)
-    return replace(found, shared=shared, like=tuple(found.keys[:_FEEDBACK_CHUNKS])).fused(fusion)
+    return feedback.likeness([terms.of_text(texts[key]) for key in keys], best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sqlite3
@@ -15,6 +16,7 @@ from ragembed.indexes.terms import Phrase, Terms, of_language
 
 _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
+_PHRASE = re.compile(r'"[^"]*"\*?')
 _LEAST_LETTERS = 2
 _BLOCK = 4096
 
@@ -72,6 +74,35 @@ def search(
         if len(best) >= limit + MOST_TIES or (len(best) > limit and best[-1][1] < best[limit - 1][1]):
             break
     return with_ties(best, limit)
+
+
+def phrases(expression: str) -> list[str]:
+    """Return the phrases of which an expression of :func:`match_expression` matches any, each one an expression."""
+    return _PHRASE.findall(expression)
+
+
+def shown(phrase: str) -> str:
+    """Return one of :func:`phrases` as it is shown."""
+    return phrase.replace('"', "")
+
+
+def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
+    """Return the BM25 score of each of the chunks ``keys`` that matches ``expression``; higher is better."""
+    found = connection.execute(
+        # The plus keeps SQLite from looking the chunks up one by one, counting the words of the store for each.
+        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
+        " AND +rowid IN (SELECT value FROM json_each(?))",
+        (expression, json.dumps(list(keys))),
+    )
+    return dict(found.fetchall())
+
+
+def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
+    """Return the rank among all chunks of one that has ``score`` for ``expression``: 1 + how many have a higher one."""
+    found = connection.execute(
+        "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ? AND -bm25(chunks_fts) > ?", (expression, score)
+    )
+    return 1 + int(found.fetchone()[0])
 
 
 def with_ties(best: Sequence[tuple[int, float]], limit: int) -> list[tuple[int, float]]:

@@ -136,7 +136,7 @@ class _Search:
         return [whole(i) for i in range(len(queries))]
 
     def _ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
-        expressions = [None] * len(queries) if self.mode == "dense" else _expressions(self.view, queries)
+        expressions = [None if self.mode == "dense" else question_expression(self.view, query) for query in queries]
         if vectors is None:
             return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
@@ -153,9 +153,9 @@ class _Search:
         return ranked
 
 
-def _expressions(view: View, queries: Sequence[str]) -> list[str | None]:
-    terms = of_language(catalog.words(view.connection).language)
-    return [lexical.match_expression(query, terms) for query in queries]
+def question_expression(view: View, question: str) -> str | None:
+    """Return what a question is in the language of FTS5, with the terms of the store; None if it has no word."""
+    return lexical.match_expression(question, of_language(catalog.words(view.connection).language))
 
 
 def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:

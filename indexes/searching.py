@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, DimensionError
-from ragembed.indexes import catalog, search
+from ragembed.indexes import catalog, explaining, search, why_not
 from ragembed.indexes.arranging import Arrangement
+from ragembed.indexes.explaining import Explanation
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import Hit
 from ragembed.indexes.search import Mode
 from ragembed.indexes.view import View
+from ragembed.indexes.why_not import WhyNot
 
 Floats = NDArray[np.float32]
 
@@ -63,6 +65,32 @@ class Searching:
         fusion = fusion or Fusion()
         asked = list(queries)
         return self._reader.read(lambda view: search.search(view, asked, k, mode, condition, fusion, arrangement))
+
+    def explain(
+        self,
+        question: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> list[Explanation]:
+        """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
+        condition, fusion = None if where is None else parse(where), fusion or Fusion()
+        return self._reader.read(
+            lambda view: explaining.explain(view, question, k, mode, condition, fusion, arrangement)
+        )
+
+    def why_not(
+        self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
+    ) -> WhyNot:
+        """Return where the file called ``source`` in the store comes for a question, and what it lacks.
+
+        It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
+        the store; the message says whether it was skipped, and why.
+        """
+        return self._reader.read(lambda view: why_not.why_not(view, question, source, k, mode, fusion or Fusion()))
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.

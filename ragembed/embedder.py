@@ -23,6 +23,7 @@ from ragembed import embedder_files
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.explaining import TextParts, text_parts
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import encode_together, fit_together
@@ -167,6 +168,15 @@ class Embedder:
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""
         return self._require_fitted().documents.transform(raw)
+
+    def token_parts(self, text: str, side: Side, raw: Floats | None = None) -> TextParts:
+        """Return the unit vector of ``text`` as the sum of its tokens' parts; needs :meth:`fit`.
+
+        ``raw``, shape ``(d,)``, is the raw vector that was kept of it, where that is rounded.
+        """
+        chain = self._require_fitted()
+        of_side = chain.documents if side == "documents" else chain.queries
+        return text_parts(text, self.extractor.token_parts(text, side), of_side, raw)
 
     # Identity
 

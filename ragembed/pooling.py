@@ -121,6 +121,23 @@ class WeightedMean:
         return mixed
 
 
+def mean_shares(base: Floats, weights: Floats, share: float) -> NDArray[np.float64]:
+    """Return what :class:`WeightedMean` multiplies each token of one text with, float64, shape ``(n,)``.
+
+    ``base`` and ``weights``, shape ``(n,)``, are those of all tokens of the text. The shares sum to 1, and to 0 where
+    no token takes part.
+    """
+    scaled = [_scaled_to_one(each.astype(np.float64)) for each in (base, weights)]
+    if share == 0.0 or not scaled[1].any():
+        return scaled[0]
+    return share * scaled[1] + (1.0 - share) * scaled[0]
+
+
+def _scaled_to_one(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = weights.sum()
+    return weights / total if total > 0.0 else np.zeros_like(weights)
+
+
 class _Sums:
     def __init__(self, texts: int, dim: int) -> None:
         self.vectors = np.zeros((texts, dim), dtype=np.float32)

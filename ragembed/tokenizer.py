@@ -92,6 +92,15 @@ class TextTokenizer:
         """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
         return [encoding.offsets for encoding in self._encode(texts)]
 
+    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the token ids of ``text`` and the ``(start, end)`` character span of each."""
+        [encoding] = self._encode([text])
+        return encoding.ids, encoding.offsets
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens that have ``ids``; an id without a token is the empty string."""
+        return [self._tokenizer.id_to_token(number) or "" for number in ids]
+
     def vocabulary(self) -> list[str]:
         """Return the tokens by id; an id without a token is the empty string."""
         tokens = [""] * self.vocabulary_size

@@ -55,7 +55,7 @@ class WordTokenizer:
             for match in _patterns(text.isascii()).compound.finditer(text):
                 form = match[0]
                 if form not in known:
-                    known[form] = self._words(form)
+                    known[form] = [number for number, _ in self._words(form)]
                 row += known[form]
             rows.append(row)
         return rows
@@ -64,23 +64,38 @@ class WordTokenizer:
         """Return for each text the ``(start, end)`` character spans of its atoms, known or not."""
         return [[match.span() for match in _patterns(text.isascii()).atom.finditer(text)] for text in texts]
 
+    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of the words of ``text`` that the vocabulary knows, and the ``(start, end)`` span of each."""
+        found = [
+            (number, (match.start() + start, match.start() + end))
+            for match in _patterns(text.isascii()).compound.finditer(text)
+            for number, (start, end) in self._words(match[0])
+        ]
+        return [number for number, _ in found], [span for _, span in found]
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the words that have ``ids``."""
+        words = self.vocabulary()
+        return [words[number] for number in ids]
+
     def vocabulary(self) -> list[str]:
         """Return the words by id."""
         return sorted(self._index, key=self._index.__getitem__)
 
-    def _words(self, compound: str) -> list[int]:
-        """Return the ids of the longest words of the vocabulary in ``compound``, from left to right."""
+    def _words(self, compound: str) -> list[tuple[int, tuple[int, int]]]:
+        """Return id and span of the longest words of the vocabulary in ``compound``, from left to right."""
         (spans,) = self.offsets([compound])
-        ids: list[int] = []
+        found: list[tuple[int, tuple[int, int]]] = []
         at = 0
         while at < len(spans):
             for end in range(min(at + _LONGEST, len(spans)), at, -1):
-                word = self._word(compound[spans[at][0] : spans[end - 1][1]])
+                span = spans[at][0], spans[end - 1][1]
+                word = self._word(compound[slice(*span)])
                 if word is not None:
-                    ids.append(word)
+                    found.append((word, span))
                     break
             at = end
-        return ids
+        return found
 
     def _word(self, form: str) -> int | None:
         form = unicodedata.normalize("NFC", form)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import textwrap
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ragembed.cli.arranging import ArrangingCommand, arrangement, arranging_options, near_duplicates_line
+from ragembed.cli.explanation import explained, shaded
 from ragembed.cli.filtering import filter_options, search_filter
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
+from ragembed.indexes.explaining import Explanation
 from ragembed.indexes.fusion import METHODS, Method
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.search import MODES, Mode
@@ -54,6 +57,7 @@ _NO_HITS_EXIT = 1
     help="How far the question is moved towards what is found first; 0 for not at all.",
 )
 @arranging_options
+@click.option("--explain", is_flag=True, help="Tell what each score is made of, down to words and pairs of tokens.")
 @filter_options
 @store_option
 @format_option
@@ -64,6 +68,7 @@ def command(
     alpha: float,
     method: Method,
     feedback: float,
+    explain: bool,
     where: str | None,
     globs: tuple[str, ...],
     store: Path | None,
@@ -82,17 +87,25 @@ def command(
     arranged = arrangement(arranging)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
-        hits = opened.search(question, count, mode, where=condition, fusion=fusion, arrangement=arranged)
+        asked = {"where": condition, "fusion": fusion, "arrangement": arranged}
+        explanations = opened.explain(question, count, mode, **asked) if explain else []
+        hits = [each.hit for each in explanations] if explain else opened.search(question, count, mode, **asked)
         unfinished = opened.unfinished
     results = [_as_dict(rank, hit, question, chosen) for rank, hit in enumerate(hits, 1)]
+    for result, explanation in zip(results, explanations, strict=False):
+        result["explanation"] = explanation.to_dict()
     if output == "json":
         print_json({"question": question, "mode": mode, "results": results})
     elif output == "jsonl":
         print_jsonl(results)
     else:
         coloured = for_terminal()
-        for result in results:
-            _print_hit(result, question, coloured)
+        for result, explanation in zip_longest(results, explanations):
+            _print_hit(result, question, coloured, explanation)
+            if explanation is not None:
+                for line in explained(explanation, lambda record: _place(_place_of(record, chosen))):
+                    click.echo(f"    {line}")
+                click.echo()
     if unfinished:
         say("note: the last run was interrupted; run ragembed index to carry on", err=True)
     if not hits:
@@ -100,11 +113,21 @@ def command(
         raise click.exceptions.Exit(_NO_HITS_EXIT)
 
 
+def _place_of(record: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "path": None if record.source is None else shown_path(file_path(record.source, store)),
+        "start_line": record.chunk.start_line,
+        "end_line": record.chunk.end_line,
+        "page": record.chunk.page,
+    }
+
+
 def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
     chunk = hit.chunk
     return {
         "rank": rank,
-        **_where(hit, store),
+        **_place_of(hit, store),
         "title": chunk.title,
         "headings": list(chunk.headings),
         "score": hit.score,
@@ -114,27 +137,19 @@ def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
         "snippet": snippet(chunk.text, question),
         "text": chunk.text,
         "metadata": dict(chunk.metadata),
-        "duplicates": [_where(duplicate, store) for duplicate in hit.duplicates],
+        "duplicates": [_place_of(duplicate, store) for duplicate in hit.duplicates],
     }
 
 
-def _where(found: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
-    chunk = found.chunk
-    return {
-        "id": found.id,
-        "path": None if found.source is None else shown_path(file_path(found.source, store)),
-        "start_line": chunk.start_line,
-        "end_line": chunk.end_line,
-        "page": chunk.page,
-    }
-
-
-def _print_hit(result: dict[str, Any], question: str, coloured: bool) -> None:
+def _print_hit(result: dict[str, Any], question: str, coloured: bool, explanation: Explanation | None = None) -> None:
     place = _place(result)
     above = printable(" > ".join(result["headings"]) or result["title"] or "")
     body = printable(result["snippet"])
     if coloured:
-        body = _highlighted(body, question)
+        if explanation is None or explanation.contributions is None:
+            body = _highlighted(body, question)
+        else:
+            body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)
         if result["path"] is not None:
             place = link(place, Path(result["path"]))

@@ -15,6 +15,7 @@ from ragembed.corpus import Corpus
 from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
+from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Floats, Progress, Side, State, saved_array
 from ragembed.extractors.static import Ids, StaticExtractor
 from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
@@ -181,6 +182,10 @@ class AvgExtractor:
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
         return self._static.encode(texts, side, progress)
+
+    def token_parts(self, text: str, side: Side) -> TokenParts:
+        """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        return self._static.token_parts(text, side)
 
     def decisive(self) -> State:
         """Return the fitted token weights and static vectors."""

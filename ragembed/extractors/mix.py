@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.extractors.avg import AvgExtractor
+from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Floats, Progress, Side, State
 from ragembed.extractors.transformer import TransformerExtractor
 
@@ -46,6 +47,14 @@ class MixExtractor:
     def mixed(self, contextual: Floats, static: Floats) -> Floats:
         """Return ``(1 - w)`` parts of ``contextual`` and ``w`` parts of ``static``, float32, shape ``(n, d)``."""
         return np.float32(1.0 - self._w) * contextual + np.float32(self._w) * static
+
+    def token_parts(self, text: str, side: Side) -> TokenParts:
+        """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        both = self.contextual.token_parts(text, side), self.static.token_parts(text, side)
+        shares = [weight * each.shares for weight, each in zip((1.0 - self._w, self._w), both, strict=True)]
+        rows = [weight * each.rows for weight, each in zip((1.0 - self._w, self._w), both, strict=True)]
+        tokens = [token for each in both for token in each.tokens]
+        return TokenParts.merged(tokens, np.concatenate(rows), np.concatenate(shares))
 
     def decisive(self) -> State:
         """Return the fitted arrays of both."""

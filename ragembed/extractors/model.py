@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,15 +69,26 @@ class ContextualModel:
         if side not in self._forwards:
             frame = self.frames["documents" if side == "documents" else "queries"]
             if side == "queries":
-                replicas, batch_tokens = Replicas([self._query_backbone]), CPU_TOKENS
+                replicas, batch_tokens = self._query_replicas, CPU_TOKENS
             else:
                 replicas, batch_tokens = self._document_replicas()
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
         return self._forwards[side]
 
+    def exact_forward(self, side: Side) -> Forward:
+        """Return the forward pass of ``side`` computed as that of queries, in float32 and without PyTorch if it can."""
+        if side == "queries":
+            return self.forward(side)
+        frame = self.frames["documents" if side == "documents" else "queries"]
+        return Forward(self.tokenizer, self._query_replicas, frame, self._max_tokens, CPU_TOKENS)
+
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
         return self._query_backbone().word_embeddings()
+
+    @cached_property
+    def _query_replicas(self) -> Replicas:
+        return Replicas([self._query_backbone])
 
     def _document_replicas(self) -> tuple[Replicas, int]:
         from ragembed.backbone import fast_dtype, find_devices, torch_backbone

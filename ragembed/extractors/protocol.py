@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
+from ragembed.extractors.parts import TokenParts
 
 Floats = NDArray[np.float32]
 Side = Literal["documents", "queries", "pseudo-queries"]
@@ -54,6 +55,14 @@ class Tokenizer(Protocol):
         """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
         ...
 
+    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the token ids of ``text``, as :meth:`ids` does, and the ``(start, end)`` character span of each."""
+        ...
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens that have ``ids``."""
+        ...
+
     def vocabulary(self) -> list[str]:
         """Return the tokens by id."""
         ...
@@ -78,6 +87,13 @@ class Extractor(Protocol):
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter.
+
+        Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
+        """
+        ...
+
+    def token_parts(self, text: str, side: Side) -> TokenParts:
+        """Return the parts of which the raw vector of ``text`` is the sum, computed in float32.
 
         Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
         """

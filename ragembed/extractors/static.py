@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.protocol import Floats, Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.pooling import WeightedMean
+from ragembed.pooling import WeightedMean, mean_shares
 
 _TOKENS_PER_GROUP = 4096
 _TEXTS_PER_BLOCK = 1024
@@ -97,6 +98,24 @@ class StaticExtractor(FittedByWeights):
             if progress is not None:
                 progress(len(block))
         return vectors
+
+    def token_parts(self, text: str, side: Side) -> TokenParts:  # noqa: ARG002  as above
+        """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        self.weights.require_fitted()
+        own, spans = self._tokenizer.located(text)
+        ids, tokens = self._framed(own), text_tokens(text, spans)
+        if self._special_tokens:
+            before, after = (
+                [Token(name, origin="special") for name in self._tokenizer.names(part)] for part in self._frame
+            )
+            tokens = [*before, *tokens, *after]
+        base = self._table.present(ids).astype(np.float32)
+        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share)
+        return TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares)
+
+    @property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        return self._tokenizer.prefix, self._tokenizer.suffix
 
     def _framed(self, ids: Sequence[int]) -> Ids:
         if self._special_tokens:

@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
+from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.protocol import Floats, Progress, Side
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.pooling import WeightedMean, pooled_tokens
+from ragembed.pooling import WeightedMean, mean_shares, pooled_tokens
 from ragembed.sbert_wk import SbertWk
+from ragembed.tokenizer import TokenKind
+
+_ORIGINS: Mapping[int, TokenOrigin] = {
+    TokenKind.SPECIAL: "special",
+    TokenKind.TEMPLATE: "template",
+    TokenKind.MASK: "mask",
+}
 
 
 class LayerCombination(Protocol):
@@ -108,15 +116,34 @@ class Pooled:
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Add a batch's windows to the means of their texts."""
-        hidden, importance = self._combination.combine(batch, states)
-        base = self._pooling.of(batch.kinds).astype(np.float32)
-        if importance is not None:
-            base *= importance
+        hidden, base = _pooled(self._combination, self._pooling, batch, states)
         self._mean.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
 
     def vectors(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``."""
         return self._mean.result()
+
+
+class Kept:
+    """Consumer of hidden states that keeps the tokens of one text, window after window, in their order."""
+
+    def __init__(self, combination: LayerCombination, pooling: Pooling) -> None:
+        self.layers = combination.layers
+        self._combination = combination
+        self._pooling = pooling
+        self._windows: list[tuple[NDArray[np.int64], NDArray[np.int8], Floats, Floats]] = []
+
+    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
+        """Keep a batch's tokens."""
+        hidden, base = _pooled(self._combination, self._pooling, batch, states)
+        present = batch.kinds != TokenKind.PADDING
+        self._windows.append((batch.ids[present], batch.kinds[present], base[present], hidden[present]))
+
+    def tokens(self, dim: int) -> tuple[NDArray[np.int64], NDArray[np.int8], Floats, Floats]:
+        """Return ids, kinds and base weights, each of shape ``(n,)``, and vectors, float32, shape ``(n, dim)``."""
+        none = np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.float32), np.zeros((0, dim), np.float32)
+        ids, kinds, base, hidden = zip(none, *self._windows, strict=True)
+        return np.concatenate(ids), np.concatenate(kinds), np.concatenate(base), np.concatenate(hidden)
 
 
 class TransformerExtractor(FittedByWeights):
@@ -159,7 +186,37 @@ class TransformerExtractor(FittedByWeights):
         self.model.forward(side).run(texts, [pooled], progress)
         return pooled.vectors()
 
+    def token_parts(self, text: str, side: Side) -> TokenParts:
+        """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        self.weights.require_fitted()
+        kept = Kept(self._combination, self._pooling)
+        self.model.exact_forward(side).run([text], [kept])
+        ids, kinds, base, hidden = kept.tokens(self.dim)
+        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share)
+        return TokenParts.merged(self._tokens(text, side, ids, kinds), shares[:, None] * hidden, shares)
+
+    def _tokens(self, text: str, side: Side, ids: NDArray[np.int64], kinds: NDArray[np.int8]) -> list[Token]:
+        """Return the tokens of all windows: those of the text come in its order, those around it in each window."""
+        tokenizer = self.model.tokenizer
+        lead = self.model.frames["documents" if side == "documents" else "queries"].lead
+        own = iter(text_tokens(text, tokenizer.located(lead + text)[1], len(lead)))
+        return [
+            next(own) if kind == TokenKind.TEXT else Token(name, origin=_ORIGINS[kind])
+            for name, kind in zip(tokenizer.names(ids.tolist()), kinds.tolist(), strict=True)
+        ]
+
     def consumer(self, texts: int) -> Pooled:
         """Return what makes the vectors of ``texts`` texts from a forward pass that others share."""
         self.weights.require_fitted()
         return Pooled(texts, self.dim, self._combination, self._pooling, self.weights)
+
+
+def _pooled(
+    combination: LayerCombination, pooling: Pooling, batch: Batch, states: Mapping[int, Floats]
+) -> tuple[Floats, Floats]:
+    """Return token vectors, shape ``(batch, tokens, d)``, and base weights, shape ``(batch, tokens)``."""
+    hidden, importance = combination.combine(batch, states)
+    base = pooling.of(batch.kinds).astype(np.float32)
+    if importance is not None:
+        base *= importance
+    return hidden, base

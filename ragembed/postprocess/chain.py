@@ -18,6 +18,7 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.postprocess.abtt import AllButTheTop
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
+from ragembed.postprocess.parts import Parts
 from ragembed.postprocess.protocol import Floats, PostProcessor, State
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.robust import Robust
@@ -85,6 +86,17 @@ class Chain:
         for step in self._steps:
             vectors = step.transform(vectors)
         return np.ascontiguousarray(vectors, dtype=np.float32)
+
+    @property
+    def additive(self) -> bool:
+        """Whether the parts of a vector account for all of what comes out."""
+        return all(step.additive for step in self._steps)
+
+    def transform_parts(self, parts: Parts) -> Parts:
+        """Map the parts of one vector to parts of what :meth:`transform` makes of it; see :class:`PostProcessor`."""
+        for step in self._steps:
+            parts = step.transform_parts(parts)
+        return parts
 
     def state(self) -> State:
         """Return the steps' arrays, named ``<position>.<name>``."""

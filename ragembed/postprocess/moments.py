@@ -84,8 +84,8 @@ def _are_float16(vectors: Floats) -> bool:
 
 
 def by_blocks(vectors: Floats, function: Callable[[Doubles], Doubles], width: int) -> Floats:
-    """Apply ``function`` to float64 blocks of rows of ``vectors``; return float32, shape ``(n, width)``."""
-    out = np.empty((len(vectors), width), dtype=np.float32)
+    """Apply ``function`` to float64 blocks of rows of ``vectors``; return their type, shape ``(n, width)``."""
+    out = np.empty((len(vectors), width), dtype=vectors.dtype)
     for start in range(0, len(vectors), _ROWS):
         out[start : start + _ROWS] = function(vectors[start : start + _ROWS].astype(np.float64))
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ragembed.postprocess.parts import Parts
 from ragembed.postprocess.protocol import Floats, PostProcessor
 
 
@@ -25,6 +26,10 @@ class Normalize(PostProcessor):
 
     def _learn(self, vectors: Floats) -> None:
         """Do nothing: a row's length is its own."""
+
+    def transform_parts(self, parts: Parts) -> Parts:
+        """Divide all parts by the length of their sum."""
+        return Parts(parts.rows / (np.linalg.norm(parts.whole) or 1.0), parts.shares)
 
     def _map(self, vectors: Floats) -> Floats:
         return unit_rows(vectors)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.postprocess.parts import Parts
 
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -41,6 +42,8 @@ class PostProcessor(ABC):
     """
 
     saved: ClassVar[tuple[Saved, ...]] = ()
+    additive: ClassVar[bool] = True
+    """Whether :meth:`transform_parts` leaves nothing to the last row that was not there before."""
 
     def fit(self, vectors: Floats) -> Self:
         """Fit on ``vectors``, float32 or float64, shape ``(n, d)``, ``n >= 1``; a former fit is forgotten.
@@ -67,6 +70,15 @@ class PostProcessor(ABC):
                 f"the vectors have {vectors.shape[1]} dimensions: {type(self).__name__} was fitted on {dims[0]}"
             )
         return np.ascontiguousarray(self._map(vectors), dtype=np.float32)
+
+    def transform_parts(self, parts: Parts) -> Parts:
+        """Map the parts of one vector to parts of what :meth:`transform` makes of it, in float64.
+
+        This holds of affine maps ``x A + c``: a part becomes ``part A`` and its share of ``c``. Others override it.
+        """
+        self._fitted_dims()
+        constant = self._map(np.zeros((1, parts.rows.shape[1])))
+        return Parts(self._map(parts.rows) - constant + parts.shares[:, None] * constant, parts.shares)
 
     def state(self) -> State:
         """Return what was fitted, by name; raises :class:`NotFittedError` before a fit."""
@@ -124,8 +136,8 @@ class PostProcessor(ABC):
         """Set every array of :attr:`saved` from ``vectors``, shape ``(n, d)``, finite, ``n >= 1``."""
 
     @abstractmethod
-    def _map(self, vectors: Floats) -> NDArray[Any]:
-        """Map ``vectors``, shape ``(n, d)``, with ``d`` as fitted."""
+    def _map(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Map ``vectors``, float32 or float64, shape ``(n, d)``, with ``d`` as fitted."""
 
 
 def check_fittable(vectors: NDArray[Any]) -> None:

@@ -11,6 +11,7 @@ from ragembed.errors import ConfigError
 from ragembed.postprocess.blocks import over_columns
 from ragembed.postprocess.column_quantiles import column_quantiles
 from ragembed.postprocess.normal import normal_quantile
+from ragembed.postprocess.parts import Parts
 from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
 
 Output = Literal["uniform", "normal"]
@@ -19,6 +20,7 @@ _MOST_QUANTILES = 1000
 _BOUND = 1e-7
 _CLIP = _BOUND - np.spacing(1.0)
 _ROWS, _VALUES = 2048, 1 << 15
+_NEAR = 1e-3
 
 
 class Quantile(PostProcessor):
@@ -35,6 +37,7 @@ class Quantile(PostProcessor):
     """
 
     saved = (Saved("quantiles", np.float64, "dq"),)
+    additive = False
     quantiles_: Doubles
 
     def __init__(self, output: Output = "uniform") -> None:
@@ -46,6 +49,25 @@ class Quantile(PostProcessor):
         # The detour by per cent is scikit-learn's; its rounding decides which quantiles are equal.
         shares = np.linspace(0.0, 1.0, min(_MOST_QUANTILES, len(vectors))) * 100 / 100
         self.quantiles_ = column_quantiles(vectors, shares)
+
+    def transform_parts(self, parts: Parts) -> Parts:
+        """Map parts along straight lines from the fitted median to the vector, a line in each dimension.
+
+        This is the rescale rule of DeepLIFT (Shrikumar et al. 2017) with the median as reference. What the median
+        itself becomes is no part's, and goes to the last row; so does what little a dimension gains that is nearer to
+        its median than 1e-3 of the fitted range, where the slope of a line means nothing.
+        """
+        self._fitted_dims()
+        median = np.median(self.quantiles_, axis=1)
+        moved = parts.whole - median
+        mapped, reference = self._map(np.stack([parts.whole, median]).astype(np.float32)).astype(np.float64)
+        far = np.abs(moved) > _NEAR * (self.quantiles_[:, -1] - self.quantiles_[:, 0])
+        slopes = np.divide(mapped - reference, moved, out=np.zeros_like(moved), where=far)
+        rows = slopes * (parts.rows - parts.shares[:, None] * median)
+        rows[-1] += mapped - rows.sum(axis=0)
+        shares = np.zeros_like(parts.shares)
+        shares[-1] = 1.0  # the parts are now differences: constants, such as a mean, are what the last row has
+        return Parts(rows, shares)
 
     def _map(self, vectors: Floats) -> Floats:
         out = np.empty(vectors.shape, dtype=np.float32)

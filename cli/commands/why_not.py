@@ -1,0 +1,92 @@
+"""``ragembed why-not``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragembed.cli.explanation import LEAST, bare, is_word
+from ragembed.cli.options import format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
+from ragembed.indexes import Store
+from ragembed.indexes.layout import choose_store, file_path, source_path
+from ragembed.indexes.records import ChunkRecord
+from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.why_not import Standing, WhyNot
+
+_NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
+_WORDS = 8
+
+
+@click.command()
+@click.argument("question")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
+@click.option(
+    "--mode", type=click.Choice(MODES), default="hybrid", show_default=True, help="The mode that it is searched in."
+)
+@store_option
+@format_option
+def command(question: str, file: Path, count: int, mode: Mode, store: Path | None, output: str) -> None:
+    """Tell why FILE is not among the best results of a question: its rank, and the words that it lost by.
+
+    The best chunk of FILE is compared with the results. Exit status: 0, also where FILE is among them; 2 for an error,
+    as for a file that is not in the store.
+    """
+    if not question.strip():
+        raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
+    chosen = choose_store(store)
+    with Store.open(chosen) as opened:
+        found = opened.why_not(question, source_path(file, chosen), count, mode)
+    shown = shown_path(file_path(found.source, chosen))
+    whole = {"question": question, "path": shown, "k": count, **found.to_dict()}
+    if output == "json":
+        print_json(whole)
+    elif output == "jsonl":
+        print_jsonl([whole])
+    else:
+        _print(found, shown, count)
+
+
+def _print(found: WhyNot, shown: str, count: int) -> None:
+    rank = found.standing.rank
+    place = f"comes {rank}." if rank is not None else "is not found"
+    inside = f", among the first {count}" if rank is not None and rank <= count else ""
+    say(f"{shown} {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
+    for standing in found.standings:
+        say(f"  {standing.mode:<8} {_standing(standing, count)}")
+    say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
+    phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
+    words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
+    for phrase in phrases[:_WORDS]:
+        held = "" if phrase.here else "; the file has it elsewhere" if phrase.in_file else "; the file does not have it"
+        say(
+            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, theirs {phrase.results:.3f} on average, in "
+            f"{phrase.found_in} of {found.results}{held}"
+        )
+    for word in words[:_WORDS]:
+        say(f"  {word.word:<16} cosine {word.here:+.3f}, theirs {word.results:+.3f} on average")
+    if not phrases and not words:
+        say("  no word of the question counts less in it than in them")
+    if found.note is not None:
+        say(f"note: {found.note}", err=True)
+
+
+def _standing(standing: Standing, count: int) -> str:
+    noun = _NOUNS[standing.mode]
+    needed = "" if standing.needed is None else f"; result {min(count, standing.of)} has {standing.needed:.3f}"
+    if standing.rank is not None:
+        among = " candidates" if standing.mode == "hybrid" else " chunks"
+        return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
+    if standing.mode == "lexical":
+        return f"no word of the question is in it{needed}"
+    would = "" if standing.score is None else f"; on their scale its score is {standing.score:.3f}"
+    return f"not among the {standing.of:,} candidates{would}{needed}"
+
+
+def _lines(record: ChunkRecord) -> str:
+    chunk = record.chunk
+    if chunk.start_line is not None:
+        return f" (lines {chunk.start_line}-{chunk.end_line})"
+    return "" if chunk.page is None else f" (page {printable(str(chunk.page))})"

@@ -1,0 +1,139 @@
+"""Printing why a result has its score: the terms of it, the words, and the text shaded by what its words contribute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import click
+
+from ragembed.cli.output import printable
+from ragembed.explaining import Contributions, WordShare
+from ragembed.indexes.explaining import Explanation, Part
+from ragembed.indexes.records import ChunkRecord
+
+WORDS = 6
+"""Words that are named."""
+
+_SHADES = (230, 222, 214)
+"""Background colours, of the 256 of a terminal, from little to much."""
+_INK = 16
+_LEAST_SHADE = 0.2
+LEAST = 5e-4
+"""What is less is 0 in the figures that are shown."""
+
+
+def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
+    """Return the lines that explain a score; ``place`` names a chunk."""
+    lines = []
+    if explanation.mode == "lexical":
+        lines.append(f"words      {explanation.score:.3f}{_phrases(explanation.phrases)}")
+    else:
+        if explanation.mode == "hybrid":
+            lines += _fusion(explanation, place)
+        lines += _words(explanation)
+    if explanation.note is not None:
+        lines.append(f"note       {explanation.note}")
+    return [printable(line).replace("\n", " ") for line in lines]
+
+
+def shaded(body: str, explanation: Explanation) -> str:
+    """Return ``body``, a part of the chunk's text, with the words that contribute most on coloured ground."""
+    found = explanation.contributions
+    at = explanation.hit.chunk.text.find(body)
+    if found is None or at < 0:
+        return printable(body)
+    shown, end = "", 0
+    for start, stop, level in _levels(found, explanation.text_start + at, len(body)):
+        if start >= end:
+            word = printable(body[start:stop])
+            shown += printable(body[end:start]) + click.style(word, fg=_INK, bg=_SHADES[level])
+            end = stop
+    return shown + printable(body[end:])
+
+
+def _levels(found: Contributions, offset: int, length: int) -> list[tuple[int, int, int]]:
+    """Return start, end and shade of the words to be shaded in the text that begins at ``offset``, in its order."""
+    by_word = found.of_words()
+    values = by_word.pairs.sum(axis=0).tolist()
+    most = max(
+        [value for word, value in zip(by_word.document, values, strict=True) if word.origin == "text"], default=0
+    )
+    levels = []
+    for word, value in zip(by_word.document, values, strict=True):
+        inside = word.start is not None and word.end is not None and offset <= word.start < word.end <= offset + length
+        if inside and most > 0 and value >= _LEAST_SHADE * most and is_word(word.text):
+            share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
+            level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
+            levels.append(((word.start or 0) - offset, (word.end or 0) - offset, level))
+    return sorted(levels)
+
+
+def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
+    dense, lexical = explanation.dense, explanation.lexical
+    if dense is None or lexical is None:
+        return []
+    places = {record.id: place(record) for record in explanation.towards}
+    own = sum(term.value for term in explanation.terms if term.kind == "question")
+    feedback = [f"{places[term.name]} {term.value:+.3f}" for term in explanation.terms if term.kind == "feedback"]
+    lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled('cosine', dense, explanation.candidates)}"]
+    if feedback:
+        lines.append(f"             the question itself {own:+.3f}; moved towards {', '.join(feedback)}")
+    lines.append(
+        f"words      {lexical.value:+.3f} = {lexical.weight:.3g} of "
+        f"{_scaled('BM25', lexical, explanation.candidates)}{_phrases(explanation.phrases)}"
+    )
+    if (shared := explanation.shared) is not None:
+        best = ", ".join(map(place, explanation.like))
+        lines.append(
+            f"shared     {shared.value:+.3f} = {shared.weight:.3g} of "
+            f"{_scaled('words in common', shared, explanation.candidates)}: those of {best}"
+        )
+    return lines
+
+
+def _scaled(name: str, part: Part, candidates: int | None) -> str:
+    if part.rank is not None:
+        return f"{name} {part.score:.3f}, rank {part.rank} of {candidates:,} candidates"
+    if part.line is None:
+        return f"{name} {part.score:.3f}, which does not tell the candidates apart"
+    return f"({name} {part.score:.3f} - {part.line.origin:.3f}) / {part.line.unit:.3f}, over {candidates:,} candidates"
+
+
+def _phrases(phrases: Mapping[str, float]) -> str:
+    best = sorted(((phrase, score) for phrase, score in phrases.items() if score >= LEAST), key=lambda item: -item[1])
+    told = ": " + ", ".join(f"{bare(phrase)} {score:.3f}" for phrase, score in best) if best else ""
+    common = [bare(phrase) for phrase, score in phrases.items() if score < LEAST]
+    return told + (f"; too common to count: {', '.join(common)}" if common else "")
+
+
+def _words(explanation: Explanation) -> list[str]:
+    found = explanation.contributions
+    if found is None:
+        return []
+    named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "question"
+    lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
+    if found.carriers and all(token.origin != "text" for token in found.carriers):
+        names = ", ".join(token.text for token in found.carriers)
+        lines.append(
+            f"{'':<10} the chunk's vector is that of {names}, which has read it all: no word can be told apart"
+        )
+    if not found.additive or abs(found.residual) > LEAST:
+        lines.append(f"             residual, which no pair of words has: {found.residual:+.3f}")
+    return lines
+
+
+def _listed(words: Sequence[WordShare]) -> str:
+    """Return the words, not punctuation, that contribute most, each with the word of the question that it owes most."""
+    named = [s for s in words if s.origin == "text" and is_word(s.word) and s.value >= LEAST][:WORDS]
+    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
+
+
+def bare(phrase: str) -> str:
+    """Return a phrase without the punctuation around it."""
+    at = [i for i, character in enumerate(phrase) if character.isalnum()]
+    return phrase[at[0] : at[-1] + 1] if at else phrase
+
+
+def is_word(text: str) -> bool:
+    """Tell whether there is a letter or digit in a word."""
+    return any(map(str.isalnum, text))

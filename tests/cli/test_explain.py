@@ -1,0 +1,146 @@
+"""``query --explain`` and ``why-not`` as a user meets them."""
+
+import json
+import re
+
+import click
+import pytest
+
+from ragembed.cli.explanation import shaded
+from ragembed.indexes import Store
+
+QUESTION = "which lock does the writer hold?"
+NAMES = ("meaning", "words")
+LETTERS = "abcdefghijklmnop"
+
+
+@pytest.fixture
+def indexed(docs, cli, tiny_model):
+    """Enough chunks for a word of two of them to be a rare one."""
+    for i, word in enumerate(("cat", "dog", "bird", "fish", "zebra", "heat", "query", "answer")):
+        (docs / f"{i}.txt").write_text(f"The {word} and the {word}.\n")
+    cli("index", docs, "--model", tiny_model)
+    return docs
+
+
+@pytest.mark.usefixtures("indexed")
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_the_terms_sum_to_the_printed_score(cli, mode):
+    plain = json.loads(cli("query", QUESTION, "--mode", mode, "--json").stdout)["results"]
+    results = json.loads(cli("query", QUESTION, "--mode", mode, "--explain", "--json").stdout)["results"]
+    explanations = [result.pop("explanation") for result in results]
+    assert results == plain
+    for result, explanation in zip(results, explanations, strict=True):
+        assert sum(term["value"] for term in explanation["terms"]) == pytest.approx(result["score"], abs=1e-5)
+        assert (explanation["tokens"] is None) == (mode == "lexical")
+        if mode == "dense":
+            pairs = sum(map(sum, explanation["tokens"]["pairs"])) + explanation["tokens"]["residual"]
+            assert pairs == pytest.approx(result["score"], abs=1e-5)
+    lines = cli("query", QUESTION, "--mode", mode, "--explain", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["explanation"] for line in lines] == explanations
+
+
+@pytest.mark.usefixtures("indexed")
+def test_a_hybrid_score_in_words(cli):
+    shown = cli("query", QUESTION, "-k", "1", "--explain", "--alpha", "0.4").stdout
+    assert shown.startswith("docs/locks.md")
+    assert "\033" not in shown
+    meaning, words = (float(re.search(rf"^    {name} +([+-]\d\.\d+) = 0\.[46] of", shown, re.M)[1]) for name in NAMES)
+    score = float(re.search(r"\((-?\d\.\d{3})\)$", shown.split("\n")[0])[1])
+    assert meaning + words == pytest.approx(score, abs=0.0015)
+    assert re.search(r"moved towards docs/\w+\.\w+:\d+-\d+ [+-]\d", shown)
+    assert re.search(r"BM25 .*: .*lock \d\.\d{3}", shown)
+    assert re.search(r"question +[+-]\d\.\d{3}, by words: (\w+ \d\.\d{3} ← \S+(, )?)+", shown)
+
+
+@pytest.mark.usefixtures("indexed")
+def test_other_modes_and_fusions_in_words(cli):
+    assert re.search(
+        r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUESTION, "--mode", "dense", "--explain").stdout, re.M
+    )
+    shown = cli("query", QUESTION, "--mode", "lexical", "--explain").stdout
+    assert re.search(r"^    words +\d\.\d{3}: \w+ \d\.\d{3}", shown, re.M)
+    assert "rank 1 of 11 candidates" in cli("query", QUESTION, "--fusion", "rrf", "--explain").stdout
+    alone = cli("query", "wing", "--path", "docs/wings.txt", "--explain").stdout
+    assert "which does not tell the candidates apart" in alone
+
+
+def test_a_residual_and_a_vector_of_one_token_are_told(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model, "--pooling", "cls", "--postprocess", "none")
+    assert "the chunk's vector is that of [CLS], which has read it all" in cli("query", QUESTION, "--explain").stdout
+
+
+def test_residuals_of_quantiles_are_printed(in_folder, cli, tiny_model):
+    texts = in_folder / "many.csv"
+    rows = [f"{first} {second}" for first in ("cat", "dog", "bird", "fish") for second in LETTERS]
+    texts.write_text("body\n" + "\n".join(rows) + "\n")
+    cli("index", texts, "--model", tiny_model, "--postprocess", "quantile-u")
+    shown = cli("query", "cat", "-k", "1", "--mode", "dense", "--explain").stdout
+    assert re.search(r"residual, which no pair of words has: [+-]0\.\d{3}", shown)
+
+
+@pytest.mark.usefixtures("indexed")
+def test_a_terminal_shows_shaded_words(cli, monkeypatch):
+    monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
+    shown = cli("query", QUESTION, "-k", "1", "--mode", "dense", "--explain").stdout
+    assert re.search(r"\033\[38;5;16m\033\[48;5;214m\w+\033\[0m", shown)
+    plain = cli("query", QUESTION, "-k", "1", "--mode", "dense", "--json").stdout
+    assert json.loads(plain)["results"][0]["snippet"].split("\n")[0] in click.unstyle(shown)
+    assert "\033[33m" in cli("query", "writer", "-k", "1", "--mode", "lexical", "--explain").stdout
+
+
+@pytest.mark.usefixtures("indexed")
+def test_shades_follow_what_words_contribute(in_folder):
+    with Store.open(in_folder / ".ragembed") as store:
+        [explanation] = store.explain(QUESTION, 1, "dense")
+    body = explanation.hit.chunk.text
+    coloured = shaded(body, explanation)
+    assert click.unstyle(coloured) == body
+    best = max(
+        (w for w in explanation.contributions.document_words() if w.word.isalpha() and w.word in body.lower()),
+        key=lambda word: word.value,
+    )
+    assert re.search(rf"\033\[48;5;\d+m{best.word}\033", coloured, re.IGNORECASE)
+    assert shaded("not in the chunk", explanation) == "not in the chunk"
+    assert shaded(body[10:], explanation) != body[10:]
+    assert click.unstyle(shaded(body[10:], explanation)) == body[10:]
+
+
+def test_why_not_tells_ranks_and_lost_words(indexed, cli):
+    shown = cli("why-not", "writer lock", indexed / "wings.txt").stdout
+    assert re.match(r"docs/wings\.txt comes \d+\..* \(hybrid; 1 chunk\)", shown)
+    assert re.search(r"^  hybrid   rank \d+ of \d+ candidates, score -?\d\.\d+; result \d+ has -?\d\.\d+$", shown, re.M)
+    assert re.search(r"^  dense    rank \d+ of \d+ chunks, cosine -?\d\.\d+", shown, re.M)
+    assert re.search(r"^  lexical  no word of the question is in it; result 2 has \d\.\d+$", shown, re.M)
+    assert re.search(
+        r"^  writer +BM25 0\.000, theirs \d\.\d+ on average, in \d of \d+; the file does not have it$", shown, re.M
+    )
+    assert "\033" not in shown
+
+
+def test_why_not_for_programs(indexed, cli):
+    whole = json.loads(cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--json").stdout)
+    assert (whole["schema_version"], whole["question"], whole["path"]) == (1, "writer lock", "docs/locks.md")
+    assert [standing["mode"] for standing in whole["standings"]] == ["hybrid", "dense", "lexical"]
+    assert whole["standings"][2]["rank"] == 1
+    assert ", among the first 10 (lexical; " in cli("why-not", "lock", indexed / "locks.md", "--mode", "lexical").stdout
+    [line] = cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--format", "jsonl").stdout.splitlines()
+    assert json.loads(line) == whole
+    lexical = json.loads(cli("why-not", "wing", indexed / "locks.md", "--mode", "lexical", "--json").stdout)
+    assert [phrase["phrase"] for phrase in lexical["phrases"]] == ["wing"]
+
+
+def test_why_not_of_a_file_that_is_not_in_the_store(docs, cli, tiny_model):
+    (docs / "empty.md").write_text("")
+    (docs / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    cli("index", docs, "--model", tiny_model)
+    for name, message in (
+        ("broken.pdf", "docs/broken.pdf is not in the store: the last run skipped it: "),
+        ("empty.md", "the last run skipped it: no text in it"),
+        ("missing.md", "never indexed"),
+        (".", "docs is a folder in the store: expected one file"),
+    ):
+        result = cli("why-not", "lock", docs / name, exit_code=2)
+        assert message in result.stderr
+        assert result.stdout == ""
+    assert "the question is empty" in cli("why-not", " ", docs / "locks.md", exit_code=2).stderr
