@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Search:
     """A way of searching a store; ``fusion`` is for ``"hybrid"``."""
 
     mode: Mode = "hybrid"
-    fusion: Fusion = Fusion()
+    fusion: Fusion = field(default_factory=Fusion)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ def require_known(path: Path, judged: Mapping[str, Mapping[str, Any]], known: Co
     unknown = [document for document in named if document not in known]
     if unknown:
         raise ConfigError(
-            f"{path} names {len(unknown):,} documents, of {len(named):,}, that are not in {where}: {listed(unknown)}; "
-            "correct these ids, or take their lines out"
+            f"{path}: {len(unknown):,} of {len(named):,} document ids are not in {where}: {listed(unknown)}; correct "
+            "them, or take their lines out"
         )
 
 

@@ -237,25 +237,28 @@ class RetrievalTask:
 
         names = list(self.collection.documents)
         cosines, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), self.depth)
-        found = zip(self.collection.questions, cosines.tolist(), rows.tolist(), strict=True)
-        rankings = {
-            question: [(names[row], cosine) for row, cosine in zip(ranked, scores, strict=True)]
-            for question, scores, ranked in found
-        }
-        return measured_rankings(rankings, self.collection.relevance, self.measures)
+        ranked = [[names[row] for row in ranking] for ranking in rows.tolist()]
+        questions = self.collection.questions
+        measured = measured_rankings(
+            dict(zip(questions, ranked, strict=True)), self.collection.relevance, self.measures
+        )
+        found = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
+        return dataclasses.replace(measured, rankings=dict(zip(questions, found, strict=True)))
 
 
 def measured_rankings(
-    rankings: Mapping[str, Ranking],
+    rankings: Mapping[str, Sequence[str]],
     relevance: Mapping[str, Mapping[str, int]],
     measures: Mapping[str, Measure] = MEASURES,
 ) -> Measured:
-    """Return what is measured of rankings, in per cent; the headline is nDCG@10, or else the first measure."""
-    ids = {question: [document for document, _ in ranking] for question, ranking in rankings.items()}
-    score = score_rankings(ids, relevance, measures)
+    """Return what is measured of the ids found for each question, in per cent.
+
+    The headline is nDCG@10, or else the first measure.
+    """
+    score = score_rankings(rankings, relevance, measures)
     headline = HEADLINE if HEADLINE in measures else next(iter(measures))
     scores = {**score.means(), "queries": len(score.questions)}
-    return Measured(scores, headline, 100.0 * score.values[headline], rankings, score)
+    return Measured(scores, headline, 100.0 * score.values[headline], score=score)
 
 
 def evaluate(
