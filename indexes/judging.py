@@ -64,9 +64,9 @@ def rank(
 ) -> list[Rankings]:
     """Return what each of ``searches`` finds in a store of the collection, which is deleted afterwards.
 
-    A document is a chunk with a title, its index is exact. Dense search gives what the vectors of
-    :class:`ragembed.evaluation.tasks.RetrievalTask` give, but that a store keeps raw vectors as float16, and does not
-    repeat a title with which a text begins.
+    A document is a chunk with a title, as it would be of a file; the index is exact. Dense search comes close to
+    :class:`ragembed.evaluation.tasks.RetrievalTask`: a store keeps raw vectors as float16, does not repeat a title with
+    which a text begins, and has a line break less between the two, which pseudo-queries are drawn by.
 
     Parameters
     ----------

@@ -110,12 +110,15 @@ def _about(system: System) -> dict[str, Any]:
 def _text(rows: Sequence[Row], differences: Sequence[dict[str, Any]]) -> Iterator[str]:
     from ragembed.evaluation.table import aligned
 
-    for collection in dict.fromkeys(row.collection for row in rows):
+    for i, collection in enumerate(dict.fromkeys(row.collection for row in rows)):
         here = [row for row in rows if row.collection == collection]
+        if i:
+            yield ""
         yield f"{collection}, {here[0].measured.scores['queries']:,} questions"
         yield ""
         lines = [[row.system.label, *(f"{value:.1f}" for value in row.means.values())] for row in here]
         yield from aligned([["", *here[0].means], *lines])
+    if any(differences):
         yield ""
     for row, difference in zip(rows, differences, strict=True):
         if difference:

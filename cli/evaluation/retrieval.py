@@ -35,7 +35,7 @@ _MEASURES = "ndcg@10,recall@100,mrr@10,map"
 _SPLIT = "test"
 
 
-@click.command(name="retrieval")
+@click.command(name="retrieval", short_help="nDCG, recall, MRR, MAP of searches and of runs.")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="[PATH]...")
 @click.option("--split", metavar="NAME", help=f"Judgements of a BEIR folder: qrels/NAME.tsv.  [default: {_SPLIT}]")
 @click.option("--qrels", type=_FILE, help="Judgements alone, in the place of PATH: TREC qrels, or a BEIR table.")
@@ -99,7 +99,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     _refuse_useless(wanted, systems, embedding)
     judged = [_read(place, wanted, systems) for place in wanted.places]
     if wanted.run_out is not None:
-        _check_run_out(wanted.run_out, len(judged) * len(systems))
+        _check_run_out(wanted.run_out, systems, len(judged))
     if wanted.plot_file is not None:
         from ragembed.evaluation.plots import check_plot
 
@@ -218,9 +218,11 @@ def _read(place: Path, wanted: _Wanted, systems: Sequence[System]) -> Judged:
     split = wanted.split or _SPLIT
     if any(system.of_collection for system in systems):
         return read_with_documents(place, split, wanted.corpus)
-    if any(system.run is not None for system in systems):
-        return read_with_ids(place, split, wanted.corpus)
-    return read_alone(place, split)
+    with_runs = any(system.run is not None for system in systems)
+    judged = read_with_ids(place, split, wanted.corpus) if with_runs else read_alone(place, split)
+    if not judged.questions.questions and any(system.store is not None for system in systems):
+        raise ConfigError(f"{place} has judgements alone: a store is asked questions, one JSON object a line")
+    return judged
 
 
 def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None) -> None:
@@ -237,9 +239,13 @@ def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file:
         plot(found, plot_file)
 
 
-def _check_run_out(path: Path, count: int) -> None:
-    if count != 1:
-        raise ConfigError(f"--run-out takes what one system found for one collection: {count} are measured")
+def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:
+    if len(systems) * collections != 1:
+        raise ConfigError(
+            f"--run-out takes what one system found for one collection: {len(systems) * collections} are measured"
+        )
+    if systems[0].run is not None:
+        raise ConfigError("--run-out is of use for what is searched: a run is a file already")
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
 
@@ -247,9 +253,7 @@ def _check_run_out(path: Path, count: int) -> None:
 def _write(path: Path, row: Row) -> None:
     from ragembed.evaluation.runs import write_run
 
-    if row.measured.rankings is None:
-        raise ConfigError("--run-out is of use for what is searched: a run is a file already")
-    write_run(path, row.measured.rankings, row.system.label)
+    write_run(path, row.measured.rankings or {}, row.system.label)
 
 
 def _note(text: str) -> None:

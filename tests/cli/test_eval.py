@@ -278,7 +278,6 @@ def test_options_of_no_use_are_refused_before_anything_is_encoded(options, messa
         ("clustering", "data.tsv", "label\ttext\nx\ta\nx\tb\n", "data.tsv: all 2 labels are 'x'"),
         ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv has the label 'x' on 1 texts"),
         ("isotropy", "data.txt", "one\n", "data.txt: all 1 texts are 'one'"),
-        ("retrieval", "data.tsv", "x", "data.tsv, line 1: 1 fields: expected 4 of TREC qrels"),
     ],
 )
 @pytest.mark.usefixtures("nothing_is_encoded")
