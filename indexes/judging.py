@@ -15,7 +15,7 @@ from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import RetrievalCollection
-from ragembed.evaluation.judgements import require_known
+from ragembed.evaluation.judgements import JudgedQuestions, require_known
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.layout import source_path
@@ -118,8 +118,8 @@ def rank_in_store(
     return _rankings(store, questions, search, depth, named)
 
 
-def in_store(store: Store, relevance: Mapping[str, Mapping[str, int]], origin: Path) -> StoreJudgements:
-    """Find what the judgements of the file ``origin`` name in ``store``.
+def in_store(store: Store, judged: JudgedQuestions, origin: Path) -> StoreJudgements:
+    """Find what the judgements, read from the file ``origin``, name in ``store``.
 
     An id is that of a chunk, the name of a file in the store, or the path of a file from the working directory, as
     the first of these that there is. Raises :class:`ConfigError` listing what is none of them, and where a question
@@ -127,15 +127,15 @@ def in_store(store: Store, relevance: Mapping[str, Mapping[str, int]], origin: P
     """
     chunks, files = frozenset(store.ids()), store.sources()
     places: dict[str, str] = {}
-    for name in dict.fromkeys(name for gains in relevance.values() for name in gains):
+    for name in judged.documents:
         for place in (name, source_path(Path(name), store.path)):
             if place in files or (place == name and name in chunks):
                 places[name] = place
                 break
-    require_known(origin, relevance, places, f"the store {store.path}")
+    require_known(origin, judged.documents, places, f"the store {store.path}")
     found: dict[str, dict[str, int]] = {}
     by_file = set()
-    for question, gains in relevance.items():
+    for question, gains in judged.relevance.items():
         are_files = {name not in chunks for name in gains}
         if len(are_files) > 1:
             raise ConfigError(f"{origin} names files and chunks for question {question!r}: expected one of them")

@@ -67,7 +67,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
         return judged
     documents = corpus or (path / _CORPUS if path.is_dir() else _beside(path))
     known = read_document_ids(documents)
-    require_known(judged.origin, judged.questions.relevance, known, documents)
+    require_known(judged.origin, judged.questions.documents, known, documents)
     return replace(judged, known=known)
 
 

@@ -29,8 +29,10 @@ def measure(
     depth: int | None,
     progress: Progress,
     note: Note,
+    *,
+    keep_rankings: bool,
 ) -> list[Measured]:
-    """Return what is measured of each system, in their order.
+    """Return what is measured of each system, in their order, with what was found where ``keep_rankings`` says so.
 
     What costs least is done first, so that a file that is wrong is told before anything is encoded. ``depth`` is the
     length of a ranking: by default 1,000 where all vectors of a collection are compared, else 100.
@@ -44,7 +46,11 @@ def measure(
     rest = [i for i in range(len(systems)) if i not in found]
     if rest and judged.collection is not None:
         searched = [systems[i] for i in rest]
-        found.update(zip(rest, _of_collection(judged.collection, searched, measures, depth, progress), strict=True))
+        for i, measured in zip(
+            rest, _of_collection(judged.collection, searched, measures, depth, progress), strict=True
+        ):
+            # A grid of settings has as many rankings as cells.
+            found[i] = measured if keep_rankings else replace(measured, rankings=None)
     return [found[i] for i in range(len(systems))]
 
 
@@ -56,7 +62,7 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
 
     rankings, relevance = read_run(run), judged.questions.relevance
     if judged.known is not None:
-        named = {question: dict.fromkeys(ids) for question, ids in rankings.items()}
+        named = dict.fromkeys(document for ranking in rankings.values() for document in ranking)
         require_known(run, named, judged.known, f"the documents of {judged.name}")
     missing = [question for question in relevance if question not in rankings]
     if len(missing) == len(relevance):
@@ -76,7 +82,7 @@ def _of_store(
     from ragembed.indexes.judging import DEPTH, in_store, rank_in_store
 
     with Store.open(path) as store:
-        judgements = in_store(store, judged.questions.relevance, judged.origin)
+        judgements = in_store(store, judged.questions, judged.origin)
         rankings = rank_in_store(store, judged.questions.questions, judgements, search, depth or DEPTH)
     return _scored(rankings, judgements.relevance, measures)
 

@@ -110,7 +110,8 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     for one, name in zip(judged, names([one.name for one in judged], wanted.places), strict=True):
         for text in one.notes():
             note(text)
-        measured = measure(one, systems, measures, wanted.depth, progress, note)
+        keep = wanted.run_out is not None
+        measured = measure(one, systems, measures, wanted.depth, progress, note, keep_rankings=keep)
         rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
     if wanted.compared:
         print_comparisons([(a, b) for a, b in rows], output)

@@ -102,7 +102,7 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     judged = read_beir_questions(folder, split)
     relevance = judged.relevance
     if limit is None:
-        require_known(beir_qrels(folder, split), relevance, documents, corpus)
+        require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
     else:
         known = {question: _among(documents, gains) for question, gains in relevance.items()}
         relevance = {question: gains for question, gains in known.items() if max(gains.values(), default=0) > 0}
@@ -141,7 +141,7 @@ def read_jsonl_collection(questions: Path, corpus: Path) -> RetrievalCollection:
     """
     judged = read_judged_questions(questions)
     documents, titles = _documents(corpus)
-    require_known(questions, judged.relevance, documents, corpus)
+    require_known(questions, judged.documents, documents, corpus)
     return RetrievalCollection(judged.name, documents, judged.questions, judged.relevance, titles, judged.unanswered)
 
 

@@ -7,7 +7,7 @@ A gain is a whole number; a document is relevant where it is 1 or more. Every re
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,20 +29,23 @@ class JudgedQuestions:
     """Questions by their ids, and the gains of judged documents by question.
 
     Only questions with a relevant document are kept, as each of the measures needs one; ``unanswered`` counts the
-    others. ``questions`` is empty where only judgements were read.
+    others. ``questions`` is empty where only judgements were read. ``documents`` are all that are judged, for these
+    and for other questions, in the order of the file.
     """
 
     name: str
     questions: dict[str, str]
     relevance: dict[str, dict[str, int]]
     unanswered: int = 0
+    documents: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, questions: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQuestions:
         """Keep the questions with a relevant document; there may be none."""
         kept = {question: gains for question, gains in relevance.items() if max(gains.values(), default=0) > 0}
         texts = {question: questions[question] for question in kept} if questions else {}
-        return cls(name, texts, kept, len(relevance) - len(kept))
+        documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
+        return cls(name, texts, kept, len(relevance) - len(kept), tuple(documents))
 
 
 def read_qrels(path: Path) -> JudgedQuestions:
@@ -105,22 +108,23 @@ def _judgements(path: Path, rows: Iterable[Sequence[Any]]) -> Iterator[Judgement
         yield number, question, document, int(gain)
 
 
-def require_known(path: Path, judged: Mapping[str, Mapping[str, Any]], known: Container[str], where: object) -> None:
-    """Raise :class:`ConfigError` listing the documents that ``path`` names and ``where`` does not have.
-
-    ``judged`` has the documents by question, as judgements or a run name them.
-    """
-    named = dict.fromkeys(document for documents in judged.values() for document in documents)
-    unknown = [document for document in named if document not in known]
+def require_known(path: Path, documents: Collection[str], known: Container[str], where: object) -> None:
+    """Raise :class:`ConfigError` listing those of ``documents``, which ``path`` names, that ``where`` does not have."""
+    unknown = [document for document in documents if document not in known]
     if unknown:
         raise ConfigError(
-            f"{path}: {len(unknown):,} of {len(named):,} document ids are not in {where}: {listed(unknown)}; correct "
-            "them, or take their lines out"
+            f"{path}: {len(unknown):,} of {len(documents):,} document ids are not in {where}: {listed(unknown)}; "
+            "correct them, or take their lines out"
         )
 
 
 def is_json_lines(path: Path) -> bool:
-    """Tell whether the first line that is not blank begins as a JSON object does."""
+    """Tell whether the first line that is not blank begins as a JSON object does.
+
+    Raises :class:`ConfigError` for a pipe, which would have lost that line when it is read again.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError(f"{path} is a pipe or a device: expected a file, as it is read twice")
     return next((text.lstrip().startswith("{") for _, text in lines(path) if text.strip()), False)
 
 

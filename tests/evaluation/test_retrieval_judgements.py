@@ -1,13 +1,14 @@
 """Readers of judgements, and what they refuse."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import read_judged_questions, read_qrels
+from ragembed.evaluation import read_judged_questions, read_qrels, read_run
 from ragembed.evaluation.judgements import require_known
 
 IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=5).filter(
@@ -45,6 +46,11 @@ def test_line_ends_and_byte_order_mark_of_windows(write):
 def test_questions_without_a_relevant_document_are_left_out_and_counted(write):
     judged = read_qrels(write("q1 0 d1 0\nq2 0 d1 1\nq3 0 d1 -2\n"))
     assert (list(judged.relevance), judged.unanswered) == (["q2"], 2)
+
+
+def test_documents_that_are_judged_for_questions_left_out_are_named_too(write):
+    judged = read_qrels(write("q1 0 d2 0\nq2 0 d1 1\nq3 0 d2 -2\nq3 0 d3 0\n"))
+    assert judged.documents == ("d2", "d1", "d3")
 
 
 def test_judged_questions(write):
@@ -106,8 +112,16 @@ def test_broken_judgements_name_file_and_line(write, content, message):
     assert str(path) in str(raised.value)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_a_pipe_is_refused_before_anything_of_it_is_lost(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_qrels, read_run):
+        with pytest.raises(ConfigError, match="pipe is a pipe or a device: expected a file"):
+            read(tmp_path / "pipe")
+
+
 def test_unknown_documents_are_counted_and_the_first_listed(tmp_path):
-    judged = {"q1": {"a": 1, "x": 1}, "q2": {f"y{i}": 0 for i in range(7)}}
-    require_known(tmp_path, judged, {"a", "x", *judged["q2"]}, "the corpus")
+    named = ["a", "x", *(f"y{i}" for i in range(7))]
+    require_known(tmp_path, named, set(named), "the corpus")
     with pytest.raises(ConfigError, match=r"8 of 9 document ids are not in the corpus: 'x', 'y0', .* 'y3' and 3 more"):
-        require_known(tmp_path, judged, {"a"}, "the corpus")
+        require_known(tmp_path, named, {"a"}, "the corpus")

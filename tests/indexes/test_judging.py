@@ -7,7 +7,7 @@ import pytest
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.evaluation import RetrievalCollection
+from ragembed.evaluation import JudgedQuestions, RetrievalCollection
 from ragembed.evaluation.tasks import RetrievalTask, evaluate
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
 from ragembed.indexes.judging import Search, StoreJudgements, in_store, rank, rank_in_store
@@ -110,7 +110,7 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path / "docs")
     relevance = {"q1": {"docs/a.md": 2}, "q2": {"a.md": 1, str(tmp_path / "docs" / "b.md"): 0}, "q3": {"c1": 1}}
-    judged = in_store(opened, relevance, Path("q.jsonl"))
+    judged = in_store(opened, JudgedQuestions.of("q", {}, relevance), Path("q.jsonl"))
     assert judged.relevance == {"q1": {"docs/a.md": 2}, "q2": {"docs/a.md": 1, "docs/b.md": 0}, "q3": {"c1": 1}}
     assert judged.by_file == {"q1", "q2"}
 
@@ -119,7 +119,7 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
     ("gains", "message"),
     [
         (
-            {"docs/c.md": 1, "docs/a.md": 1, "c9": 1},
+            {"docs/c.md": 0, "docs/a.md": 0, "c9": 0},
             r"q\.jsonl: 2 of 3 document ids are not in the store .*'docs/c.md'",
         ),
         ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for question 'q': expected one of them"),
@@ -129,4 +129,4 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
 def test_judgements_that_a_store_cannot_answer(opened, gains, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        in_store(opened, {"q": gains}, Path("q.jsonl"))
+        in_store(opened, JudgedQuestions.of("q", {}, {"q": gains}), Path("q.jsonl"))
