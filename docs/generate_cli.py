@@ -38,6 +38,8 @@ def page() -> str:
         command = main.get_command(context, name)
         assert command is not None
         parts.append(f"## ragembed {name}\n\n```text\n{help_text(command, name)}\n```\n")
+        for task, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+            parts.append(f"### ragembed {name} {task}\n\n```text\n{help_text(subcommand, f'{name} {task}')}\n```\n")
     return "\n".join(parts)
 
 

@@ -70,7 +70,7 @@ def test_links_lead_to_files_that_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_are_shown_exist_with_their_options(page):
-    from click import Context
+    from click import Context, Group
 
     from ragembed.cli import COMMANDS, main
 
@@ -81,6 +81,8 @@ def test_commands_that_are_shown_exist_with_their_options(page):
             continue
         assert words[0] in COMMANDS, line
         command = main.get_command(Context(main), words[0])
+        if isinstance(command, Group):
+            command = command.commands[words[1]]
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", line):
             assert option in known | {"--help"}, line

@@ -8,7 +8,10 @@
 ``isotropy``       IsoScore, alignment, uniformity
 ``nearest``        exact search
 ``retrieval``      nDCG, recall, reciprocal rank and average precision, equal to trec_eval's
+``judgements``     TREC qrels, BEIR tables, and questions with what is relevant to them
+``runs``           what a system found: TREC runs and JSON lines
 ``bootstrap``      whether two systems differ on the same questions
+``comparison``     the same measure by measure, with a randomisation test
 ``tasks``          a collection, encoded by several configurations at once, and its measures
 =================  ======================================================================================
 
@@ -29,25 +32,32 @@ if TYPE_CHECKING:
         split_target,
     )
     from ragembed.evaluation.clustering import ClusteringScore, assignment_accuracy, clustering_accuracy
+    from ragembed.evaluation.comparison import Difference, compare, paired_randomisation
     from ragembed.evaluation.datasets import (
         LabelledTexts,
         RetrievalCollection,
         SentencePairs,
         read_beir,
+        read_jsonl_collection,
         read_labelled_texts,
         read_sentence_pairs,
     )
     from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
+    from ragembed.evaluation.judgements import JudgedQuestions, read_judged_questions, read_qrels
     from ragembed.evaluation.nearest import search
     from ragembed.evaluation.retrieval import (
         MEASURES,
         RetrievalScore,
         average_precision,
         ndcg,
+        parse_measures,
+        precision,
         recall,
         reciprocal_rank,
         score_rankings,
+        success,
     )
+    from ragembed.evaluation.runs import by_score, read_run, write_run
     from ragembed.evaluation.sts import cosines, pearson, spearman
     from ragembed.evaluation.tasks import (
         Measured,
@@ -64,6 +74,8 @@ __all__ = [
     "MEASURES",
     "ClassificationScore",
     "ClusteringScore",
+    "Difference",
+    "JudgedQuestions",
     "LabelledTexts",
     "Measured",
     "PairedBootstrap",
@@ -75,20 +87,29 @@ __all__ = [
     "alignment",
     "assignment_accuracy",
     "average_precision",
+    "by_score",
     "classification_accuracy",
     "clustering_accuracy",
+    "compare",
     "cosines",
     "evaluate",
     "iso_score",
     "ndcg",
     "paired_bootstrap",
+    "paired_randomisation",
+    "parse_measures",
     "pearson",
+    "precision",
     "read_beir",
     "read_classification",
     "read_clustering",
     "read_isotropy",
+    "read_jsonl_collection",
+    "read_judged_questions",
     "read_labelled_texts",
+    "read_qrels",
     "read_retrieval",
+    "read_run",
     "read_sentence_pairs",
     "read_sts",
     "recall",
@@ -98,7 +119,9 @@ __all__ = [
     "similarity_classification",
     "spearman",
     "split_target",
+    "success",
     "uniformity",
+    "write_run",
 ]
 
 _NAMES = {
@@ -111,25 +134,32 @@ _NAMES = {
         "split_target",
     ),
     "clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
+    "comparison": ("Difference", "compare", "paired_randomisation"),
     "datasets": (
         "LabelledTexts",
         "RetrievalCollection",
         "SentencePairs",
         "read_beir",
+        "read_jsonl_collection",
         "read_labelled_texts",
         "read_sentence_pairs",
     ),
     "isotropy": ("alignment", "iso_score", "uniformity"),
+    "judgements": ("JudgedQuestions", "read_judged_questions", "read_qrels"),
     "nearest": ("search",),
     "retrieval": (
         "MEASURES",
         "RetrievalScore",
         "average_precision",
         "ndcg",
+        "parse_measures",
+        "precision",
         "recall",
         "reciprocal_rank",
         "score_rankings",
+        "success",
     ),
+    "runs": ("by_score", "read_run", "write_run"),
     "sts": ("cosines", "pearson", "spearman"),
     "tasks": (
         "Measured",

@@ -6,16 +6,19 @@ A table has a header line, fields between tabs, one record a line; quotes are te
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.judgements import JudgedQuestions, beir_judgements, read_judged_questions, require_known
+from ragembed.evaluation.lines import json_object, lines, table_rows
+
+_BELOW_TITLE = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,28 @@ class LabelledTexts:
 class RetrievalCollection:
     """Documents and questions by their ids, and the gains of judged documents by question.
 
-    Only questions with a relevant document are kept, as each of the measures needs one.
+    A document is its title, where it has one, an empty line, and its text; ``titles`` has the titles that are not
+    empty. Only questions with a relevant document are kept, as each of the measures needs one; ``unanswered`` counts
+    the others that are judged.
     """
 
     name: str
     documents: dict[str, str]
     questions: dict[str, str]
     relevance: dict[str, dict[str, int]]
+    titles: dict[str, str] = field(default_factory=dict)
+    unanswered: int = 0
+
+    def parts(self, document: str) -> tuple[str | None, str]:
+        """Return the title of a document, None where it has none, and its text alone."""
+        title, whole = self.titles.get(document), self.documents[document]
+        return title, whole if title is None else whole[len(title) :].removeprefix(_BELOW_TITLE)
 
 
 def read_sentence_pairs(path: Path) -> SentencePairs:
     """Read a table with the columns ``score``, ``sentence1``, ``sentence2``; a score is a finite number."""
     scores, sentences1, sentences2 = [], [], []
-    for number, (score, sentence1, sentence2) in _table(path, ("score", "sentence1", "sentence2")):
+    for number, (score, sentence1, sentence2) in table_rows(path, ("score", "sentence1", "sentence2")):
         scores.append(_score(path, number, score))
         sentences1.append(sentence1)
         sentences2.append(sentence2)
@@ -61,7 +73,7 @@ def read_sentence_pairs(path: Path) -> SentencePairs:
 def read_labelled_texts(path: Path) -> LabelledTexts:
     """Read a table with the columns ``label``, ``text``; a label is any text that is not empty."""
     texts, labels = [], []
-    for number, (label, text) in _table(path, ("label", "text")):
+    for number, (label, text) in table_rows(path, ("label", "text")):
         if not label:
             raise ConfigError(f"{path}, line {number}: the label is empty")
         labels.append(label)
@@ -72,8 +84,7 @@ def read_labelled_texts(path: Path) -> LabelledTexts:
 def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> RetrievalCollection:
     """Read the BEIR folder ``folder``: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
 
-    A document is its title, where it has one, an empty line, and its text. Questions come in the order of their first
-    judgement. A judged document that the corpus lacks stays judged, as with trec_eval: nobody can find it.
+    Questions come in the order of their first judgement. A judged document that the corpus lacks is an error.
 
     Parameters
     ----------
@@ -86,37 +97,73 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     """
     if limit is not None:
         at_least(limit, 1, "limit")
-    corpus = _json_lines(folder / "corpus.jsonl", optional=("title",))
-    documents = {
-        key: "\n\n".join(part for part in (row.get("title"), row["text"]) if part) for key, row in islice(corpus, limit)
-    }
-    texts = {key: row["text"] for key, row in _json_lines(folder / "queries.jsonl")}
-    relevance = _judgements(folder / "qrels" / f"{split}.tsv", texts)
-    if limit is not None:
-        relevance = {
-            question: {document: gain for document, gain in judged.items() if document in documents}
-            for question, judged in relevance.items()
-        }
-    relevance = {question: judged for question, judged in relevance.items() if max(judged.values(), default=0) > 0}
-    if not any(document in documents for judged in relevance.values() for document in judged):
+    corpus = folder / "corpus.jsonl"
+    documents, titles = _documents(corpus, limit)
+    judged = read_beir_questions(folder, split)
+    relevance = judged.relevance
+    if limit is None:
+        require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
+    else:
+        known = {question: _among(documents, gains) for question, gains in relevance.items()}
+        relevance = {question: gains for question, gains in known.items() if max(gains.values(), default=0) > 0}
+    if not relevance:
         raise ConfigError(f"no question of {folder} has a relevant document among the {len(documents):,} read")
-    return RetrievalCollection(folder.name, documents, {key: texts[key] for key in relevance}, relevance)
+    questions = {question: judged.questions[question] for question in relevance}
+    unanswered = judged.unanswered + len(judged.relevance) - len(relevance)
+    return RetrievalCollection(folder.name, documents, questions, relevance, titles, unanswered)
 
 
-def _judgements(path: Path, questions: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Read the gains of documents by question, in the order of the file."""
+def read_beir_questions(folder: Path, split: str = "test") -> JudgedQuestions:
+    """Read the questions and judgements of a BEIR folder, and not its documents."""
+    path = beir_qrels(folder, split)
+    there = sorted(file.stem for file in path.parent.glob("*.tsv")) if not path.exists() else []
+    if there:
+        raise ConfigError(f"{folder} has no split {split!r}: expected one of {', '.join(there)}")
+    texts = {key: row["text"] for key, row in _json_lines(folder / "queries.jsonl")}
     relevance: dict[str, dict[str, int]] = {}
-    for number, (question, document, gain) in _table(path, ("query-id", "corpus-id", "score")):
-        if question not in questions:
+    for number, question, document, gain in beir_judgements(path):
+        if question not in texts:
             raise ConfigError(f"{path}, line {number}: queries.jsonl has no question {question!r}")
-        judged = relevance.setdefault(question, {})
-        if document in judged:
-            raise ConfigError(f"{path}, line {number}: document {document!r} is judged again for question {question!r}")
-        try:
-            judged[document] = int(gain)
-        except ValueError:
-            raise ConfigError(f"{path}, line {number}: the score is {gain!r}: expected an integer") from None
-    return relevance
+        relevance.setdefault(question, {})[document] = gain
+    return JudgedQuestions.of(folder.name, texts, relevance)
+
+
+def beir_qrels(folder: Path, split: str = "test") -> Path:
+    """Return where a BEIR folder has its judgements."""
+    return folder / "qrels" / f"{split}.tsv"
+
+
+def read_jsonl_collection(questions: Path, corpus: Path) -> RetrievalCollection:
+    """Read documents as BEIR has them, and questions as :func:`ragembed.evaluation.read_judged_questions` does.
+
+    The name of the file ``questions`` becomes that of the collection. A judged document that the corpus lacks is an
+    error.
+    """
+    judged = read_judged_questions(questions)
+    documents, titles = _documents(corpus)
+    require_known(questions, judged.documents, documents, corpus)
+    return RetrievalCollection(judged.name, documents, judged.questions, judged.relevance, titles, judged.unanswered)
+
+
+def read_document_ids(corpus: Path) -> frozenset[str]:
+    """Read the ids of the documents of a ``corpus.jsonl``."""
+    return frozenset(key for key, _ in _json_lines(corpus, optional=("title",)))
+
+
+def _documents(path: Path, limit: int | None = None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the whole of each document, and the titles."""
+    documents: dict[str, str] = {}
+    titles: dict[str, str] = {}
+    for key, row in islice(_json_lines(path, optional=("title",)), limit):
+        title, text = row.get("title"), row["text"]
+        if title:
+            titles[key] = title
+        documents[key] = _BELOW_TITLE.join(part for part in (title, text) if part)
+    return documents, titles
+
+
+def _among(documents: dict[str, str], gains: dict[str, int]) -> dict[str, int]:
+    return {document: gain for document, gain in gains.items() if document in documents}
 
 
 def _score(path: Path, number: int, text: str) -> float:
@@ -129,34 +176,11 @@ def _score(path: Path, number: int, text: str) -> float:
     return score
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the fields of each line below a header that names ``columns``; there is at least one."""
-    lines = _lines(path)
-    number, header = next(lines, (1, ""))
-    if tuple(header.split("\t")) != columns:
-        raise ConfigError(f"{path}, line 1: the header is {header[:200]!r}: expected {' '.join(columns)}, between tabs")
-    for number, line in lines:
-        fields = line.split("\t")
-        if len(fields) != len(columns):
-            raise ConfigError(
-                f"{path}, line {number}: {len(fields)} fields: expected {len(columns)} ({', '.join(columns)}), "
-                "between tabs"
-            )
-        yield number, fields
-    if number == 1:
-        raise ConfigError(f"{path} has a header alone: expected at least one line below it")
-
-
 def _json_lines(path: Path, optional: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the ``_id`` and the whole of each object: it has the string ``text`` and may have ``optional`` ones."""
     seen = set()
-    for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: not valid JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ConfigError(f"{path}, line {number}: {type(row).__name__}: expected a JSON object")
+    for number, line in lines(path):
+        row = json_object(path, number, line)
         for name in ("_id", "text", *optional):
             value = row.get(name)
             if not (isinstance(value, str) or (name in optional and value is None)):
@@ -165,16 +189,3 @@ def _json_lines(path: Path, optional: tuple[str, ...] = ()) -> Iterator[tuple[st
             raise ConfigError(f"{path}, line {number}: a second line has the _id {row['_id']!r}")
         seen.add(row["_id"])
         yield row["_id"], row
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line without its end: a line feed, or carriage return and line feed."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
-                yield number, text
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}, line {number}: not UTF-8: {error.reason} at byte {error.start}") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error

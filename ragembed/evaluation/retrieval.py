@@ -8,6 +8,7 @@ question without relevant documents has the value 0. The functions of one questi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,25 +49,37 @@ def recall(ranking: Sequence[str], relevance: Relevance, k: int = 100) -> float:
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
-def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return 1 / the rank of the first relevant document, 0 where it is not among the first ``k``.
+def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None = 10) -> float:
+    """Return 1 / the rank of the first relevant document, 0 where it is not among the first ``k``, if that is given.
 
     It is trec_eval's ``recip_rank`` of a ranking cut off at ``k``; its mean over questions is MRR@k.
     """
-    _check(ranking, k)
+    _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
     return next((1.0 / rank for rank, name in enumerate(ranking[:k], 1) if name in relevant), 0.0)
 
 
-def average_precision(ranking: Sequence[str], relevance: Relevance) -> float:
+def precision(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
+    """Return the share of relevant documents among ``k``, found or not: trec_eval's ``P``."""
+    _check(ranking, k)
+    return len(_relevant(relevance).intersection(ranking[:k])) / k
+
+
+def success(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
+    """Return 1 where a relevant document is among the first ``k``, else 0: trec_eval's ``success``."""
+    _check(ranking, k)
+    return float(not _relevant(relevance).isdisjoint(ranking[:k]))
+
+
+def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | None = None) -> float:
     """Return the mean of the precisions at the ranks of the relevant documents: trec_eval's ``map`` of one question.
 
-    A relevant document that is not in the ranking counts as 0, so the ranking should be deep: trec_eval's are usually
-    1,000 documents.
+    A relevant document that is not in the ranking, or not among the first ``k`` (trec_eval's ``map_cut``), counts as
+    0, so the ranking should be deep: trec_eval's are usually 1,000 documents.
     """
-    _check(ranking)
+    _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
-    ranks = [rank for rank, name in enumerate(ranking, 1) if name in relevant]
+    ranks = [rank for rank, name in enumerate(ranking[:k], 1) if name in relevant]
     return math.fsum(found / rank for found, rank in enumerate(ranks, 1)) / len(relevant) if relevant else 0.0
 
 
@@ -79,6 +92,39 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     }
 )
 """What is reported of a system."""
+
+_CUT: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {
+        "ndcg": ndcg,
+        "recall": recall,
+        "p": precision,
+        "success": success,
+        "mrr": reciprocal_rank,
+        "map": average_precision,
+    }
+)
+_WHOLE = ("mrr", "map")
+_NAMED = re.compile(r"([a-z]+)(?:@([1-9]\d{0,5}))?", re.ASCII)
+
+
+def parse_measures(text: str) -> dict[str, Measure]:
+    """Return the measures that ``text`` names, as in ``"ndcg@10, recall@100, map"``.
+
+    They are ``ndcg@k``, ``recall@k``, ``p@k`` (precision), ``success@k``, ``mrr@k`` and ``map@k`` for any ``k`` from 1,
+    and ``mrr`` and ``map`` of the whole ranking. Raises :class:`ConfigError` for any other.
+    """
+    measures: dict[str, Measure] = {}
+    for name in (part.strip().lower() for part in text.split(",")):
+        matched = _NAMED.fullmatch(name)
+        kind, cut = matched.groups() if matched else (name, None)
+        if kind not in _CUT or (cut is None and kind not in _WHOLE):
+            known = ", ".join(f"{each}@k" for each in _CUT)
+            raise ConfigError(
+                f"unknown measure {name!r}: expected {known} with a number for k, {' or '.join(_WHOLE)}, joined by "
+                "commas, as in ndcg@10,map"
+            )
+        measures[name] = partial(_CUT[kind], k=None if cut is None else int(cut))
+    return measures
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def text_table(results: Sequence[Result]) -> str:
         values = [cells.get((row, head)) for head in heads]
         lines.append([row, *("" if value is None else f"{_mean(value):.{decimals}f}" for value in values)])
     mean = "mean of " if len(collections) > 1 and AVERAGE not in heads else ""
-    return "\n".join([f"{results[0].headline}, {mean}{', '.join(collections)}", "", *_aligned(lines)])
+    return "\n".join([f"{results[0].headline}, {mean}{', '.join(collections)}", "", *aligned(lines)])
 
 
 def csv_table(results: Sequence[Result]) -> str:
@@ -135,7 +135,8 @@ def _short(field: str, value: Any) -> str:
     return str(value)
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines whose columns are aligned: the first to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     return [
         "  ".join(

@@ -27,22 +27,29 @@ from ragembed.evaluation.encoding import Encoded, encode_each
 from ragembed.evaluation.inputs import at_least
 from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
 from ragembed.evaluation.nearest import search
-from ragembed.evaluation.retrieval import score_rankings
+from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
+from ragembed.evaluation.runs import Ranking
 from ragembed.evaluation.table import row_label
 
 DEPTH = 1000
 """Documents that a ranking holds, as trec_eval takes them."""
+HEADLINE = "ndcg@10"
 POSITIVE_SCORE = 4.0
 """Sentence pairs judged more similar than this, of 5, are positive pairs (Gao et al. 2021, after Wang & Isola 2020)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a task measures: ``scores`` as JSON values, the ``headline`` one named, and its values by question."""
+    """What a task measures: ``scores`` as JSON values, the ``headline`` one named, and its values by question.
+
+    Of retrieval also ``rankings``, what was found for each question, and the score they come from.
+    """
 
     scores: Mapping[str, Any]
     headline: str
     by_question: NDArray[np.float64] | None = None
+    rankings: Mapping[str, Ranking] | None = None
+    score: RetrievalScore | None = None
 
 
 class Task(Protocol):
@@ -202,9 +209,11 @@ class IsotropyTask:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalTask:
-    """Exact search among the documents, scored by relevance judgements."""
+    """Exact search among the documents, scored by relevance judgements; ``depth`` documents are in a ranking."""
 
     collection: RetrievalCollection
+    measures: Mapping[str, Measure] = field(default_factory=lambda: MEASURES)
+    depth: int = DEPTH
     symmetric: bool = False
 
     @property
@@ -223,15 +232,33 @@ class RetrievalTask:
         return list(self.collection.questions.values())
 
     def measure(self, encoded: Encoded, sides: str) -> Measured:  # noqa: ARG002  as above
-        """Return nDCG@10, recall@100, MRR@10 and MAP in per cent, by cosine."""
+        """Return the measures in per cent, by cosine."""
         from ragembed.postprocess import unit_rows
 
         names = list(self.collection.documents)
-        _, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), DEPTH)
-        ranked = ([names[row] for row in ranking] for ranking in rows.tolist())
-        score = score_rankings(dict(zip(self.collection.questions, ranked, strict=True)), self.collection.relevance)
-        scores = {**score.means(), "queries": len(score.questions)}
-        return Measured(scores, "ndcg@10", 100.0 * score.values["ndcg@10"])
+        cosines, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), self.depth)
+        ranked = [[names[row] for row in ranking] for ranking in rows.tolist()]
+        questions = self.collection.questions
+        measured = measured_rankings(
+            dict(zip(questions, ranked, strict=True)), self.collection.relevance, self.measures
+        )
+        found = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
+        return dataclasses.replace(measured, rankings=dict(zip(questions, found, strict=True)))
+
+
+def measured_rankings(
+    rankings: Mapping[str, Sequence[str]],
+    relevance: Mapping[str, Mapping[str, int]],
+    measures: Mapping[str, Measure] = MEASURES,
+) -> Measured:
+    """Return what is measured of the ids found for each question, in per cent.
+
+    The headline is nDCG@10, or else the first measure.
+    """
+    score = score_rankings(rankings, relevance, measures)
+    headline = HEADLINE if HEADLINE in measures else next(iter(measures))
+    scores = {**score.means(), "queries": len(score.questions)}
+    return Measured(scores, headline, 100.0 * score.values[headline], score=score)
 
 
 def evaluate(
@@ -296,7 +323,7 @@ def read_classification(path: Path, folds: int = 10) -> Task:
 
 
 def read_retrieval(path: Path) -> Task:
-    """Read a BEIR folder."""
+    """Read a BEIR folder, with the judgements of its split ``test``."""
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 

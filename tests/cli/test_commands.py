@@ -215,10 +215,11 @@ def test_every_command_has_a_module_help_and_the_line_shown_in_the_list(cli):
         assert re.search(rf"^  {name}\s+{re.escape(line)}$", shown, re.MULTILINE)
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        assert command.help
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert parameter.help, f"{name} {parameter.name}"
+        for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+            assert one.help
+            for parameter in one.params:
+                if isinstance(parameter, click.Option):
+                    assert parameter.help, f"{name} {one.name} {parameter.name}"
 
 
 def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):

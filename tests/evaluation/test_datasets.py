@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import read_beir, read_labelled_texts, read_sentence_pairs
+from ragembed.evaluation import read_beir, read_jsonl_collection, read_labelled_texts, read_sentence_pairs
 
 CELLS = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))
 
@@ -122,9 +122,39 @@ def test_questions_without_a_relevant_document_are_left_out(beir):
     assert list(read_beir(beir(qrels=qrels)).questions) == ["q2"]
 
 
-def test_a_judged_document_that_the_corpus_lacks_stays_judged(beir):
-    qrels = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tgone\t1\n"
-    assert read_beir(beir(qrels=qrels)).relevance == {"q1": {"d1": 1, "gone": 1}}
+def test_titles_are_kept_apart_and_above_their_texts(beir):
+    rows = [
+        {"_id": "d1", "title": "A title", "text": "A title\n\nand a text"},
+        {"_id": "d2", "title": "A title alone", "text": ""},
+        {"_id": "d3", "text": "no title"},
+    ]
+    collection = read_beir(beir(corpus__jsonl=rows))
+    assert collection.documents["d1"] == "A title\n\nA title\n\nand a text"
+    assert collection.titles == {"d1": "A title", "d2": "A title alone"}
+    assert [collection.parts(name) for name in collection.documents] == [
+        ("A title", "A title\n\nand a text"),
+        ("A title alone", ""),
+        (None, "no title"),
+    ]
+
+
+def test_a_split_that_is_not_there_names_those_that_are(beir):
+    folder = beir()
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
+    with pytest.raises(ConfigError, match="has no split 'train': expected one of dev, test"):
+        read_beir(folder, split="train")
+
+
+def test_documents_beside_judged_questions(beir, tmp_path):
+    file = tmp_path / "judged.jsonl"
+    file.write_text('{"_id": "a", "question": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
+    collection = read_jsonl_collection(file, beir() / "corpus.jsonl")
+    assert (collection.name, collection.questions) == ("judged", {"a": "first?"})
+    assert collection.relevance == {"a": {"d1": 2, "d3": 0}}
+    assert collection.titles == {"d1": "A title"}
+    file.write_text('{"question": "first?", "relevant": ["d1", "d7"]}\n')
+    with pytest.raises(ConfigError, match=r"judged\.jsonl: 1 of 2 document ids are not in .*corpus\.jsonl: 'd7'"):
+        read_jsonl_collection(file, beir() / "corpus.jsonl")
 
 
 def test_another_split(beir):
@@ -152,7 +182,10 @@ def test_another_split(beir):
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t0\n"}, "line 3: document 'd1' is judged again"),
         ({"qrels": "q1\tQ0\td1\t1\n"}, "line 1: the header is"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, "no question of .* among the 3 read"),
-        ({"qrels": "query-id\tcorpus-id\tscore\nq1\telsewhere\t1\n"}, "no question of .* among the 3 read"),
+        (
+            {"qrels": "query-id\tcorpus-id\tscore\nq1\telsewhere\t1\nq1\td1\t0\nq2\tgone\t0\n"},
+            r"test\.tsv: 2 of 3 document ids are not in .*corpus\.jsonl: 'elsewhere', 'gone'; correct them",
+        ),
     ],
 )
 def test_a_broken_collection_names_file_and_line(beir, changes, message):

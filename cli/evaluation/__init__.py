@@ -1,0 +1,1 @@
+"""The tasks of ``ragembed eval``, and what they share."""

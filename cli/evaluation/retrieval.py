@@ -1,0 +1,265 @@
+"""``ragembed eval retrieval``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragembed.cli.evaluation.embeddings import CSV, plot_option, quiet_option
+from ragembed.cli.evaluation.judged import Judged, has_documents, read_alone, read_with_documents, read_with_ids
+from ragembed.cli.evaluation.measuring import Note, measure
+from ragembed.cli.evaluation.report import Row, print_comparisons, print_rows
+from ragembed.cli.evaluation.results import candidates, names, print_results, results
+from ragembed.cli.evaluation.systems import System, parse_system, runs, searches
+from ragembed.cli.options import EMBEDDING_OPTIONS, embedding_options, format_option, store_option
+from ragembed.cli.output import say, shown_path
+from ragembed.cli.progress import StderrProgress
+from ragembed.cli.requests import Candidate
+from ragembed.errors import ConfigError
+from ragembed.indexes.fusion import METHODS, Fusion, Method
+from ragembed.indexes.judging import Search
+from ragembed.indexes.layout import choose_store
+from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.search import MODES, Mode
+
+if TYPE_CHECKING:
+    from ragembed.evaluation.table import Result
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_MEASURES = "ndcg@10,recall@100,mrr@10,map"
+_SPLIT = "test"
+
+
+@click.command(name="retrieval", short_help="nDCG, recall, MRR, MAP of searches and of runs.")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="[PATH]...")
+@click.option("--split", metavar="NAME", help=f"Judgements of a BEIR folder: qrels/NAME.tsv.  [default: {_SPLIT}]")
+@click.option("--qrels", type=_FILE, help="Judgements alone, in the place of PATH: TREC qrels, or a BEIR table.")
+@click.option("--corpus", type=_FILE, help="Documents as JSON lines.  [default: corpus.jsonl beside the questions]")
+@click.option("--run", "run_files", type=_FILE, multiple=True, help="Score what this run found; may be repeated.")
+@store_option
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="How to search: by meaning, by words, or both.  [default: dense for documents, hybrid for a store]",
+)
+@click.option("--alpha", type=click.FloatRange(0.0, 1.0), help=f"As for query.  [default: {Fusion().alpha:g}]")
+@click.option("--fusion", "method", type=click.Choice(METHODS), help=f"As for query.  [default: {Fusion().method}]")
+@click.option("--feedback", type=click.FloatRange(0.0), help=f"As for query.  [default: {Fusion().feedback:g}]")
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="A B",
+    help="Compare two modes, presets, configuration files, stores or runs, as in: dense hybrid:alpha=0.5",
+)
+@click.option(
+    "--measures",
+    default=_MEASURES,
+    show_default=True,
+    metavar="NAMES",
+    help="ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, joined by commas.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1),
+    help="Longest ranking: documents, or chunks of a store.  [default: 1000 for dense search of documents, else 100]",
+)
+@click.option("--run-out", type=click.Path(path_type=Path, dir_okay=False), help="Write what was found as a run.")
+@partial(embedding_options, several=True)
+@plot_option
+@quiet_option
+@partial(format_option, more=CSV)
+def command(quiet: bool, output: str, **given: Any) -> None:
+    """Measure how well questions are answered, by human judgements of what is relevant to them.
+
+    PATH is a BEIR folder, which is searched with an embedder fitted on its documents; or a file with a JSON object a
+    line, a question and what is relevant to it: {"question": "how are stores locked?", "relevant": ["docs/locks.md"]}.
+    Its ids are those of the documents in corpus.jsonl beside it; without that, they are paths of files or ids of chunks
+    in a store. With --run, nothing is searched.
+
+    \b
+    ragembed eval retrieval scifact --mode hybrid
+    ragembed eval retrieval questions.jsonl --store .ragembed --compare dense hybrid
+    ragembed eval retrieval --qrels qrels.txt --run mine.run --run theirs.run
+
+    Embedding options that are repeated are combined with one another, and make one table. Scores are in per cent.
+    """  # noqa: D301  the escape is the character that keeps click from wrapping lines
+    from ragembed.evaluation.retrieval import parse_measures
+
+    embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
+    wanted = _Wanted(**given)
+    measures = parse_measures(wanted.measures)
+    base = candidates(embedding, sides=None)
+    systems = _systems(wanted, base)
+    _refuse_useless(wanted, systems, embedding)
+    judged = [_read(place, wanted, systems) for place in wanted.places]
+    if wanted.run_out is not None:
+        _check_run_out(wanted.run_out, systems, len(judged))
+    if wanted.plot_file is not None:
+        from ragembed.evaluation.plots import check_plot
+
+        check_plot(base, wanted.plot_file)
+    note: Note = _silence if quiet else _note
+    progress: Progress = Silent() if quiet else StderrProgress()
+    rows: list[list[Row]] = []
+    for one, name in zip(judged, names([one.name for one in judged], wanted.places), strict=True):
+        for text in one.notes():
+            note(text)
+        keep = wanted.run_out is not None
+        measured = measure(one, systems, measures, wanted.depth, progress, note, keep_rankings=keep)
+        rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
+    if wanted.compared:
+        print_comparisons([(a, b) for a, b in rows], output)
+    elif systems[0].config is None:
+        print_rows([row for of_one in rows for row in of_one], output)
+    else:
+        _print_configurations(rows, output, wanted.plot_file)
+    if wanted.run_out is not None:
+        _write(wanted.run_out, rows[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The options, but for those of the embedding and of the output."""
+
+    paths: tuple[Path, ...]
+    split: str | None
+    qrels: Path | None
+    corpus: Path | None
+    run_files: tuple[Path, ...]
+    store: Path | None
+    mode: Mode | None
+    alpha: float | None
+    method: Method | None
+    feedback: float | None
+    compared: tuple[str, str] | None
+    measures: str
+    depth: int | None
+    run_out: Path | None
+    plot_file: Path | None
+
+    def __post_init__(self) -> None:
+        if self.qrels is not None and self.paths:
+            raise ConfigError(f"both --qrels and {self.paths[0]} have judgements: give one of them")
+        if self.qrels is None and not self.paths:
+            raise click.UsageError("nothing is judged: give a BEIR folder, a file of judged questions, or --qrels")
+        if self.split is not None and not all(place.is_dir() for place in self.places):
+            raise ConfigError(f"--split {self.split} is of use for BEIR folders alone")
+        if self.corpus is not None and any(place.is_dir() for place in self.places):
+            raise ConfigError("--corpus is of no use for a BEIR folder, which has its own documents")
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Where judgements are."""
+        return self.paths if self.qrels is None else (self.qrels,)
+
+    @property
+    def fusion_options(self) -> dict[str, Any]:
+        """The fields of a fusion that are given."""
+        given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def search(self, default: Mode) -> Search:
+        """Return how is searched, ``default`` being the mode where none is given."""
+        return Search(self.mode or default, replace(Fusion(), **self.fusion_options))
+
+    def searched_store(self) -> Path | None:
+        """Return the store that is searched: the one given, or the nearest for questions without documents."""
+        if self.store is not None or self.qrels is not None:
+            return self.store
+        alone = [path for path in self.paths if not has_documents(path, self.corpus)]
+        if alone and len(alone) < len(self.paths):
+            raise ConfigError(f"{alone[0]} comes without documents, others with some: measure them one after the other")
+        return choose_store(None) if alone else None
+
+
+def _systems(wanted: _Wanted, base: Sequence[Candidate]) -> list[System]:
+    """Return what is measured; two systems where they are compared."""
+    if wanted.run_files:
+        taken = {"--compare": wanted.compared, "--store": wanted.store, "--mode": wanted.mode}
+        for name, value in taken.items():
+            if value:
+                raise ConfigError(f"{name} is of no use with --run, which searches nothing")
+        return runs(wanted.run_files)
+    store = wanted.searched_store()
+    if wanted.compared:
+        if len(base) > 1:
+            raise ConfigError(f"--compare takes one embedding, which its two systems change: {len(base)} are given")
+        search = wanted.search("dense" if store is None else "hybrid")
+        searchable = wanted.qrels is None
+        return [parse_system(spec, base[0], search, store, searchable=searchable) for spec in wanted.compared]
+    if wanted.qrels is not None:
+        raise ConfigError(f"{wanted.qrels} has judgements alone: name what was found for them with --run or --compare")
+    if store is not None:
+        return [System(shown_path(store), wanted.search("hybrid"), store=store)]
+    return searches(base, wanted.search("dense"))
+
+
+def _refuse_useless(wanted: _Wanted, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for options that say nothing about any of the systems."""
+    embedded = any(system.config is not None for system in systems)
+    named = [name for name, value in embedding.items() if value not in (None, ())]
+    if named and not embedded:
+        raise ConfigError(
+            f"--{named[0].replace('_file', '').replace('_', '-')} is of no use here: runs, stores and words are "
+            "measured as they are"
+        )
+    if wanted.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
+        raise ConfigError("--alpha, --fusion and --feedback are of use for hybrid search alone: give --mode hybrid")
+    if wanted.plot_file is not None and (wanted.compared or not embedded):
+        raise ConfigError("--plot is of use for a table of embeddings alone")
+
+
+def _read(place: Path, wanted: _Wanted, systems: Sequence[System]) -> Judged:
+    split = wanted.split or _SPLIT
+    if any(system.of_collection for system in systems):
+        return read_with_documents(place, split, wanted.corpus)
+    with_runs = any(system.run is not None for system in systems)
+    judged = read_with_ids(place, split, wanted.corpus) if with_runs else read_alone(place, split)
+    if not judged.questions.questions and any(system.store is not None for system in systems):
+        raise ConfigError(f"{place} has judgements alone: a store is asked questions, one JSON object a line")
+    return judged
+
+
+def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None) -> None:
+    """Print the table of embeddings that the other tasks have, too."""
+    found: list[Result] = []
+    for row in rows:
+        named = [Candidate(each.system.label, each.system.config) for each in row if each.system.config is not None]
+        measured = results(row[0].collection, named, [each.measured for each in row])
+        found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
+    print_results("retrieval", found, output)
+    if plot_file is not None:
+        from ragembed.evaluation.plots import plot
+
+        plot(found, plot_file)
+
+
+def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:
+    if len(systems) * collections != 1:
+        raise ConfigError(
+            f"--run-out takes what one system found for one collection: {len(systems) * collections} are measured"
+        )
+    if systems[0].run is not None:
+        raise ConfigError("--run-out is of use for what is searched: a run is a file already")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def _write(path: Path, row: Row) -> None:
+    from ragembed.evaluation.runs import write_run
+
+    write_run(path, row.measured.rankings or {}, row.system.label)
+
+
+def _note(text: str) -> None:
+    say(f"note: {text}", err=True)
+
+
+def _silence(text: str) -> None:
+    """Say nothing."""

@@ -1,0 +1,76 @@
+"""Lines of text files: UTF-8, with or without a byte order mark, ended as on any system; errors name file and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragembed.errors import ConfigError
+
+_LISTED = 5
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line without its end: a line feed, or carriage return and line feed.
+
+    Raises :class:`ConfigError` for a file that cannot be read, or is not UTF-8.
+    """
+    number = 1
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, text
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}, line {number}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield what :func:`lines` does, but for blank lines; raises :class:`ConfigError` where there is no other."""
+    empty = True
+    for number, text in lines(path):
+        if text.strip():
+            empty = False
+            yield number, text
+    if empty:
+        raise ConfigError(f"{path} is empty: expected at least one line")
+
+
+def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the fields of each line below a header that names ``columns``; there is at least one."""
+    rows = lines(path)
+    number, header = next(rows, (1, ""))
+    if header.split("\t") != list(columns):
+        raise ConfigError(f"{path}, line 1: the header is {header[:200]!r}: expected {' '.join(columns)}, between tabs")
+    for number, line in rows:
+        fields = line.split("\t")
+        if len(fields) != len(columns):
+            raise ConfigError(
+                f"{path}, line {number}: {len(fields)} fields: expected {len(columns)} ({', '.join(columns)}), "
+                "between tabs"
+            )
+        yield number, fields
+    if number == 1:
+        raise ConfigError(f"{path} has a header alone: expected at least one line below it")
+
+
+def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+    """Return the JSON object that is the line ``number`` of ``path``; raises :class:`ConfigError` for anything else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}, line {number}: not valid JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ConfigError(f"{path}, line {number}: {type(row).__name__}: expected a JSON object")
+    return row
+
+
+def listed(names: Iterable[str], limit: int = _LISTED) -> str:
+    """Return the first ``limit`` of ``names``, and how many more there are: ``'a', 'b' and 3 more``."""
+    names = list(names)
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"

@@ -1,0 +1,138 @@
+"""Runs: what a system found for each question, as TREC files or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation.judgements import is_json_lines
+from ragembed.evaluation.lines import filled_lines, json_object, listed
+
+Ranking: TypeAlias = Sequence[tuple[str, float]]
+"""The ids of documents and their scores, best first."""
+
+
+def read_run(path: Path) -> dict[str, list[str]]:
+    """Read what was found: by the id of each question, the ids of documents, best first.
+
+    A TREC run has six columns between blanks: question, ``Q0``, document, rank, score, name of the run. In JSON lines,
+    each object has the question's ``_id`` and its ``ranking``: a list of documents, best first, or an object with the
+    score of each. Documents come as trec_eval puts them: by score as float32, equal ones by descending id; ranks in a
+    TREC run count nothing.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file and the line, for one that is not as described, or repeats a document or a question.
+    """
+    return _read_json_lines(path) if is_json_lines(path) else _read_trec(path)
+
+
+def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
+    """Write a run called ``name``: JSON lines where ``path`` ends in ``.jsonl``, else a TREC run.
+
+    Scores that would tie, as float32, are lowered by what makes the difference of one step, so that every reader finds
+    the order that was written. Raises :class:`ConfigError` for ids that a TREC run cannot hold, and a file that cannot
+    be written.
+    """
+    if path.suffix == ".jsonl":
+        written = _json_lines(rankings)
+    else:
+        ids = [*rankings, *dict.fromkeys(document for ranking in rankings.values() for document, _ in ranking)]
+        unfit = [each for each in ids if not each or each.split() != [each]]
+        if unfit:
+            raise ConfigError(
+                f"{path}: a TREC run has no ids with blanks, as in {listed(unfit, 3)}: give the file a name that ends "
+                "in .jsonl"
+            )
+        written = _trec_lines(rankings, "-".join(name.split()) or "run")
+    try:
+        with path.open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.writelines(written)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def by_score(scores: Mapping[str, float]) -> list[str]:
+    """Return the ids of documents as trec_eval ranks them: by score as float32, equal ones by descending id."""
+    with np.errstate(over="ignore", under="ignore"):
+        singles = np.fromiter(scores.values(), dtype=np.float64, count=len(scores)).astype(np.float32).tolist()
+    return [name for _, name in sorted(zip(singles, scores, strict=True), reverse=True)]
+
+
+def _read_trec(path: Path) -> dict[str, list[str]]:
+    scores: dict[str, dict[str, float]] = {}
+    for number, line in filled_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            raise ConfigError(
+                f"{path}, line {number}: {len(fields)} fields: expected 6 of a TREC run "
+                "(question, Q0, document, rank, score, name)"
+            )
+        question, _, document, _, score, _ = fields
+        found = scores.setdefault(question, {})
+        if document in found:
+            raise ConfigError(f"{path}, line {number}: document {document!r} comes again for question {question!r}")
+        found[document] = _number(score, f"{path}, line {number}: the score")
+    return {question: by_score(found) for question, found in scores.items()}
+
+
+def _read_json_lines(path: Path) -> dict[str, list[str]]:
+    rankings: dict[str, list[str]] = {}
+    for number, line in filled_lines(path):
+        place = f"{path}, line {number}"
+        row = json_object(path, number, line)
+        question, ranking = row.get("_id"), row.get("ranking")
+        if not isinstance(question, str) or not question:
+            raise ConfigError(f"{place}: '_id' is {question!r}: expected the id of a question, a string")
+        if question in rankings:
+            raise ConfigError(f"{place}: a second line has the _id {question!r}")
+        if isinstance(ranking, dict):
+            rankings[question] = by_score(
+                {name: _number(score, f"{place}: the score of {name!r}") for name, score in ranking.items()}
+            )
+        elif isinstance(ranking, list) and all(isinstance(each, str) for each in ranking):
+            if len(set(ranking)) < len(ranking):
+                again = {each for each in ranking if ranking.count(each) > 1}
+                raise ConfigError(f"{place}: the ranking of question {question!r} repeats {listed(sorted(again))}")
+            rankings[question] = ranking
+        else:
+            raise ConfigError(f"{place}: 'ranking' is no list of ids, best first, and no object with their scores")
+    return rankings
+
+
+def _trec_lines(rankings: Mapping[str, Ranking], name: str) -> Iterator[str]:
+    for question, ranking in rankings.items():
+        for rank, (document, score) in enumerate(_descending(ranking), 1):
+            yield f"{question} Q0 {document} {rank} {score} {name}\n"
+
+
+def _json_lines(rankings: Mapping[str, Ranking]) -> Iterator[str]:
+    for question, ranking in rankings.items():
+        scores = {document: float(str(score)) for document, score in _descending(ranking)}
+        yield json.dumps({"_id": question, "ranking": scores}) + "\n"
+
+
+def _descending(ranking: Iterable[tuple[str, float]]) -> Iterator[tuple[str, np.float32]]:
+    last = np.float32(np.inf)
+    for document, score in ranking:
+        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+        yield document, last
+
+
+def _number(value: object, name: str) -> float:
+    number = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{name} is {value!r}: expected a finite number")
+    return number

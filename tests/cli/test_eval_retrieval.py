@@ -1,0 +1,382 @@
+"""``ragembed eval retrieval`` as a user meets it: collections, his own store, runs, and comparisons."""
+
+import csv
+import io
+import json
+
+import pytest
+import pytrec_eval
+
+TEXTS = {
+    "d1": "the writer holds the lock of the store",
+    "d2": "air flow over a wing",
+    "d3": "a shock wave and a boundary layer",
+    "d4": "the cat sleeps",
+    "d5": "the dog runs",
+    "d6": "a zebra swims",
+}
+QUERIES = {"q1": "who holds the lock?", "q2": "shock wave", "q3": "zebra", "q4": "cat or dog"}
+JUDGED = {"q1": {"d1": 1}, "q2": {"d3": 2, "d2": 1}, "q3": {"d6": 1}, "q4": {"d4": 1, "d5": 1}}
+GOOD = {"q1": ["d1", "d2"], "q2": ["d3", "d2"], "q3": ["d6"], "q4": ["d4", "d5"]}
+BAD = {"q1": ["d2", "d1"], "q2": ["d1", "d2"], "q3": ["d1"], "q4": ["d1", "d4"]}
+MEASURES = ["ndcg@10", "recall@100", "mrr@10", "map"]
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_run(file, rankings):
+    lines = (
+        f"{question} Q0 {document} {rank} {10 - rank} {file.stem}\n"
+        for question, ranking in rankings.items()
+        for rank, document in enumerate(ranking, 1)
+    )
+    file.write_text("".join(lines))
+    return file
+
+
+@pytest.fixture
+def beir(in_folder):
+    folder = in_folder / "small"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(json_lines({"_id": name, "text": text} for name, text in TEXTS.items()))
+    (folder / "queries.jsonl").write_text(json_lines({"_id": name, "text": text} for name, text in QUERIES.items()))
+    judged = "".join(f"{q}\t{d}\t{gain}\n" for q, gains in JUDGED.items() for d, gain in gains.items())
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq3\td6\t1\n")
+    return folder
+
+
+@pytest.fixture
+def qrels(in_folder):
+    file = in_folder / "qrels.txt"
+    file.write_text("".join(f"{q} 0 {d} {gain}\n" for q, gains in JUDGED.items() for d, gain in gains.items()))
+    return file
+
+
+@pytest.fixture
+def good(in_folder):
+    return write_run(in_folder / "good.run", GOOD)
+
+
+@pytest.fixture
+def bad(in_folder):
+    return write_run(in_folder / "bad.run", BAD)
+
+
+@pytest.fixture
+def questions(indexed, in_folder):
+    """Judged questions about the files of a store."""
+    file = in_folder / "questions.jsonl"
+    rows = [
+        {"question": "who holds the lock?", "relevant": ["docs/locks.md"]},
+        {"_id": "wing", "question": "supersonic air flow", "relevant": {"docs/wings.txt": 2}},
+    ]
+    file.write_text(json_lines(rows))
+    return file
+
+
+@pytest.fixture
+def retrieval(cli):
+    def call(*args, **named):
+        return cli("eval", "retrieval", *args, **named)
+
+    return call
+
+
+@pytest.fixture
+def found(retrieval):
+    """Call it and return the JSON object that it prints."""
+
+    def call(*args):
+        return json.loads(retrieval(*args, "--json").stdout)
+
+    return call
+
+
+@pytest.fixture
+def nothing_is_encoded(monkeypatch):
+    def encode(*given):
+        pytest.fail("texts were encoded")
+
+    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
+
+
+# Runs
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_a_run_is_scored_as_by_trec_eval(found, qrels, bad):
+    told = found("--qrels", qrels, "--run", bad)
+    run = {q: {d: float(10 - rank) for rank, d in enumerate(ranking)} for q, ranking in BAD.items()}
+    asked = {"ndcg_cut.10", "recall.100", "recip_rank", "map"}
+    expected = pytrec_eval.RelevanceEvaluator(JUDGED, asked).evaluate(run).values()
+    for ours, theirs in zip(MEASURES, ("ndcg_cut_10", "recall_100", "recip_rank", "map"), strict=True):
+        assert told[ours] == pytest.approx(100 * sum(each[theirs] for each in expected) / 4), ours
+    assert (told["task"], told["collection"], told["name"], told["queries"]) == ("retrieval", "qrels", "bad.run", 4)
+    assert (told["schema_version"], told["run"]) == (1, str(bad))
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir, good, bad):
+    text = retrieval(beir, "--run", good, "--run", bad).stdout.splitlines()
+    assert text[0] == "small, 4 questions"
+    assert text[2].split() == MEASURES
+    assert text[3].split() == ["good.run", "100.0", "100.0", "100.0", "100.0"]
+    assert text[4].startswith("bad.run ")
+    assert text[-1].startswith("small, bad.run, ndcg@10: -")
+    rows = list(csv.DictReader(io.StringIO(retrieval(beir, "--run", good, "--run", bad, "--format", "csv").stdout)))
+    assert [(row["collection"], row["name"], row["queries"]) for row in rows] == [
+        ("small", "good.run", "4"),
+        ("small", "bad.run", "4"),
+    ]
+    assert rows[0]["difference_to_first.p_value"] == ""
+    assert float(rows[1]["difference_to_first.difference"]) < 0
+    lines = retrieval(beir, "--run", good, "--run", bad, "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["good.run", "bad.run"]
+
+
+def test_measures_are_chosen(found, qrels, bad):
+    told = found("--qrels", qrels, "--run", bad, "--measures", "p@1,success@2")
+    assert {name: value for name, value in told.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
+
+
+def test_questions_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_folder):
+    run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
+    result = retrieval("--qrels", qrels, "--run", run, "--json")
+    assert json.loads(result.stdout)["mrr@10"] == 25.0
+    assert "part.run: 3 of 4 questions are missing and count as 0: 'q2', 'q3', 'q4'" in result.stderr
+    assert retrieval("--qrels", qrels, "--run", run, "--quiet").stderr == ""
+
+
+def test_questions_without_a_relevant_document_are_told(retrieval, in_folder, good):
+    (in_folder / "some.txt").write_text("q1 0 d1 1\nq2 0 d9 0\nq3 0 d9 0\n")
+    result = retrieval("--qrels", "some.txt", "--run", good)
+    assert result.stderr == "note: some: 2 judged questions have no relevant document, and are left out\n"
+    assert result.stdout.startswith("some, 1 questions\n")
+
+
+def test_unknown_documents_in_a_run_are_listed_where_the_documents_are_known(retrieval, beir, qrels, in_folder):
+    run = write_run(in_folder / "odd.run", {"q1": ["d1", "x1"], "q2": ["x2", "d3", "x1"]})
+    told = retrieval(beir, "--run", run, exit_code=2)
+    assert "odd.run: 2 of 4 document ids are not in the documents of small: 'x1', 'x2'" in told.stderr
+    assert told.stdout == ""
+    told = retrieval("--qrels", qrels, "--corpus", beir / "corpus.jsonl", "--run", run, exit_code=2)
+    assert "'x1', 'x2'" in told.stderr
+    assert retrieval("--qrels", qrels, "--run", run).stdout
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_unknown_documents_in_judgements_are_listed(retrieval, beir):
+    with (beir / "qrels" / "test.tsv").open("a") as file:
+        file.writelines(f"q1\tgone{i}\t0\n" for i in range(7))
+    message = "test.tsv: 7 of 13 document ids are not in"
+    told = retrieval(beir, exit_code=2).stderr
+    assert message in told
+    assert "'gone0', 'gone1', 'gone2', 'gone3', 'gone4' and 2 more" in told
+    assert "Traceback" not in told
+
+
+# Collections
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_a_collection_is_searched_by_the_products_search(found, beir, tiny_model, mode):
+    model = [] if mode == "lexical" else ["--model", tiny_model, "--alpha", "0", "--feedback", 0]
+    told = found(beir, "--mode", mode, *model)
+    assert (told["mode"], told["queries"], told["mrr@10"]) == (mode, 4, 100.0)
+    if mode == "hybrid":
+        assert told["fusion"] == {"method": "zscore", "alpha": 0.0, "feedback": 0.0}
+        assert (told["name"], told["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
+
+
+def test_dense_is_the_default_of_a_collection(found, beir, tiny_model):
+    told = found(beir, "--model", tiny_model)
+    assert (told["mode"], told["name"], told["recall@100"]) == ("dense", "minilm", 100.0)
+    assert list(told)[3:] == ["name", *MEASURES, "queries", "mode", "config"]
+
+
+def test_another_split(found, beir):
+    assert found(beir, "--split", "dev", "--mode", "lexical")["queries"] == 1
+
+
+def test_what_was_found_is_written_as_a_run(retrieval, found, beir, in_folder, tiny_model):
+    options = {"lexical": [], "hybrid": ["--model", tiny_model], "dense": ["--model", tiny_model]}
+    for mode, more in options.items():
+        searched = found(beir, "--mode", mode, *more, "--run-out", f"{mode}.run")
+        read = found(beir, "--run", f"{mode}.run")
+        assert [read[name] for name in MEASURES] == [searched[name] for name in MEASURES], mode
+    question, q0, document, rank, score, name = (in_folder / "lexical.run").read_text().split("\n")[0].split()
+    assert (question, q0, document, rank, name) == ("q1", "Q0", "d1", "1", "lexical")
+    assert float(score) > 0
+
+
+def test_judged_questions_beside_a_corpus(found, beir):
+    (beir / "mine.jsonl").write_text(json_lines([{"question": "zebra", "relevant": ["d6"]}]))
+    told = found(beir / "mine.jsonl", "--mode", "lexical")
+    assert (told["collection"], told["queries"], told["mrr@10"]) == ("mine", 1, 100.0)
+    (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
+    told = found(beir / "mine.jsonl", "--corpus", beir / "documents.jsonl", "--mode", "lexical")
+    assert told["mrr@10"] == 100.0
+
+
+# The user's own store
+
+
+def test_judged_questions_about_the_files_of_the_nearest_store(found, questions):
+    told = found(questions)
+    assert (told["collection"], told["name"], told["queries"]) == ("questions", ".ragembed", 2)
+    assert (told["mode"], told["fusion"]["alpha"]) == ("hybrid", 0.6)
+    told = found(questions, "--store", ".ragembed", "--mode", "lexical")
+    assert [told[name] for name in MEASURES] == [100.0] * 4
+
+
+def test_judged_chunks(retrieval, found, indexed, cli, in_folder):
+    hit = json.loads(cli("query", "supersonic", "--mode", "lexical", "--json").stdout)["results"][0]
+    (in_folder / "chunks.jsonl").write_text(json_lines([{"question": "supersonic", "relevant": [hit["id"]]}]))
+    assert found("chunks.jsonl", "--mode", "lexical")["mrr@10"] == 100.0
+    (in_folder / "gone.jsonl").write_text(json_lines([{"question": "supersonic", "relevant": ["docs/gone.md"]}]))
+    told = retrieval("gone.jsonl", exit_code=2)
+    assert "gone.jsonl: 1 of 1 document ids are not in the store" in told.stderr
+    assert "'docs/gone.md'" in told.stderr
+
+
+def test_a_run_of_files_with_blanks_is_json_lines(found, questions, in_folder, cli):
+    (in_folder / "docs" / "locks.md").rename(in_folder / "docs" / "my locks.md")
+    cli("index")
+    questions.write_text(questions.read_text().replace("locks.md", "my locks.md"))
+    told = found(questions, "--run-out", "out.jsonl")
+    assert found(questions, "--run", "out.jsonl")["map"] == told["map"]
+
+
+def test_two_stores_are_compared(found, questions, cli, docs, tiny_model):
+    cli("index", docs, "--store", "other", "--model", tiny_model, "--postprocess", "none")
+    told = found(questions, "--compare", ".ragembed", "other", "--mode", "lexical")
+    assert [told[side]["store"] for side in "ab"] == [".ragembed", "other"]
+    assert told["differences"]["map"]["difference"] == 0.0
+
+
+# Comparisons
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_two_runs_are_compared(retrieval, found, beir, good, bad):
+    told = found(beir, "--compare", bad, good)
+    assert (told["collection"], told["queries"]) == ("small", 4)
+    assert [told[side]["name"] for side in "ab"] == [str(bad), str(good)]
+    assert list(told["differences"]) == MEASURES
+    mrr = told["differences"]["mrr@10"]
+    assert mrr["difference"] == pytest.approx(told["b"]["mrr@10"] - told["a"]["mrr@10"])
+    assert mrr["difference"] > 0
+    assert mrr["low"] <= mrr["difference"] <= mrr["high"]
+    assert (mrr["p_value"], mrr["significant"]) == (2 / 16, False)
+    text = retrieval(beir, "--compare", bad, good).stdout.splitlines()
+    assert text[0] == f"small, 4 questions: A = {bad}, B = {good}"
+    assert text[-1] == "no significant difference in ndcg@10, recall@100, mrr@10, map"
+    rows = list(csv.DictReader(io.StringIO(retrieval(beir, "--compare", bad, good, "--format", "csv").stdout)))
+    assert [row["measure"] for row in rows] == MEASURES
+    assert float(rows[2]["p_value"]) == 2 / 16
+
+
+def test_a_significant_difference_is_told_with_its_winner(retrieval, in_folder):
+    names = [f"q{i}" for i in range(10)]
+    (in_folder / "qrels.txt").write_text("".join(f"{name} 0 d1 1\n" for name in names))
+    good = write_run(in_folder / "good.run", {name: ["d1"] for name in names})
+    bad = write_run(in_folder / "bad.run", {name: ["d2", "d1"] for name in names})
+    text = retrieval("--qrels", "qrels.txt", "--compare", good, bad).stdout.splitlines()
+    assert text[-2:] == [
+        "A is significantly better in ndcg@10, mrr@10, map (p < 0.05)",
+        "no significant difference in recall@100",
+    ]
+    text = retrieval("--qrels", "qrels.txt", "--compare", bad, good, "--measures", "mrr").stdout.splitlines()
+    assert text[-1] == "B is significantly better in mrr (p < 0.05)"
+
+
+def test_modes_settings_and_presets_are_compared(found, beir, tiny_model):
+    options = [beir, "--model", tiny_model]
+    told = found(*options, "--compare", "lexical", "hybrid:alpha=0,feedback=0,fusion=minmax")
+    assert "config" not in told["a"]
+    assert told["b"]["fusion"] == {"method": "minmax", "alpha": 0.0, "feedback": 0.0}
+    assert told["differences"]["mrr@10"]["difference"] == 0.0
+    told = found(beir, "--compare", "re", "dense:preset=re")
+    assert told["a"]["config"] == told["b"]["config"]
+    assert all(each["p_value"] == 1.0 for each in told["differences"].values())
+
+
+def test_two_configuration_files_are_compared(found, beir, in_folder, tiny_model):
+    for name, weighting in (("one", "idf"), ("two", "uniform")):
+        (in_folder / f"{name}.toml").write_text(f'model = "{tiny_model}"\nweighting = "{weighting}"\n')
+    told = found(beir, "--compare", "one.toml", "two.toml", "--mode", "hybrid")
+    assert [told[side]["config"]["weighting"] for side in "ab"] == ["idf", "uniform"]
+    assert [told[side]["mode"] for side in "ab"] == ["hybrid", "hybrid"]
+
+
+def test_a_search_is_compared_with_a_run(found, beir, good):
+    told = found(beir, "--compare", good, "lexical")
+    assert (told["a"]["run"], told["b"]["mode"]) == (str(good), "lexical")
+    assert told["a"]["map"] == 100.0
+
+
+# What is refused
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "nothing is judged: give a BEIR folder, a file of judged questions, or --qrels"),
+        (["small", "--qrels", "qrels.txt"], "both --qrels and small have judgements: give one of them"),
+        (["--qrels", "qrels.txt"], "qrels.txt has judgements alone: name what was found for them with --run"),
+        (["--qrels", "qrels.txt", "--compare", "dense", "lexical"], "'dense' needs questions to search for"),
+        (["--qrels", "qrels.txt", "--run", "good.run", "--split", "dev"], "--split dev is of use for BEIR folders"),
+        (["small", "--corpus", "small/corpus.jsonl"], "--corpus is of no use for a BEIR folder"),
+        (["small", "--split", "train"], "small has no split 'train': expected one of dev, test"),
+        (["small", "--run", "good.run", "--mode", "dense"], "--mode is of no use with --run, which searches nothing"),
+        (["small", "--run", "good.run", "--preset", "re"], "--preset is of no use here: runs, stores and words are"),
+        (["small", "--mode", "lexical", "--config", "c.toml"], "--config is of no use here"),
+        (["small", "--mode", "dense", "--alpha", "0.3"], "are of use for hybrid search alone: give --mode hybrid"),
+        (["small", "--measures", "ndcg"], "unknown measure 'ndcg': expected ndcg@k"),
+        (["small", "--compare", "dense", "nope"], "'nope' is none of hybrid, dense, lexical, no preset (minilm"),
+        (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha is of use for hybrid search"),
+        (
+            ["small", "--compare", "hybrid:alpha=2", "hybrid"],
+            "'hybrid:alpha=2': alpha is 2.0: expected 0 (words alone)",
+        ),
+        (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
+        (
+            ["small", "--compare", "hybrid:beta=1", "hybrid"],
+            "'beta=1': expected each of alpha, feedback, fusion, preset",
+        ),
+        (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
+        (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' is of use for dense and hybrid search"),
+        (["small", "--compare", "hybrid:preset=no", "hybrid"], "unknown preset 'no'"),
+        (["small", "--compare", "no.toml", "hybrid"], "the configuration no.toml is no file"),
+        (["small", "--compare", "dense", "hybrid", "--preset", "re", "--preset", "t4"], "2 are given"),
+        (["small", "--compare", "dense", "hybrid", "--run-out", "x"], "--run-out takes what one system found"),
+        (["small", "--run", "good.run", "--run-out", "x"], "--run-out is of use for what is searched"),
+        (["small", "--run-out", "no/x"], "no/x cannot be written: there is no folder no"),
+        (["small", "--compare", "dense", "hybrid", "--plot", "x.png"], "--plot is of use for a table of embeddings"),
+        (["small", "questions.jsonl"], "questions.jsonl comes without documents, others with some"),
+        (["questions.jsonl", "--preset", "re"], "--preset is of no use here"),
+        (["questions.jsonl"], "there is no store at "),
+        (["qrels.txt"], "qrels.txt has judgements alone: a store is asked questions"),
+        (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
+        (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),
+        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings; compare modes"),
+        (
+            ["--qrels", "qrels.txt", "--run", "other.run"],
+            "no question that qrels.txt judges: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_encoded(
+    args, message, retrieval, beir, qrels, good, in_folder
+):
+    (in_folder / "c.toml").write_text('weighting = "idf"\n')
+    (in_folder / "questions.jsonl").write_text(json_lines([{"question": "a?", "relevant": ["d1"]}]))
+    write_run(in_folder / "other.run", {"x": ["d1"]})
+    result = retrieval(*args, exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output

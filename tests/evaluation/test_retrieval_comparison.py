@@ -1,0 +1,82 @@
+"""The randomisation test against all exchanges made by hand, and comparisons of systems."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation import compare, paired_randomisation, score_rankings
+
+VALUES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=9)
+
+
+@given(VALUES)
+def test_few_questions_are_exchanged_in_every_way(values):
+    a, b = np.array(values, dtype=float).T
+    differences = [int(x - y) for x, y in values]
+    sums = [
+        abs(sum(sign * each for sign, each in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(each >= abs(sum(differences)) for each in sums) / len(sums)
+    assert paired_randomisation(a / 20, b / 20) == pytest.approx(expected)
+
+
+def test_many_questions_are_drawn_and_agree_with_scipys_test():
+    generator = np.random.default_rng(3)
+    a = generator.random(40)
+    b = a + generator.normal(0.03, 0.1, 40)
+    theirs = stats.permutation_test(
+        (a - b,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).pvalue
+    assert paired_randomisation(a, b, draws=20_000) == pytest.approx(theirs, abs=0.01)
+
+
+def test_the_same_seed_gives_the_same_p_value():
+    generator = np.random.default_rng(0)
+    a, b = generator.random((2, 60))
+    found = {paired_randomisation(a, b, seed=seed) for seed in (0, 0, 1)}
+    assert len(found) == 2
+    assert paired_randomisation(a, b) == paired_randomisation(b, a) > 0.05
+
+
+def test_no_difference_has_the_p_value_1_and_the_clearest_is_not_0():
+    assert paired_randomisation([0.3] * 50, [0.3] * 50) == 1.0
+    assert paired_randomisation([1.0] * 50, [0.0] * 50, draws=999) == 1 / 1000
+    assert paired_randomisation([1.0] * 4, [0.0] * 4) == 2 / 16
+
+
+def test_rounding_makes_no_difference():
+    """Sums that differ by rounding alone are equal: 0.1 + 0.2 and 0.3."""
+    assert paired_randomisation([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
+
+
+@pytest.mark.parametrize(("a", "b", "message"), [([1.0], [1.0, 2.0], "for 1 rows"), ([], [], "0: expected at least 1")])
+def test_values_of_no_use_are_refused(a, b, message):
+    with pytest.raises(ConfigError, match=message):
+        paired_randomisation(a, b)
+
+
+def test_systems_are_compared_by_each_measure():
+    relevance = {f"q{i}": {"a": 1} for i in range(12)}
+    worse = score_rankings({question: ["x", "a"] for question in relevance}, relevance)
+    better = score_rankings({question: ["a"] for question in relevance}, relevance)
+    found = compare(worse, better)
+    assert list(found) == ["ndcg@10", "recall@100", "mrr@10", "map"]
+    mrr = found["mrr@10"]
+    assert (mrr.first, mrr.second, mrr.difference, mrr.low, mrr.high) == (50.0, 100.0, 50.0, 50.0, 50.0)
+    assert mrr.p_value == 2 / 2**12
+    assert mrr.significant
+    assert found["recall@100"].p_value == 1.0
+    assert not found["recall@100"].significant
+    assert compare(better, worse)["mrr@10"].difference == -50.0
+
+
+def test_systems_scored_on_different_questions_are_not_compared():
+    one, other = (score_rankings({}, {name: {"a": 1}, "c": {"a": 1}}) for name in "pq")
+    with pytest.raises(ConfigError, match="scored on different questions"):
+        compare(one, other)

@@ -1,0 +1,132 @@
+"""Rankings by the search of a store, of documents whose vectors and words are known by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from ragembed import Embedder
+from ragembed.documents.model import Chunk
+from ragembed.errors import ConfigError
+from ragembed.evaluation import JudgedQuestions, RetrievalCollection
+from ragembed.evaluation.tasks import RetrievalTask, evaluate
+from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
+from ragembed.indexes.judging import Search, StoreJudgements, in_store, rank, rank_in_store
+
+DOCUMENTS = {
+    "lock": "the writer holds the lock of the store",
+    "wing": "air flow over a wing",
+    "again": "air flow over a wing",
+    "shock": "Shock waves\n\na shock wave and a boundary layer",
+    "empty": "",
+    "title": "zebra",
+}
+TITLES = {"shock": "Shock waves", "title": "zebra"}
+QUESTIONS = {"q1": "shock wave", "q2": "who holds the lock?", "q3": "zebra", "q4": "?"}
+
+
+@pytest.fixture
+def collection():
+    return RetrievalCollection("small", dict(DOCUMENTS), dict(QUESTIONS), {"q1": {"shock": 1}}, dict(TITLES))
+
+
+@pytest.fixture
+def opened(tmp_path, encoder):
+    """A store with two files, in three chunks, and a chunk of no file; its folder is ``tmp_path``."""
+    chunks = {"c1": ("docs/a.md", "lock lock"), "c2": ("docs/a.md", "lock and wing"), "c3": ("docs/b.md", "wing")}
+    with Store.create(tmp_path / ".ragembed", encoder) as store:
+        records = [ChunkRecord(name, Chunk(text), source) for name, (source, text) in chunks.items()]
+        records.append(ChunkRecord("c4", Chunk("zebra")))
+        with store.writer() as writer:
+            writer.stage(record.chunk.embedded_text for record in records)
+            sources = [SourceRecord(f"docs/{name}.md", 1, 0, "0" * 64, "r") for name in "ab"]
+            writer.commit(chunks=records, sources=sources)
+        yield store
+
+
+def names(ranking):
+    return [name for name, _ in ranking]
+
+
+def test_words_need_no_embedder_and_titles_are_among_them(collection):
+    [found] = rank(collection, None, [Search("lexical")])
+    assert {question: names(ranking) for question, ranking in found.items()} == {
+        "q1": ["shock"],
+        "q2": ["lock"],
+        "q3": ["title"],
+        "q4": [],
+    }
+
+
+def test_dense_search_finds_what_comparing_all_vectors_does(collection, tiny_config):
+    config = tiny_config.replace(sides="one")
+    [(_, measured)] = evaluate(RetrievalTask(collection), [config])
+    [found] = rank(collection, Embedder(config), [Search("dense")])
+    for question, expected in measured.rankings.items():
+        cosines = dict(found[question])
+        assert cosines.keys() == dict(expected).keys() == DOCUMENTS.keys()
+        for name, cosine in expected:
+            assert cosines[name] == pytest.approx(cosine, abs=5e-3), (question, name)
+
+
+def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
+    encoded = []
+    raw = Embedder.raw_documents
+    monkeypatch.setattr(
+        Embedder, "raw_documents", lambda self, texts, *more: encoded.extend(texts) or raw(self, texts, *more)
+    )
+    searches = [Search("dense"), Search("hybrid", Fusion(alpha=0.0, feedback=0.0)), Search("lexical")]
+    dense, hybrid, lexical = rank(collection, Embedder(tiny_config), searches, depth=2)
+    assert len(encoded) == len(DOCUMENTS)
+    assert [len(dense[question]) for question in QUESTIONS] == [2, 2, 2, 2]
+    for question in ("q1", "q2", "q3"):
+        assert names(hybrid[question])[0] == names(lexical[question])[0]
+
+
+def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
+    config = tiny_config.replace(weighting="idf", postprocess=("center", "normalize"), sides="two")
+    embedder = Embedder(config)
+    rank(collection, embedder, [Search("dense")])
+    texts = [Chunk(text, title=title).embedded_text for title, text in map(collection.parts, DOCUMENTS)]
+    assert embedder.fingerprint == Embedder(config).fit(texts).fingerprint
+
+
+def test_a_search_by_meaning_needs_an_embedder(collection):
+    with pytest.raises(ConfigError, match="no embedder for a search by meaning"):
+        rank(collection, None, [Search("lexical"), Search("hybrid")])
+
+
+def test_files_come_in_the_place_of_their_best_chunk(opened):
+    judged = StoreJudgements({}, frozenset({"q1"}))
+    found = rank_in_store(opened, {"q1": "lock wing zebra", "q2": "lock wing zebra"}, judged, Search("lexical"))
+    chunks, files = names(found["q2"]), names(found["q1"])
+    assert sorted(chunks) == ["c1", "c2", "c3", "c4"]
+    owners = {"c1": "docs/a.md", "c2": "docs/a.md", "c3": "docs/b.md", "c4": "c4"}
+    assert files == list(dict.fromkeys(owners[chunk] for chunk in chunks))
+    best = {owners[chunk]: score for chunk, score in reversed(found["q2"])}
+    assert dict(found["q1"]) == best
+
+
+def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path / "docs")
+    relevance = {"q1": {"docs/a.md": 2}, "q2": {"a.md": 1, str(tmp_path / "docs" / "b.md"): 0}, "q3": {"c1": 1}}
+    judged = in_store(opened, JudgedQuestions.of("q", {}, relevance), Path("q.jsonl"))
+    assert judged.relevance == {"q1": {"docs/a.md": 2}, "q2": {"docs/a.md": 1, "docs/b.md": 0}, "q3": {"c1": 1}}
+    assert judged.by_file == {"q1", "q2"}
+
+
+@pytest.mark.parametrize(
+    ("gains", "message"),
+    [
+        (
+            {"docs/c.md": 0, "docs/a.md": 0, "c9": 0},
+            r"q\.jsonl: 2 of 3 document ids are not in the store .*'docs/c.md'",
+        ),
+        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for question 'q': expected one of them"),
+        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file twice, by two paths, for question 'q'"),
+    ],
+)
+def test_judgements_that_a_store_cannot_answer(opened, gains, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        in_store(opened, JudgedQuestions.of("q", {}, {"q": gains}), Path("q.jsonl"))
