@@ -15,8 +15,8 @@ from ragembed.indexes import catalog, lexical
 from ragembed.indexes.arranging import Arrangement
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import Fusion, Line
-from ragembed.indexes.records import ChunkRecord, Hit
 from ragembed.indexes.hybrid import Candidates
+from ragembed.indexes.records import ChunkRecord, Hit
 from ragembed.indexes.search import Mode, question_expression, search
 from ragembed.indexes.view import View
 from ragembed.postprocess import unit_rows

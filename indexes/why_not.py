@@ -15,8 +15,8 @@ from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import blocks, inner_products
 from ragembed.indexes.explaining import Asked, phrase_scores
 from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.records import ChunkRecord, Hit
 from ragembed.indexes.hybrid import Candidates, shared_words
+from ragembed.indexes.records import ChunkRecord, Hit
 from ragembed.indexes.search import MODES, Mode, question_expression, search
 from ragembed.indexes.view import View
 
