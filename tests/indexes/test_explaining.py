@@ -59,7 +59,9 @@ def test_the_terms_of_a_hybrid_score_sum_to_it(store, fusion):
     assert [each.hit for each in explanations] == hits
     for each in explanations:
         check_sums(each)
-        assert each.dense.value + each.lexical.value == pytest.approx(each.hit.score)
+        parts = [part.value for part in (each.dense, each.lexical, each.shared) if part is not None]
+        assert sum(parts) == pytest.approx(each.hit.score)
+        assert (each.shared is None) == (fusion.feedback == 0 or fusion.alpha == 1)
         found = each.contributions
         [question] = by_kind(each, "question") or [None]
         expected = each.hit.dense if each.unit == "cosine" else question.value

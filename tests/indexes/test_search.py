@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
+from ragembed.indexes.feedback import likeness
 from ragembed.indexes.fusion import METHODS, Fusion
 from ragembed.postprocess import unit_rows
 
@@ -21,23 +22,32 @@ def large(tmp_path, encoder, make_record):
 
 
 def plain_loop(store, encoder, query, k, depth, fusion):
-    """Search as documented: fuse, move the question towards the best three, and fuse again."""
+    """Search as documented: fuse, move the question towards the best three, fuse again, and with their words."""
     [vector] = unit_rows(encoder.encode_queries([query]))
     fused = fuse(store, query, vector, depth, fusion)
     if fusion.feedback and fusion.alpha:
         best = [name for name, _ in fused[:3]]
         [vector] = unit_rows((vector + fusion.feedback * store.vectors(best).mean(axis=0))[None, :])
         fused = fuse(store, query, vector, depth, fusion)
+    if fusion.feedback and fusion.alpha < 1:
+        least = fused[:100][-1][1]
+        fused = fuse(store, query, vector, depth, fusion, among=[name for name, score in fused if score >= least])
     return fused[:k]
 
 
-def fuse(store, query, vector, depth, fusion):
-    """Candidates of both searches and their ties, both scores of each, made one; best first, then by insertion."""
+def fuse(store, query, vector, depth, fusion, among=None):
+    """Candidates of both searches and their ties, their scores made one; best first, then by insertion.
+
+    Those ``among`` which words are compared are in the order of before.
+    """
     dense = {hit.id: hit.score for hit in store.search_vector(vector, CHUNKS)}
     words = {hit.id: hit.score for hit in store.search(query, CHUNKS, "lexical")}
     least = [sorted(scores.values(), reverse=True)[:depth][-1] for scores in (dense, words)]
     candidates = sorted(name for name in dense if dense[name] >= least[0] or words.get(name, -1.0) >= least[1])
-    scores = fusion.scores(np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates]))
+    candidates = among or candidates
+    shared = None if among is None else likeness([store.get([c])[0].chunk.text for c in candidates], 3)
+    both = np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates])
+    scores = fusion.scores(*both, shared)
     order = sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i]))
     return [(candidates[i], scores[i]) for i in order]
 

@@ -102,7 +102,8 @@ def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_
         assert hybrid.score < hybrid.needed
         best = store.explain("asked word", 10)[-1]
         cosine = -best.dense.line.origin + found_cosine(store, "asked word", best)
-        expected = 0.6 * cosine / best.dense.line.unit - 0.4 * best.lexical.line.origin / best.lexical.line.unit
+        expected = 0.6 * cosine / best.dense.line.unit
+        expected -= sum(part.factor * part.line.origin for part in (best.lexical, best.shared))
         assert hybrid.score == pytest.approx(expected, abs=1e-4)
         assert "no tokens" in found.note
         ranked = store.why_not("asked word", "wings.md", 10, fusion=Fusion("rrf")).standing

@@ -1,0 +1,59 @@
+"""What the best chunks tell of what else to look for."""
+
+from collections import Counter
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.indexes.feedback import likeness, moved
+
+TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
+
+
+def plain_likeness(texts, best):
+    """BM25 of each text for the words of the best, each as much as it weighs in them."""
+    counted = [Counter(text.split()) for text in texts]
+    mean = max(np.mean([sum(counts.values()) for counts in counted]), 1.0)
+    rarity = {}
+    for word in set().union(*counted):
+        having = sum(word in counts for counts in counted)
+        rarity[word] = log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+
+    def weight(counts, word):
+        length = 0.25 + 0.75 * sum(counts.values()) / mean
+        return rarity[word] * counts[word] * 2.2 / (counts[word] + 1.2 * length) if word in counts else 0.0
+
+    return [
+        sum(weight(counts, word) * sum(weight(other, word) for other in counted[:best]) for word in counts)
+        for counts in counted
+    ]
+
+
+@given(TEXTS, st.integers(0, 4))
+def test_likeness_equals_a_plain_loop(texts, best):
+    found = likeness(texts, best)
+    assert found.shape == (len(texts),)
+    if texts:
+        np.testing.assert_allclose(found, plain_likeness(texts, best), atol=1e-9)
+
+
+def test_a_text_with_the_rare_words_of_the_best_is_most_like_it():
+    texts = ["boundary layer suction", "suction in a boundary layer", "the layer of paint", "tea"]
+    of_each = likeness(texts, 1)
+    assert of_each[1] > of_each[2] > of_each[3] == 0.0
+
+
+def test_case_does_not_matter_and_no_text_has_no_likeness():
+    assert likeness(["Wing", "WING", "tea"], 1)[1] == likeness(["wing", "wing", "tea"], 1)[1] > 0
+    assert likeness([], 3).shape == (0,)
+    assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
+
+
+def test_a_question_moves_towards_the_mean_of_the_best():
+    query, best = np.array([1.0, 0.0], dtype=np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
+    assert moved(query, best, 1.0) == pytest.approx([0.5**0.5, 0.5**0.5])
+    assert moved(query, best, 0.0) == pytest.approx([1.0, 0.0])
+    assert moved(query, best[:0], 1.0) == pytest.approx([1.0, 0.0])
