@@ -1,4 +1,4 @@
-"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries."""
+"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries that are new."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config import Sides
+from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.baseline import Baseline
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.store import Store
@@ -32,7 +34,8 @@ def refit_store(
 ) -> Embedder:
     """Fit the post-processors of a store anew, or others in their place, and return the embedder it has then.
 
-    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again.
+    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again;
+    of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
     Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
     :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
     its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
@@ -68,10 +71,17 @@ def fit_store(
     """
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    raw = _sample(writer, unfitted.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
-    unfitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
+    raw = _sample(writer, unfitted.config.seed)
+    before = writer.baseline()
+    unfitted.fit_chain(
+        raw if fits_here else raw[:0],
+        (record.chunk.embedded_text for record in store.chunks()),
+        before.pseudo_queries if before else None,
+    )
+    queries = unfitted.fitted_queries or (before.pseudo_queries if before else None)
+    baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(raw), queries) if len(raw) else None
     progress.finish()
-    writer.adopt(unfitted, progress, meta)
+    writer.adopt(unfitted, progress, meta, baseline)
 
 
 def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
@@ -89,4 +99,4 @@ def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
     reservoir = Reservoir(FIT_LIMIT, seed)
     for _, raw in writer.live_raw():
         reservoir.add(raw)
-    return reservoir.rows()
+    return reservoir.rows() if reservoir.seen else np.empty((0, 0), dtype=np.float32)

@@ -28,7 +28,7 @@ from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import encode_together, fit_together
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
-from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.specs import Words, parse_postprocessor
 
@@ -70,6 +70,7 @@ class Embedder:
     ) -> None:
         self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
+        self.fitted_queries: PseudoQueries | None = None
         self._device = device
         self._download = download
         self._texts: int | None = None
@@ -106,13 +107,18 @@ class Embedder:
         fit_extractors([self], texts)
         return self
 
-    def fit_chain(self, raw_documents: Floats, texts: Iterable[str]) -> Embedder:
+    def fit_chain(
+        self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None
+    ) -> Embedder:
         """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
-        names a ``postprocess_corpus``, its texts take the place of both.
+        names a ``postprocess_corpus``, its texts take the place of both. Pseudo-queries that are ``known`` from a
+        former fit of the same extractor are not encoded again; ``fitted_queries`` are those of this fit, None where it
+        needs none.
         """
         self.__dict__.pop("fingerprint", None)
+        self.fitted_queries = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -126,7 +132,9 @@ class Embedder:
         raw_queries = None
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
-            raw_queries = self.extractor.encode(drawn, "pseudo-queries") if drawn else raw_documents
+            if drawn:
+                self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
+            raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
@@ -148,8 +156,8 @@ class Embedder:
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of ``texts`` as queries, float32, shape ``(n, d)``; needs :meth:`fit`."""
-        chain = self._require_fitted()
-        return chain.queries.transform(self.raw_queries(texts))
+        self._require_fitted()
+        return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
         """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_extractor`.
@@ -164,9 +172,18 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "queries")
 
+    def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
+        """Return raw vectors of pseudo-queries: framed as queries, computed as documents are."""
+        self._require_extractor()
+        return self.extractor.encode(_strings(texts), "pseudo-queries")
+
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""
         return self._require_fitted().documents.transform(raw)
+
+    def postprocess_queries(self, raw: Floats) -> Floats:
+        """Map raw vectors of queries as :meth:`postprocess_documents` does those of documents."""
+        return self._require_fitted().queries.transform(raw)
 
     # Identity
 
@@ -316,7 +333,7 @@ class Embedder:
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = None
+        self._chain = self.fitted_on = self.fitted_queries = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

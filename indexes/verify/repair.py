@@ -1,4 +1,7 @@
-"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both."""
+"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both.
+
+A damaged baseline is dropped: the next refit makes another.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
 from ragembed.indexes import catalog, compaction, page_sums
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import copy_baseline
 from ragembed.indexes.database import Database, open_for_writing, write_errors
 from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.folders import publish, temporary_folder
@@ -70,6 +75,9 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
+            if Part.BASELINE in self._parts:
+                with database.transaction():
+                    catalog.set_meta(database.connection, BASELINE, None)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -138,6 +146,7 @@ class _Repair:
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
         record = embedder_record(self._store, embedder, temporary)
+        copy_baseline(self._store, database.connection, embedder.fingerprint, temporary)
         rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
         damaged = final.exists()
         if not damaged:
