@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +71,7 @@ def fit_store(
     """
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    raw = _sample(writer, unfitted.config.seed)
+    raw = sample_raw(writer.live_raw(), unfitted.config.seed)
     before = writer.baseline()
     unfitted.fit_chain(
         raw if fits_here else raw[:0],
@@ -94,9 +94,13 @@ def least_fit(postprocess: Sequence[str]) -> int:
     return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
 
 
-def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
-    """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
+def sample_raw(blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]], seed: int) -> NDArray[np.float32]:
+    """Return raw vectors that post-processors are fitted on, float32, shape ``(n, d)``.
+
+    ``blocks`` are those of :func:`ragembed.indexes.compaction.live_raw`; taken are all, or a seeded sample of
+    ``FIT_LIMIT``.
+    """
     reservoir = Reservoir(FIT_LIMIT, seed)
-    for _, raw in writer.live_raw():
+    for _, raw in blocks:
         reservoir.add(raw)
     return reservoir.rows() if reservoir.seen else np.empty((0, 0), dtype=np.float32)

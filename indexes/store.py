@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from ragembed.config import EmbedderConfig, Sides
+from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, write_file
@@ -249,6 +250,16 @@ class Store(Searching):
             }
 
         return self._reader.read(answer)
+
+    def drift(self) -> DriftReport:
+        """Return how far the store has moved from what it was fitted on, and whether to fit it anew.
+
+        Nothing is written. What a refit would give is made in memory; the model encodes the pseudo-queries that are
+        new since the last. Raises :class:`StoreError` where the vectors are not ragembed's own.
+        """
+        from ragembed.indexes.drift import measure_drift
+
+        return self._reader.read(lambda view: measure_drift(self.path, view))
 
     @property
     def embedder(self) -> VectorEncoder:

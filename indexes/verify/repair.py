@@ -114,7 +114,7 @@ class _Repair:
         blocks = [np.zeros((0, catalog.meta(connection, "dim")), dtype=np.float16)]
         self._progress.start("embedding", "chunks", len(rows))
         for start in range(0, len(rows), _BATCH):
-            texts = self._texts(database, rows[start : start + _BATCH])
+            texts = catalog.texts_of_rows(connection, rows[start : start + _BATCH])
             blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
         self._progress.finish()
         new = None
@@ -123,12 +123,6 @@ class _Repair:
             new = write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))
         with database.transaction():
             compaction.swap(connection, compaction.Rewritten([record], new))
-
-    def _texts(self, database: Database, rows: Sequence[int]) -> list[str]:
-        keys, used = catalog.chunks_of_rows(database.connection, rows)
-        key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
-        records = catalog.chunks_by_key(database.connection, list(key_of.values()))
-        return [records[key_of[row]].chunk.embedded_text for row in rows]
 
     # Embedder
 

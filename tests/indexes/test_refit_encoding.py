@@ -100,8 +100,9 @@ def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build
 
 def test_refits_one_after_the_other_encode_nothing(store, no_encoder):
     first = state(store)
-    for steps, sides in ((STEPS, "two"), (("normalize",), "one"), (("zscore",), "two"), (("center", "normalize"), "two")):
+    for steps, sides in ((STEPS, "two"), (("normalize",), "one"), (("zscore",), "two")):
         refit_store(store, steps, sides)
+    refit_store(store, ("center", "normalize"))
     assert state(store) == first
 
 
