@@ -79,9 +79,9 @@ def main() -> None:
         f"{date.today().isoformat()}; {machine()}. {arguments.size} texts, medians of {arguments.draws} draws; seed "
         f"{arguments.seed}. Under each chain the overlap@{_K} with what a refit would find, and what is said how often."
     )
-    body = "\n\n".join(
-        ["## Drift", about, table(header, rows), "Overlap@10 of a refitted store with one built anew:", table(["", "weights", "overlap"], draws)]
-    )
+    rebuilt = f"Overlap@{_K} of what a refitted store finds with what one built anew does:"
+    anew = table(["extractor, texts, change", "weights", "overlap"], draws)
+    body = "\n\n".join(["## Drift", about, table(header, rows), rebuilt, anew])
     print(body)
     if not arguments.trial:
         write_section("drift", body)

@@ -228,9 +228,7 @@ def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
     return found
 
 
-def judge(
-    overlap: float | None, weight_shift: float | None, unfitted: float | None
-) -> tuple[Verdict, tuple[str, ...]]:
+def judge(overlap: float | None, weight_shift: float | None, unfitted: float | None) -> tuple[Verdict, tuple[str, ...]]:
     """Return what :class:`DriftReport` says is to be done, and why; what is None was not measured."""
     rebuild: list[str] = []
     if weight_shift is not None and weight_shift > REBUILD_ABOVE:

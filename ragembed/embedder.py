@@ -107,9 +107,7 @@ class Embedder:
         fit_extractors([self], texts)
         return self
 
-    def fit_chain(
-        self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None
-    ) -> Embedder:
+    def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration

@@ -1,6 +1,6 @@
 """A refit encodes nothing that the store has vectors for, and gives what a clean build would give."""
 
-import itertools
+import random
 import shutil
 
 import numpy as np
@@ -9,13 +9,16 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store
+from ragembed.indexes import Store, index_choice
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import WORDS, record
 
-TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 60000, 600)]
+DRAW = random.Random(5)
+TEXTS = [" ".join(DRAW.choices(WORDS[8:32], k=18)) for _ in range(100)]
 STEPS = ("abtt:2", "normalize")
 
 
@@ -239,3 +242,20 @@ def test_the_database_names_the_file_by_its_hash(store):
     assert named["file"] == f"baseline-{named['sha256'][:16]}.safetensors"
     assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
 
+
+def test_an_approximate_index_is_picked_anew_without_encoding(store, monkeypatch):
+    monkeypatch.setattr(picking, "LEAST_ASKED", 50)
+    monkeypatch.setattr(index_choice, "QUERIES", 40)
+    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+    with Store.open(store) as opened:
+        opened.optimize(index=Wanted("hnsw"))
+
+    def encode(self, batch, side, *rest):
+        raise AssertionError(f"{len(batch)} {side} are encoded")
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    refit_store(store, STEPS)
+    with Store.open(store) as opened:
+        assert {segment["kind"] for segment in opened.status()["segments"]} == {"hnsw"}
+        assert opened.index_choice().rows == len(TEXTS)
+        assert opened.index_check().measurement.recall.mean > 0.9
