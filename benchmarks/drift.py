@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from report import machine, table, write_section
 
 from ragembed import Embedder
-from ragembed.drift import Moments, Vocabulary, judge, mean_shift, nearest, overlap, weight_shift
+from ragembed.drift import Moments, Vocabulary, chance_size, judge, mean_shift, nearest, overlap, weight_shift
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.presets import preset
 from ragembed.pseudo_queries import draw_pseudo_queries
@@ -113,9 +113,14 @@ def _pair(
         middle = [statistics.median(values) for values in zip(*(result[0] for result in results), strict=True)]
         cells = [f"{value:.3f}" for value in middle]
         for number in range(len(_CHAINS)):
-            overlaps = [result[1][number] for result in results]
-            said = [judge(found, result[0][3], None)[0] for found, result in zip(overlaps, results, strict=True)]
-            cells.append(f"{statistics.median(overlaps):.3f} ({min(overlaps):.3f}) {_counts(said)}")
+            found, chance = zip(*(result[1][number] for result in results), strict=True)
+            said = [
+                judge(*each, result[0][3], None)[0]
+                for each, result in zip(zip(found, chance, strict=True), results, strict=True)
+            ]
+            ratios = [one / other for one, other in zip(found, chance, strict=True)]
+            spread = f"{statistics.median(found):.2f} of {statistics.median(chance):.2f}"
+            cells.append(f"{spread} ({min(ratios):.2f}–{max(ratios):.2f}): {_counts(said)}")
         print(name, cells, flush=True)
         yield [[name, *cells]], [[name, f"{middle[3]:.3f}", f"{_rebuilt(base, known, change, size, rng):.3f}"]]
 
@@ -160,7 +165,7 @@ def _states(
 
 def _draw(
     embedder: Embedder, known: Sequence[Texts], change: Change, size: int, rng: random.Random
-) -> tuple[list[float], list[float]]:
+) -> tuple[list[float], list[tuple[float, float]]]:
     before, after, added = _states(known, change, size, rng)
     raws = [np.stack([known[of].raw[i] for of, i in state]) for state in (before, after)]
     spans = [np.stack([known[of].spans[i] for of, i in state]) for state in (before, after)]
@@ -172,13 +177,14 @@ def _draw(
     if tables[0] is not None and tables[1] is not None:
         shift = weight_shift([known[of].ids[i] for of, i in after], tables[0], tables[1], weights.share)
     queries = spans[1][rng.sample(range(len(after)), min(_QUERIES, len(after)))]
+    chosen = rng.sample(range(len(after)), chance_size(len(before), len(after), len(after) - len(added)))
+    sides = [*zip(raws, spans, strict=True), (raws[1][chosen], spans[1][chosen])]
     overlaps = []
     for chain in _CHAINS:
-        results = []
-        for raw, side in zip(raws, spans, strict=True):
-            made = TwoSidedChain.fit(chain, raw, side)
-            results.append(_found(made, queries, raws[1]))
-        overlaps.append(overlap(*results))
+        before_it, now_it, by_chance = (
+            _found(TwoSidedChain.fit(chain, raw, side), queries, raws[1]) for raw, side in sides
+        )
+        overlaps.append((overlap(before_it, now_it), overlap(by_chance, now_it)))
     moments = [Moments.of(raw) for raw in raws]
     return [found.unseen, found.expected, mean_shift(*moments), shift], overlaps
 

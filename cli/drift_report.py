@@ -46,7 +46,8 @@ def _lines(report: DriftReport) -> list[tuple[str, str]]:
         lines.append(("mean shift", f"{report.mean_shift:.3f} spreads of the vectors"))
     if report.overlap is not None:
         among = f"{report.queries:,} pseudo-queries in {report.searched:,} vectors"
-        lines.append(("overlap@10", f"{report.overlap:.3f} with what a refit would find, {among}"))
+        chance = f"by chance {report.chance:.3f}"
+        lines.append(("overlap@10", f"{report.overlap:.3f} with what a refit would find ({chance}), {among}"))
     return lines
 
 

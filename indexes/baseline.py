@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.drift import Moments
+from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file, write_file
 from ragembed.hashing import file_sha256
 from ragembed.indexes import catalog
 from ragembed.indexes.layout import EMBEDDERS
+from ragembed.indexes.records import VectorEncoder
 from ragembed.pseudo_queries import PseudoQueries
 
 KEY = "baseline"
@@ -38,7 +40,8 @@ class Baseline:
     Parameters
     ----------
     last_row
-        The highest row of a vector then; what was added since has a higher one.
+        The highest row of a vector then; what was added since has a higher one. 0 where it was fitted before there
+        was a store.
     vectors
         How many vectors chunks used.
     moments
@@ -68,6 +71,14 @@ def save_baseline(store: Path, fingerprint: str, baseline: Baseline) -> dict[str
     name = f"baseline-{sha256[:16]}.safetensors"
     replace_file(store / EMBEDDERS / fingerprint / name, data)
     return {"fingerprint": fingerprint, "file": name, "sha256": sha256}
+
+
+def save_first_baseline(store: Path, embedder: VectorEncoder) -> dict[str, str] | None:
+    """Write what an embedder was fitted on before there was a store, as far as it knows; returns as the above."""
+    if not isinstance(embedder, Embedder) or embedder.fitted_moments is None:
+        return None
+    baseline = Baseline(0, 0, embedder.fitted_moments, embedder.fitted_queries)
+    return save_baseline(store, embedder.fingerprint, baseline)
 
 
 def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | None:

@@ -15,6 +15,7 @@ from ragembed.drift import (
     Moments,
     Mover,
     Vocabulary,
+    chance_size,
     idf_movers,
     judge,
     mean_shift,
@@ -28,7 +29,7 @@ from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes import catalog, compaction, fitting
 from ragembed.indexes.baseline import Baseline, load_baseline
 from ragembed.indexes.view import View
-from ragembed.postprocess import unit_rows
+from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.weighting import TokenCounter, TokenStatistics
 
@@ -65,6 +66,16 @@ class _Tokens:
     unfitted: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Searches:
+    """What is found by the store as it is beside a refitted one."""
+
+    overlap: float | None = None
+    chance: float = 1.0
+    queries: int = 0
+    searched: int = 0
+
+
 class _Measurement:
     """One measurement of one generation."""
 
@@ -94,8 +105,8 @@ class _Measurement:
         )
         if baseline is not None and len(raw):
             shift = mean_shift(baseline.moments, Moments.of(raw))
-        common, queries, searched = self._overlap(raw, len(rows), baseline)
-        verdict, reasons = judge(common, tokens.weight_shift, tokens.unfitted)
+        searches = self._searches(raw, len(rows), len(rows) - len(new), baseline)
+        verdict, reasons = judge(searches.overlap, searches.chance, tokens.weight_shift, tokens.unfitted)
         return DriftReport(
             verdict=verdict,
             reasons=reasons,
@@ -109,9 +120,10 @@ class _Measurement:
             weight_shift=tokens.weight_shift,
             unfitted=tokens.unfitted,
             mean_shift=shift,
-            overlap=common,
-            queries=queries,
-            searched=searched,
+            overlap=searches.overlap,
+            chance=searches.chance,
+            queries=searches.queries,
+            searched=searches.searched,
         )
 
     # Tokens
@@ -153,25 +165,27 @@ class _Measurement:
 
     # Searches
 
-    def _overlap(self, raw: Floats, vectors: int, baseline: Baseline | None) -> tuple[float | None, int, int]:
-        """Return the share of results that a search finds now and after a refit, of how many queries, among what."""
+    def _searches(self, raw: Floats, vectors: int, kept: int, baseline: Baseline | None) -> _Searches:
+        """Compare searches of ``vectors`` vectors, of which ``kept`` were there at the fit."""
         known = None if baseline is None else baseline.pseudo_queries
         refitted = self._refitted(raw, vectors, known)
         if refitted is None:
-            return None, 0, 0
+            return _Searches()
         queries = self._queries(refitted, known)
-        if len(raw) > SEARCHED:
-            rng = np.random.default_rng(self._embedder.config.seed)
-            raw = raw[np.sort(rng.choice(len(raw), SEARCHED, replace=False))]
-        found = [
+        rng = np.random.default_rng(self._embedder.config.seed)
+        if baseline is None or not baseline.vectors:
+            share = chance_size(vectors, vectors, 0) / vectors
+        else:
+            share = chance_size(baseline.vectors, vectors, kept) / vectors
+        by_chance = _fitted_on_part(raw, refitted, share, rng)
+        searched = raw if len(raw) <= SEARCHED else raw[_chosen(len(raw), SEARCHED, rng)]
+        was, now, chance = (
             nearest(
-                unit_rows(embedder.postprocess_queries(queries)),
-                unit_rows(embedder.postprocess_documents(raw)),
-                NEAREST,
+                unit_rows(chain.queries.transform(queries)), unit_rows(chain.documents.transform(searched)), NEAREST
             )
-            for embedder in (self._embedder, refitted)
-        ]
-        return overlap(*found), len(queries), len(raw)
+            for chain in (self._embedder.chain, refitted.chain, by_chance)
+        )
+        return _Searches(overlap(was, now), overlap(chance, now), len(queries), len(searched))
 
     def _refitted(self, raw: Floats, vectors: int, known: PseudoQueries | None) -> Embedder | None:
         """Return the embedder that a refit would give, None where there is none."""
@@ -202,6 +216,24 @@ class _Measurement:
 
     def _texts(self) -> Iterator[str]:
         return (record.chunk.embedded_text for record in catalog.iterate_chunks(self._connection))
+
+
+def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:
+    """Return the post-processors fitted on a random part of the raw vectors, and of the pseudo-queries."""
+    queries = None if refitted.fitted_queries is None else refitted.fitted_queries.raw
+    if queries is not None:
+        queries = queries[_chosen(len(queries), round(share * len(queries)), rng)]
+    try:
+        documents = raw[_chosen(len(raw), round(share * len(raw)), rng)]
+        return TwoSidedChain.fit(refitted.config.postprocess, documents, queries)
+    except RankError:
+        return refitted.chain  # too few of them: nothing is put down to chance then
+
+
+def _chosen(count: int, least: int, rng: np.random.Generator) -> Rows:
+    """Return ``least`` of the numbers below ``count``, at least one, drawn at random, in order."""
+    chosen: Rows = np.sort(rng.choice(count, min(count, max(1, least)), replace=False))
+    return chosen
 
 
 def _counted(ids: Sequence[Ids], tokenizer: Tokenizer) -> TokenStatistics:

@@ -23,6 +23,8 @@ from ragembed.indexes import catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import save_first_baseline
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
@@ -107,6 +109,7 @@ class Store(Searching):
             make_folders(path / EMBEDDERS)
             write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
+            about[BASELINE] = save_first_baseline(path, embedder)
             create_database(path / DATABASE, about)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error

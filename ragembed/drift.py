@@ -16,8 +16,8 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Verdict = Literal["keep", "refit", "rebuild"]
 
-REFIT_BELOW = 0.85
-"""Overlap@10 with what a refit would find, below which one is worth it."""
+REFIT_BELOW = 0.9
+"""Share of the overlap@10 that chance leaves, below which a refit is worth it."""
 
 REBUILD_ABOVE = 0.15
 """Share of a text's weight that token weights fitted now would move, above which the raw vectors are out of date."""
@@ -148,6 +148,9 @@ class DriftReport:
     overlap
         Share of the ten nearest that a search finds both now and after a refit, the mean of ``queries`` pseudo-queries
         in ``searched`` vectors; None where nothing can be fitted.
+    chance
+        The overlap that as much change would leave by chance, in a corpus that stays of one kind: of a refit with one
+        on a random part of the vectors, see :func:`chance_size`.
     """
 
     verdict: Verdict
@@ -163,6 +166,7 @@ class DriftReport:
     unfitted: float | None
     mean_shift: float | None
     overlap: float | None
+    chance: float
     queries: int
     searched: int
 
@@ -215,6 +219,19 @@ def overlap(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     return sum(common) / one.size
 
 
+def chance_size(before: int, now: int, kept: int) -> int:
+    """Return how many of the ``now`` vectors of a store differ from all of them by as much as chance would make it.
+
+    Of one corpus, the fit on a sample of ``before`` vectors differs from that on ``now`` of which ``kept`` are the same
+    as the fit on so many of the ``now`` differs from that on all: the variance of the difference of their means is the
+    same, ``1/m - 1/now = 1/before + 1/now - 2 kept / (before now)``.
+    """
+    if not before or not now:
+        return now
+    inverse = 1 / before + 2 / now - 2 * kept / (before * now)
+    return max(1, min(now, round(1 / inverse)))
+
+
 def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
     """Return the positions of the ``k`` documents with the largest inner products with each query, in no order.
 
@@ -228,7 +245,9 @@ def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
     return found
 
 
-def judge(overlap: float | None, weight_shift: float | None, unfitted: float | None) -> tuple[Verdict, tuple[str, ...]]:
+def judge(
+    overlap: float | None, chance: float, weight_shift: float | None, unfitted: float | None
+) -> tuple[Verdict, tuple[str, ...]]:
     """Return what :class:`DriftReport` says is to be done, and why; what is None was not measured."""
     rebuild: list[str] = []
     if weight_shift is not None and weight_shift > REBUILD_ABOVE:
@@ -242,8 +261,9 @@ def judge(overlap: float | None, weight_shift: float | None, unfitted: float | N
         )
     if rebuild:
         return "rebuild", tuple(rebuild)
-    if overlap is not None and overlap < REFIT_BELOW:
-        return "refit", (f"a refit would find other results: overlap@10 {overlap:.2f} (less than {REFIT_BELOW:.2f})",)
+    if overlap is not None and overlap < REFIT_BELOW * chance:
+        least = f"{REFIT_BELOW:g} of the {chance:.2f} that chance leaves"
+        return "refit", (f"a refit would find other results: overlap@10 {overlap:.2f} (less than {least})",)
     return "keep", ()
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.corpus import Corpus
+from ragembed.drift import Moments
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
@@ -71,6 +72,7 @@ class Embedder:
         self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
+        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._texts: int | None = None
@@ -112,11 +114,11 @@ class Embedder:
 
         ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
         names a ``postprocess_corpus``, its texts take the place of both. Pseudo-queries that are ``known`` from a
-        former fit of the same extractor are not encoded again; ``fitted_queries`` are those of this fit, None where it
-        needs none.
+        former fit of the same extractor are not encoded again. Until the embedder is saved and loaded,
+        ``fitted_queries`` and ``fitted_moments`` tell what the chain was fitted on; None where it learns nothing.
         """
         self.__dict__.pop("fingerprint", None)
-        self.fitted_queries = None
+        self.fitted_queries = self.fitted_moments = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -134,6 +136,7 @@ class Embedder:
                 self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
+        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -182,6 +185,11 @@ class Embedder:
     def postprocess_queries(self, raw: Floats) -> Floats:
         """Map raw vectors of queries as :meth:`postprocess_documents` does those of documents."""
         return self._require_fitted().queries.transform(raw)
+
+    @property
+    def chain(self) -> TwoSidedChain:
+        """The fitted post-processors; needs :meth:`fit`."""
+        return self._require_fitted()
 
     # Identity
 
@@ -331,7 +339,7 @@ class Embedder:
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = self.fitted_queries = None
+        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

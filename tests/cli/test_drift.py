@@ -22,6 +22,7 @@ REPORT = DriftReport(
     unfitted=None,
     mean_shift=0.25,
     overlap=0.912,
+    chance=0.97,
     queries=256,
     searched=1200,
 )
@@ -56,7 +57,7 @@ def test_what_is_printed(indexed, cli, reported):
     assert "12.5% of those added (2.0% expected of more of the same)" in text
     assert "30.0% of those added (25.0% at the fit)" in text
     assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
-    assert "0.912 with what a refit would find, 256 pseudo-queries in 1,200 vectors" in text
+    assert "0.912 with what a refit would find (by chance 0.970), 256 pseudo-queries in 1,200 vectors" in text
 
 
 @pytest.mark.parametrize(

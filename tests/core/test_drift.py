@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import drift
-from ragembed.drift import Moments, Vocabulary, idf_movers, judge, mean_shift, nearest, overlap, weight_shift
+from ragembed.drift import (
+    Moments,
+    Vocabulary,
+    chance_size,
+    idf_movers,
+    judge,
+    mean_shift,
+    nearest,
+    overlap,
+    weight_shift,
+)
 from ragembed.weighting import TokenStatistics
 
 TOKENS = ["[CLS]", "[UNK]", "wing", "flow", "##s", "heat"]
@@ -90,6 +100,33 @@ def test_the_overlap_is_what_both_found():
     assert overlap(np.empty((0, 3), dtype=np.int64), np.empty((0, 3), dtype=np.int64)) == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "kept", "size"),
+    [
+        (100, 100, 100, 100),  # nothing changed
+        (100, 110, 100, 100),  # added alone: those that were there
+        (80, 50, 50, 36),  # removed alone: 1/m = 2/50 - 1/80
+        (100, 100, 50, 50),  # half replaced
+        (90, 90, 0, 30),  # all replaced
+        (0, 10, 0, 10),
+        (1, 1, 0, 1),
+    ],
+)
+def test_a_part_that_differs_as_chance_would_make_it(before, now, kept, size):
+    assert chance_size(before, now, kept) == size
+
+
+def test_fits_on_such_a_part_differ_as_samples_do():
+    rng = np.random.default_rng(0)
+    changed, by_chance = [], []
+    for _ in range(4000):
+        numbers = rng.normal(size=140)
+        before, now = numbers[:80], numbers[40:140]  # 40 are kept of 80, 60 are new
+        changed.append(before.mean() - now.mean())
+        by_chance.append(rng.choice(now, chance_size(80, 100, 40), replace=False).mean() - now.mean())
+    assert np.std(by_chance) == pytest.approx(np.std(changed), rel=0.06)
+
+
 def test_the_nearest_are_those_with_the_largest_products():
     rng = np.random.default_rng(1)
     queries, documents = (rng.normal(size=(n, 6)).astype(np.float32) for n in (150, 40))
@@ -99,18 +136,19 @@ def test_the_nearest_are_those_with_the_largest_products():
 
 
 @pytest.mark.parametrize(
-    ("overlap", "shift", "unfitted", "verdict"),
+    ("overlap", "chance", "shift", "unfitted", "verdict"),
     [
-        (None, None, None, "keep"),
-        (1.0, 0.0, 0.0, "keep"),
-        (drift.REFIT_BELOW, drift.REBUILD_ABOVE, drift.UNSEEN_ABOVE, "keep"),
-        (drift.REFIT_BELOW - 0.01, 0.0, None, "refit"),
-        (0.1, drift.REBUILD_ABOVE + 0.01, None, "rebuild"),
-        (1.0, None, drift.UNSEEN_ABOVE + 0.01, "rebuild"),
+        (None, 1.0, None, None, "keep"),
+        (1.0, 1.0, 0.0, 0.0, "keep"),
+        (drift.REFIT_BELOW, 1.0, drift.REBUILD_ABOVE, drift.UNSEEN_ABOVE, "keep"),
+        (drift.REFIT_BELOW - 0.01, 1.0, 0.0, None, "refit"),
+        (drift.REFIT_BELOW - 0.01, 0.95, 0.0, None, "keep"),
+        (0.1, 1.0, drift.REBUILD_ABOVE + 0.01, None, "rebuild"),
+        (1.0, 1.0, None, drift.UNSEEN_ABOVE + 0.01, "rebuild"),
     ],
 )
-def test_what_is_to_be_done(overlap, shift, unfitted, verdict):
-    found, reasons = judge(overlap, shift, unfitted)
+def test_what_is_to_be_done(overlap, chance, shift, unfitted, verdict):
+    found, reasons = judge(overlap, chance, shift, unfitted)
     assert found == verdict
     assert bool(reasons) == (verdict != "keep")
     assert all("more than" in reason or "less than" in reason for reason in reasons)

@@ -76,7 +76,7 @@ def test_a_store_that_was_just_fitted_has_not_moved(store, encoded):
     report = drift_of(store)
     assert (report.verdict, report.reasons, report.notes) == ("keep", (), ())
     assert (report.vectors, report.added, report.removed, report.texts) == (80, 0, 0, 80)
-    assert (report.overlap, report.queries, report.searched) == (1.0, 80, 80)
+    assert (report.overlap, report.chance, report.queries, report.searched) == (1.0, 1.0, 80, 80)
     assert (report.mean_shift, report.weight_shift, report.movers) == (0.0, 0.0, ())
     assert report.unfitted is None
     assert report.vocabulary.unseen == 0
@@ -94,7 +94,7 @@ def test_other_texts_move_it(store, encoded):
     assert all(mover.now < mover.fitted for mover in report.movers)
     assert len(report.movers) == drift.MOVERS
     assert report.mean_shift > 0.1
-    assert report.overlap < 1
+    assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
     assert 0 < len(encoded) <= 80  # the pseudo-queries that are new, and no document
 
@@ -193,6 +193,19 @@ def test_static_vectors_that_were_never_fitted_ask_for_a_rebuild(tmp_path, tiny_
     assert report.verdict == "rebuild"
     refit_store(tmp_path / "store")
     assert drift_of(tmp_path / "store").verdict == "rebuild"
+
+
+def test_texts_that_a_store_was_fitted_on_before_it_was_made_are_no_drift(tmp_path, tiny_config, encoded):
+    corpus = texts(STORES, 60, 1)
+    embedder = Embedder(tiny_config).fit(corpus)
+    Store.create(tmp_path / "s", embedder).close()
+    add(tmp_path / "s", corpus)
+    encoded.clear()
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.added, report.removed, report.notes) == ("keep", 60, 0, ())
+    assert report.mean_shift < 1e-3  # but for the rounding to float16
+    assert report.overlap > 0.99
+    assert encoded == []
 
 
 def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
