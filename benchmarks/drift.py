@@ -21,6 +21,7 @@ from report import machine, table, write_section
 
 from ragembed import Embedder
 from ragembed.drift import Moments, Vocabulary, chance_size, judge, mean_shift, nearest, overlap, weight_shift
+from ragembed.indexes.drift import PARTS
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.presets import preset
 from ragembed.pseudo_queries import draw_pseudo_queries
@@ -177,14 +178,15 @@ def _draw(
     if tables[0] is not None and tables[1] is not None:
         shift = weight_shift([known[of].ids[i] for of, i in after], tables[0], tables[1], weights.share)
     queries = spans[1][rng.sample(range(len(after)), min(_QUERIES, len(after)))]
-    chosen = rng.sample(range(len(after)), chance_size(len(before), len(after), len(after) - len(added)))
-    sides = [*zip(raws, spans, strict=True), (raws[1][chosen], spans[1][chosen])]
+    part = chance_size(len(before), len(after), len(after) - len(added))
+    parts = [rng.sample(range(len(after)), part) for _ in range(PARTS)]
+    sides = [*zip(raws, spans, strict=True), *((raws[1][chosen], spans[1][chosen]) for chosen in parts)]
     overlaps = []
     for chain in _CHAINS:
-        before_it, now_it, by_chance = (
+        before_it, now_it, *by_chance = (
             _found(TwoSidedChain.fit(chain, raw, side), queries, raws[1]) for raw, side in sides
         )
-        overlaps.append((overlap(before_it, now_it), overlap(by_chance, now_it)))
+        overlaps.append((overlap(before_it, now_it), min(overlap(each, now_it) for each in by_chance)))
     moments = [Moments.of(raw) for raw in raws]
     return [found.unseen, found.expected, mean_shift(*moments), shift], overlaps
 

@@ -39,6 +39,9 @@ TEXTS = 10_000
 SEARCHED = 20_000
 """Vectors beyond which searches are compared in a seeded sample of that many."""
 
+PARTS, FEW = 9, 5_000
+"""Random parts that tell what chance does, up to so many vectors; beyond, where it does little, it is one."""
+
 QUERIES, NEAREST, MOVERS = 256, 10, 10
 """Pseudo-queries that are searched for, results of each that are compared, and tokens that are listed."""
 
@@ -142,7 +145,8 @@ class _Measurement:
         compared = _counted(self._ids(self._sample(new, TEXTS)), tokenizer) if len(new) else now
         before, after = weights.table, weights.table_for(_scaled_up(now, len(rows)))
         shift = None
-        if config.fits_weights and before is not None and after is not None:
+        enough = len(rows) >= fitting.MIN_FIT
+        if config.fits_weights and enough and before is not None and after is not None:
             shift = weight_shift(ids, before, after, weights.share)
         static = config.fits_static and config.weighting_corpus is None
         return _Tokens(
@@ -177,15 +181,16 @@ class _Measurement:
             share = chance_size(vectors, vectors, 0) / vectors
         else:
             share = chance_size(baseline.vectors, vectors, kept) / vectors
-        by_chance = _fitted_on_part(raw, refitted, share, rng)
+        parts = [_fitted_on_part(raw, refitted, share, rng) for _ in range(PARTS if len(raw) <= FEW else 1)]
         searched = raw if len(raw) <= SEARCHED else raw[_chosen(len(raw), SEARCHED, rng)]
-        was, now, chance = (
+        was, now, *by_chance = (
             nearest(
                 unit_rows(chain.queries.transform(queries)), unit_rows(chain.documents.transform(searched)), NEAREST
             )
-            for chain in (self._embedder.chain, refitted.chain, by_chance)
+            for chain in (self._embedder.chain, refitted.chain, *parts)
         )
-        return _Searches(overlap(was, now), overlap(chance, now), len(queries), len(searched))
+        chance = min(overlap(each, now) for each in by_chance)
+        return _Searches(overlap(was, now), chance, len(queries), len(searched))
 
     def _refitted(self, raw: Floats, vectors: int, known: PseudoQueries | None) -> Embedder | None:
         """Return the embedder that a refit would give, None where there is none."""

@@ -16,10 +16,10 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Verdict = Literal["keep", "refit", "rebuild"]
 
-REFIT_BELOW = 0.9
+REFIT_BELOW = 0.97
 """Share of the overlap@10 that chance leaves, below which a refit is worth it."""
 
-REBUILD_ABOVE = 0.15
+REBUILD_ABOVE = 0.06
 """Share of a text's weight that token weights fitted now would move, above which the raw vectors are out of date."""
 
 UNSEEN_ABOVE = 0.1
@@ -138,7 +138,7 @@ class DriftReport:
         Tokens whose idf has moved most, furthest first.
     weight_shift
         Share of a text's weight that token weights fitted now would give to other tokens of it, the mean of the texts;
-        None where they are not fitted on the store's texts.
+        None where they are not fitted on the store's texts, or these are too few.
     unfitted
         Share of tokens, in all texts, that have no static vector fitted on the store's texts; None where there are no
         such vectors.
@@ -149,8 +149,8 @@ class DriftReport:
         Share of the ten nearest that a search finds both now and after a refit, the mean of ``queries`` pseudo-queries
         in ``searched`` vectors; None where nothing can be fitted.
     chance
-        The overlap that as much change would leave by chance, in a corpus that stays of one kind: of a refit with one
-        on a random part of the vectors, see :func:`chance_size`.
+        The overlap that as much change would leave by chance, in a corpus that stays of one kind: that of a refit with
+        a fit on a random part of the vectors, see :func:`chance_size`; the least of several such parts.
     """
 
     verdict: Verdict
@@ -252,7 +252,7 @@ def judge(
     rebuild: list[str] = []
     if weight_shift is not None and weight_shift > REBUILD_ABOVE:
         rebuild.append(
-            f"token weights fitted now would move {weight_shift:.0%} of a text's weight to other tokens of it "
+            f"token weights fitted now would move {weight_shift:.1%} of a text's weight to other tokens of it "
             f"(more than {REBUILD_ABOVE:.0%})"
         )
     if unfitted is not None and unfitted > UNSEEN_ABOVE:
@@ -288,5 +288,6 @@ def _frequent(statistics: TokenStatistics) -> NDArray[np.bool_]:
 
 def _scaled(weights: Floats) -> Doubles:
     """Return weights of a text's tokens that sum to 1; where all are 0, they are uniform."""
-    total = float(weights.sum(dtype=np.float64))
-    return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))
+    wide = weights.astype(np.float64)
+    total = float(wide.sum())
+    return wide / total if total > 0 else np.full(len(wide), 1.0 / len(wide))

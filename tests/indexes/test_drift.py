@@ -24,7 +24,7 @@ def texts(words, count, seed):
 
 
 def write(folder, contents):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for i, text in enumerate(contents):
         (folder / f"{i}.txt").write_text(text + "\n")
 
@@ -97,6 +97,40 @@ def test_other_texts_move_it(store, encoded):
     assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
     assert 0 < len(encoded) <= 80  # the pseudo-queries that are new, and no document
+
+
+def one_draw(folder, config, seed, add_words, replaced, size=80):
+    """The drift of a store of ``size`` texts: ``replaced`` gave way to as many of ``add_words``, or 8 came if 0."""
+    write(folder / "docs", texts(STORES, size, seed))
+    index_files(IndexingRequest(folder / "store", (folder / "docs",), embedder=config))
+    with Store.open(folder / "store") as store:
+        store.delete(store.ids()[:replaced])
+    add(folder / "store", texts(add_words, replaced or 8, seed + 1000))
+    return drift_of(folder / "store")
+
+
+@pytest.fixture
+def static_config(tiny_config):
+    return tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:2", "normalize"))
+
+
+def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config):
+    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(20)]
+    assert verdicts.count("keep") >= 19
+
+
+def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static_config):
+    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(3)]
+    assert {report.verdict for report in reports} == {"refit"}
+    assert all((report.added, report.removed) == (150, 150) for report in reports)
+    refit_store(tmp_path / "0" / "store")
+    assert drift_of(tmp_path / "0" / "store").verdict == "keep"
+
+
+def test_token_weights_of_another_corpus_ask_for_a_rebuild(tmp_path, static_config):
+    report = one_draw(tmp_path, static_config.replace(weighting="idf"), 0, FLIGHT, 70)
+    assert report.verdict == "rebuild"
+    assert report.weight_shift > 0.06
 
 
 def test_the_overlap_is_that_with_the_store_after_the_refit(store):
