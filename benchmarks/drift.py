@@ -90,8 +90,8 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=600, help="texts of a store at first")
-    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--size", type=int, default=500, help="texts of a store at first")
+    parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=len(_PAIRS))
     parser.add_argument("--extractors", nargs="+", default=["transformer", "re:dim=384"])
     parser.add_argument("--seed", type=int, default=0)

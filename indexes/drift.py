@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,7 +181,8 @@ class _Measurement:
             share = chance_size(vectors, vectors, 0) / vectors
         else:
             share = chance_size(baseline.vectors, vectors, kept) / vectors
-        parts = [_fitted_on_part(raw, refitted, share, rng) for _ in range(PARTS if len(raw) <= FEW else 1)]
+        draws = 0 if share == 1 else PARTS if len(raw) <= FEW else 1
+        parts = [_fitted_on_part(raw, refitted, share, rng) for _ in range(draws)]
         searched = raw if len(raw) <= SEARCHED else raw[_chosen(len(raw), SEARCHED, rng)]
         was, now, *by_chance = (
             nearest(
@@ -189,7 +190,7 @@ class _Measurement:
             )
             for chain in (self._embedder.chain, refitted.chain, *parts)
         )
-        chance = min(overlap(each, now) for each in by_chance)
+        chance = min((overlap(each, now) for each in by_chance), default=1.0)
         return _Searches(overlap(was, now), chance, len(queries), len(searched))
 
     def _refitted(self, raw: Floats, vectors: int, known: PseudoQueries | None) -> Embedder | None:
@@ -207,7 +208,7 @@ class _Measurement:
             return None
         try:
             unfitted = self._embedder.with_postprocess(config.postprocess, config.sides)
-            return unfitted.fit_chain(raw, self._texts(), known)
+            return unfitted.fit_chain(raw, catalog.embedded_texts(self._connection), known)
         except RankError as error:
             self._notes.append(f"the post-processors cannot be fitted: {error}")
             return None
@@ -216,11 +217,9 @@ class _Measurement:
         """Return raw vectors of pseudo-queries, float32, shape ``(n, d)``: of those that the refit used, if it did."""
         if (fitted := refitted.fitted_queries) is not None:
             return fitted.raw[:QUERIES]
-        drawn = draw_pseudo_queries(self._texts(), QUERIES, self._embedder.config.seed)
+        texts = catalog.embedded_texts(self._connection)
+        drawn = draw_pseudo_queries(texts, QUERIES, self._embedder.config.seed)
         return PseudoQueries.of(drawn, self._embedder.raw_pseudo_queries, known).raw
-
-    def _texts(self) -> Iterator[str]:
-        return (record.chunk.embedded_text for record in catalog.iterate_chunks(self._connection))
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:

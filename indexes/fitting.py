@@ -75,7 +75,7 @@ def fit_store(
     before = writer.baseline()
     unfitted.fit_chain(
         raw if fits_here else raw[:0],
-        (record.chunk.embedded_text for record in store.chunks()),
+        store.embedded_texts(),
         before.pseudo_queries if before else None,
     )
     queries = unfitted.fitted_queries or (before.pseudo_queries if before else None)

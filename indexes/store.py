@@ -174,6 +174,11 @@ class Store(Searching):
         with self._reader.view() as view:
             yield from catalog.iterate_chunks(view.connection, source, condition)
 
+    def embedded_texts(self) -> Iterator[str]:
+        """Yield the text that each chunk's vector is made of, in order of insertion."""
+        with self._reader.view() as view:
+            yield from catalog.embedded_texts(view.connection)
+
     def ids(self) -> list[str]:
         """Return the ids of the chunks in order of insertion."""
         return self._reader.read(lambda view: catalog.chunk_ids(view.connection))
