@@ -17,8 +17,8 @@ INTRODUCTION = """\
 This page is generated from the commands (`make docs`).
 
 Data goes to stdout, progress and notes to stderr. Exit status: 0 = done, or results were found; 1 = no results; 2 = an
-error, told in one sentence; 130 = interrupted. JSON objects begin with `schema_version`, which is raised when a field
-changes its meaning or goes.
+error, told in one sentence; 130 = interrupted; `status --drift` has 3 and 4, see there. JSON objects begin with
+`schema_version`, which is raised when a field changes its meaning or goes.
 """
 
 

@@ -139,6 +139,13 @@ def dead_rows(connection: sqlite3.Connection) -> Rows:
     return _integers(connection.execute("SELECT row FROM tombstones"))
 
 
+def live_rows(connection: sqlite3.Connection) -> Rows:
+    """Return the rows that chunks use, int64, shape ``(n,)``, ascending."""
+    return _integers(
+        connection.execute("SELECT row FROM vectors WHERE row NOT IN (SELECT row FROM tombstones) ORDER BY row")
+    )
+
+
 def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
     """Return how many rows of each segment no chunk uses, for those that have such rows."""
     found = connection.execute("SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1")
@@ -332,6 +339,14 @@ def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
     return {row["key"]: _chunk_record(row) for row in found}
 
 
+def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
+    """Return the text that each of ``rows``, which chunks use, is the vector of."""
+    keys, used = chunks_of_rows(connection, rows)
+    key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
+    records = chunks_by_key(connection, list(key_of.values()))
+    return [records[key_of[row]].chunk.embedded_text for row in rows]
+
+
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
     """Return the chunks with these ids; unknown ids are left out."""
     found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
@@ -347,6 +362,14 @@ def iterate_chunks(
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
     found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key", values)
     return (_chunk_record(row) for row in found)
+
+
+def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the embedded text of each chunk in order of insertion, at a fifth of what whole chunks cost."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    for text, headings, title in cursor.execute("SELECT text, headings, title FROM chunks ORDER BY key"):
+        yield embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:

@@ -12,6 +12,7 @@ from ragembed.config import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.hashing import file_sha256, read_sha256
+from ragembed.indexes.baseline import is_baseline
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import EMBEDDERS
 from ragembed.indexes.records import VectorEncoder
@@ -43,7 +44,8 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file of an embedder, by name."""
-    return {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not is_baseline(file.name))
+    return {file.name: read_sha256(file) for file in files}
 
 
 def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = None) -> Embedder:

@@ -1,16 +1,18 @@
-"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries."""
+"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries that are new."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config import Sides
+from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.baseline import Baseline
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.store import Store
@@ -32,7 +34,8 @@ def refit_store(
 ) -> Embedder:
     """Fit the post-processors of a store anew, or others in their place, and return the embedder it has then.
 
-    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again.
+    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again;
+    of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
     Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
     :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
     its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
@@ -68,10 +71,17 @@ def fit_store(
     """
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    raw = _sample(writer, unfitted.config.seed) if fits_here else np.empty((0, 0), dtype=np.float32)
-    unfitted.fit_chain(raw, (record.chunk.embedded_text for record in store.chunks()))
+    raw = sample_raw(writer.live_raw(), unfitted.config.seed)
+    before = writer.baseline()
+    unfitted.fit_chain(
+        raw if fits_here else raw[:0],
+        store.embedded_texts(),
+        before.pseudo_queries if before else None,
+    )
+    queries = unfitted.fitted_queries or (before.pseudo_queries if before else None)
+    baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(raw), queries) if len(raw) else None
     progress.finish()
-    writer.adopt(unfitted, progress, meta)
+    writer.adopt(unfitted, progress, meta, baseline)
 
 
 def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
@@ -84,9 +94,13 @@ def least_fit(postprocess: Sequence[str]) -> int:
     return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
 
 
-def _sample(writer: StoreWriter, seed: int) -> NDArray[np.float32]:
-    """Return raw vectors, float32, shape ``(n, d)``: all, or a seeded sample of ``FIT_LIMIT``."""
+def sample_raw(blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]], seed: int) -> NDArray[np.float32]:
+    """Return raw vectors that post-processors are fitted on, float32, shape ``(n, d)``.
+
+    ``blocks`` are those of :func:`ragembed.indexes.compaction.live_raw`; taken are all, or a seeded sample of
+    ``FIT_LIMIT``.
+    """
     reservoir = Reservoir(FIT_LIMIT, seed)
-    for _, raw in writer.live_raw():
+    for _, raw in blocks:
         reservoir.add(raw)
-    return reservoir.rows()
+    return reservoir.rows() if reservoir.seen else np.empty((0, 0), dtype=np.float32)

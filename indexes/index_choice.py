@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
 from ragembed.indexes import catalog, compaction
 from ragembed.indexes.ann import tuning
@@ -22,7 +23,7 @@ from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
 from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.records import VectorEncoder, text_hash
 from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import select
 from ragembed.indexes.view import View
@@ -201,7 +202,13 @@ def _live_parts(
 
 
 def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions:
-    """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts."""
+    """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts.
+
+    Where the embedder was fitted just now, those that it was fitted on are enough, and nothing is encoded.
+    """
+    fitted = _fitted_questions(connection, embedder)
+    if fitted is not None:
+        return fitted
     texts = _texts(connection, _TEXTS_PER_QUERY * 2 * QUERIES)
     whole = set(texts)
     drawn = draw_pseudo_queries(texts, 2 * QUERIES, _SEED)
@@ -210,6 +217,20 @@ def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Quest
         nothing = np.zeros((0, 1), dtype=np.float32)
         return Questions(nothing, nothing)
     vectors = unit_rows(embedder.encode_queries(spans))
+    return Questions(vectors[::2], vectors[1::2])
+
+
+def _fitted_questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions | None:
+    """Return pseudo-queries that ``embedder`` was fitted on, None where it has too few that are no whole text."""
+    if not isinstance(embedder, Embedder) or embedder.fitted_queries is None:
+        return None
+    queries = embedder.fitted_queries
+    hashes = [text_hash(text) for text in queries.texts]
+    whole = catalog.rows_of_hashes(connection, hashes)
+    raw = queries.raw[[key not in whole for key in hashes]][: 2 * QUERIES]
+    if len(raw) < 2 * QUERIES:
+        return None
+    vectors = unit_rows(embedder.postprocess_queries(raw))
     return Questions(vectors[::2], vectors[1::2])
 
 

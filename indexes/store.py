@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from ragembed.config import EmbedderConfig, Sides
+from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, write_file
@@ -23,6 +24,8 @@ from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.boilerplate import Line
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import save_first_baseline
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
@@ -112,6 +115,7 @@ class Store(Searching):
             make_folders(path / EMBEDDERS)
             write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
+            about[BASELINE] = save_first_baseline(path, embedder)
             create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -175,6 +179,11 @@ class Store(Searching):
         condition = None if where is None else parse(where)
         with self._reader.view() as view:
             yield from catalog.iterate_chunks(view.connection, source, condition)
+
+    def embedded_texts(self) -> Iterator[str]:
+        """Yield the text that each chunk's vector is made of, in order of insertion."""
+        with self._reader.view() as view:
+            yield from catalog.embedded_texts(view.connection)
 
     def ids(self) -> list[str]:
         """Return the ids of the chunks in order of insertion."""
@@ -266,6 +275,16 @@ class Store(Searching):
             }
 
         return self._reader.read(answer)
+
+    def drift(self) -> DriftReport:
+        """Return how far the store has moved from what it was fitted on, and whether to fit it anew.
+
+        Nothing is written. What a refit would give is made in memory; the model encodes the pseudo-queries that are
+        new since the last. Raises :class:`StoreError` where the vectors are not ragembed's own.
+        """
+        from ragembed.indexes.drift import measure_drift
+
+        return self._reader.read(lambda view: measure_drift(self.path, view))
 
     @property
     def embedder(self) -> VectorEncoder:

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import BudgetError, IncompatibleStoreError
+from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes import catalog, compaction, index_choice
 from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.ann.picking import least_asked
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import Baseline, load_baseline, save_baseline
 from ragembed.indexes.database import Database, write_errors
 from ragembed.indexes.devices import building_gpus
 from ragembed.indexes.embedders import save_embedder
@@ -68,16 +70,29 @@ class Upkeep:
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
+    def baseline(self) -> Baseline | None:
+        """Return what the store's embedder was fitted on, None where that was not kept."""
+        try:
+            return load_baseline(self._store, self._connection)
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; drop it with: ragembed verify --repair"
+            ) from error
+
     # Segments
 
     def adopt(
-        self, embedder: VectorEncoder, progress: Progress | None = None, meta: Mapping[str, object] | None = None
+        self,
+        embedder: VectorEncoder,
+        progress: Progress | None = None,
+        meta: Mapping[str, object] | None = None,
+        baseline: Baseline | None = None,
     ) -> None:
         """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs.
 
         Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
-        all of them take over in one transaction, which also keeps the JSON values ``meta``. An approximate index
-        becomes a flat one, until :meth:`settle` picks it anew.
+        all of them take over in one transaction, which also keeps the JSON values ``meta`` and what the embedder was
+        fitted on, ``baseline``. An approximate index becomes a flat one, until :meth:`settle` picks it anew.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
@@ -85,13 +100,15 @@ class Upkeep:
             )
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
+            fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or Silent())
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                for key, value in {**(meta or {}), **self._outdated_choice(), "embedder": record}.items():
+                kept = {**(meta or {}), **self._outdated_choice(), "embedder": record, BASELINE: fitted_on}
+                for key, value in kept.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
@@ -243,6 +260,10 @@ class Upkeep:
     def live_vectors(self) -> int:
         """Return how many vectors chunks use."""
         return catalog.count(self._connection, "vectors") - catalog.count(self._connection, "tombstones")
+
+    def last_row(self) -> int:
+        """Return the highest row of a vector, 0 where there is none."""
+        return catalog.last_row(self._connection)
 
     def live_raw(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, in order of row, in blocks."""

@@ -144,11 +144,19 @@ class EmbedderConfig:
     @property
     def fits_tokens(self) -> bool:
         """Whether token weights or static vectors depend on the corpus: raw vectors then change with the fit."""
+        return self.fits_weights or self.fits_static
+
+    @property
+    def fits_weights(self) -> bool:
+        """Whether token weights depend on the corpus."""
         name, number = parse_weighting(self.weighting)
         counts = name in ("sif", "usif") or (name == "idf" and number != 0.0)
-        return (counts and self.weighting_corpus is None) or (
-            isinstance(self.extraction, (Avg, BertAvg)) and self.avg_corpus is None
-        )
+        return counts and self.weighting_corpus is None
+
+    @property
+    def fits_static(self) -> bool:
+        """Whether static vectors depend on the corpus."""
+        return isinstance(self.extraction, (Avg, BertAvg)) and self.avg_corpus is None
 
     def replace(self, **changes: Any) -> EmbedderConfig:
         """Return a copy with ``changes`` applied; raises :class:`ConfigError` for an unknown name."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.corpus import Corpus
+from ragembed.drift import Moments
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.explaining import TextParts, text_parts
 from ragembed.extractors.build import Built, build_extractor
@@ -29,7 +30,7 @@ from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import encode_together, fit_together
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
-from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.specs import Words, parse_postprocessor
 
@@ -71,6 +72,8 @@ class Embedder:
     ) -> None:
         self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
+        self.fitted_queries: PseudoQueries | None = None
+        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._texts: int | None = None
@@ -107,13 +110,16 @@ class Embedder:
         fit_extractors([self], texts)
         return self
 
-    def fit_chain(self, raw_documents: Floats, texts: Iterable[str]) -> Embedder:
+    def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
-        names a ``postprocess_corpus``, its texts take the place of both.
+        names a ``postprocess_corpus``, its texts take the place of both. Pseudo-queries that are ``known`` from a
+        former fit of the same extractor are not encoded again. Until the embedder is saved and loaded,
+        ``fitted_queries`` and ``fitted_moments`` tell what the chain was fitted on; None where it learns nothing.
         """
         self.__dict__.pop("fingerprint", None)
+        self.fitted_queries = self.fitted_moments = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -127,8 +133,11 @@ class Embedder:
         raw_queries = None
         if self.config.sides == "two":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
-            raw_queries = self.extractor.encode(drawn, "pseudo-queries") if drawn else raw_documents
+            if drawn:
+                self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
+            raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
+        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -149,8 +158,8 @@ class Embedder:
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of ``texts`` as queries, float32, shape ``(n, d)``; needs :meth:`fit`."""
-        chain = self._require_fitted()
-        return chain.queries.transform(self.raw_queries(texts))
+        self._require_fitted()
+        return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
         """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_extractor`.
@@ -165,6 +174,11 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "queries")
 
+    def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
+        """Return raw vectors of pseudo-queries: framed as queries, computed as documents are."""
+        self._require_extractor()
+        return self.extractor.encode(_strings(texts), "pseudo-queries")
+
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""
         return self._require_fitted().documents.transform(raw)
@@ -177,6 +191,15 @@ class Embedder:
         chain = self._require_fitted()
         of_side = chain.documents if side == "documents" else chain.queries
         return text_parts(text, self.extractor.token_parts(text, side), of_side, raw)
+
+    def postprocess_queries(self, raw: Floats) -> Floats:
+        """Map raw vectors of queries as :meth:`postprocess_documents` does those of documents."""
+        return self._require_fitted().queries.transform(raw)
+
+    @property
+    def chain(self) -> TwoSidedChain:
+        """The fitted post-processors; needs :meth:`fit`."""
+        return self._require_fitted()
 
     # Identity
 
@@ -326,7 +349,7 @@ class Embedder:
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = None
+        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

@@ -7,11 +7,41 @@ query side of a post-processor on short spans of the same corpus needs no labels
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
 
 _MIN_WORDS, _MAX_WORDS = 4, 14
 _SLACK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PseudoQueries:
+    """Pseudo-queries with the raw vector of each, float32, shape ``(n, d)``."""
+
+    texts: tuple[str, ...]
+    raw: Floats
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[str], encode: Callable[[Sequence[str]], Floats], known: PseudoQueries | None = None
+    ) -> PseudoQueries:
+        """Return those with these ``texts``; only what is not among the ``known`` is encoded, nothing if all are."""
+        places = {} if known is None else {text: place for place, text in enumerate(known.texts)}
+        new = [text for text in texts if text not in places]
+        if known is None or len(new) == len(texts):
+            return cls(tuple(texts), encode(texts))
+        raw = np.empty((len(texts), known.raw.shape[1]), dtype=np.float32)
+        is_new = np.array([text not in places for text in texts], dtype=bool)
+        if new:
+            raw[is_new] = encode(new)
+        raw[~is_new] = known.raw[[places[text] for text in texts if text in places]]
+        return cls(tuple(texts), raw)
 
 
 def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str]:

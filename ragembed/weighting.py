@@ -169,7 +169,7 @@ class TokenCounter:
         self._occurrences = np.zeros(vocabulary, dtype=np.int64)
         self._texts = 0
 
-    def add(self, texts_ids: Iterable[Sequence[int]]) -> None:
+    def add(self, texts_ids: Iterable[Sequence[int] | Counts]) -> None:
         """Count the token ids of some texts."""
         for ids in texts_ids:
             distinct, counts = np.unique(np.asarray(ids, dtype=np.int64), return_counts=True)

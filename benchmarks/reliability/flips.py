@@ -61,6 +61,7 @@ KINDS = (
     Kind(INDEX_FILE, f"{SEGMENTS}/*/{INDEX_FILE}", 25, is_mapped=True),
     Kind("config.json", f"{EMBEDDERS}/*/config.json", 20, is_mapped=True),
     Kind("state.safetensors", f"{EMBEDDERS}/*/state.safetensors", 15, is_mapped=True),
+    Kind("baseline", f"{EMBEDDERS}/*/baseline-*.safetensors", 15),
     Kind(GITIGNORE, GITIGNORE, 5),
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragembed.cli.drift_report import EXIT, print_drift
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
 from ragembed.config import EmbedderConfig
@@ -21,14 +22,28 @@ from ragembed.indexes.scan import IndexingOptions
 @store_option
 @click.option("--skipped", is_flag=True, help="List the files that were skipped, with the reason for each.")
 @click.option("--boilerplate", is_flag=True, help="List the lines that many files repeat, with how many do.")
+@click.option("--drift", is_flag=True, help="Tell how far it has moved from what it was fitted on.")
 @format_option
-def command(store: Path | None, skipped: bool, boilerplate: bool, output: str) -> None:
-    """Show what is in a store, with which model and settings it was made."""
+@click.pass_context
+def command(
+    context: click.Context, store: Path | None, skipped: bool, boilerplate: bool, drift: bool, output: str
+) -> None:
+    """Show what is in a store, with which model and settings it was made.
+
+    With --drift, whether to fit it anew instead: exit status 0 to keep it as it is, 3 to run ragembed refit, 4 to
+    delete it and index again.
+    """
+    if sum((drift, skipped, boilerplate)) > 1:
+        raise click.UsageError("--drift, --boilerplate and --skipped are reports of their own: ask for one of them")
     where = choose_store(store)
     with Store.open(where) as opened:
         if boilerplate:
             _print_boilerplate(opened.boilerplate(), output)
             return
+        if drift:
+            report = opened.drift()
+            print_drift(report, output)
+            context.exit(EXIT[report.verdict])
         status = opened.status()
     if output == "json":
         print_json(status)

@@ -12,6 +12,8 @@ from typing import Any
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import catalog, page_sums, schema, wal
 from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import is_baseline_record
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
 from ragembed.indexes.stemming import Words
@@ -126,6 +128,7 @@ def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 _META: Mapping[str, Callable[[Any], bool]] = {
     "boilerplate": lambda value: isinstance(value, dict),
+    BASELINE: is_baseline_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "generation": _is_count,

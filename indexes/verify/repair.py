@@ -1,4 +1,7 @@
-"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both."""
+"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both.
+
+A damaged baseline is dropped: the next refit makes another.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
 from ragembed.indexes import catalog, compaction, page_sums
+from ragembed.indexes.baseline import KEY as BASELINE
+from ragembed.indexes.baseline import copy_baseline
 from ragembed.indexes.database import Database, open_for_writing, write_errors
 from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.folders import publish, temporary_folder
@@ -70,6 +75,9 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
+            if Part.BASELINE in self._parts:
+                with database.transaction():
+                    catalog.set_meta(database.connection, BASELINE, None)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -106,7 +114,7 @@ class _Repair:
         blocks = [np.zeros((0, catalog.meta(connection, "dim")), dtype=np.float16)]
         self._progress.start("embedding", "chunks", len(rows))
         for start in range(0, len(rows), _BATCH):
-            texts = self._texts(database, rows[start : start + _BATCH])
+            texts = catalog.texts_of_rows(connection, rows[start : start + _BATCH])
             blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
         self._progress.finish()
         new = None
@@ -115,12 +123,6 @@ class _Repair:
             new = write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))
         with database.transaction():
             compaction.swap(connection, compaction.Rewritten([record], new))
-
-    def _texts(self, database: Database, rows: Sequence[int]) -> list[str]:
-        keys, used = catalog.chunks_of_rows(database.connection, rows)
-        key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
-        records = catalog.chunks_by_key(database.connection, list(key_of.values()))
-        return [records[key_of[row]].chunk.embedded_text for row in rows]
 
     # Embedder
 
@@ -138,6 +140,7 @@ class _Repair:
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
         record = embedder_record(self._store, embedder, temporary)
+        copy_baseline(self._store, database.connection, embedder.fingerprint, temporary)
         rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
         damaged = final.exists()
         if not damaged:

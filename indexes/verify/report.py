@@ -16,6 +16,7 @@ class Part(Enum):
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"
+    BASELINE = "baseline"
     CANARY = "canary"
     REWRITTEN = "rewritten"
     FOLDER = "folder"

@@ -134,6 +134,7 @@ class _Verification:
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report
         embedder = self._embedder(connection)
+        report.problems += vectors.check_baseline(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))

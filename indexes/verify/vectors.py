@@ -14,6 +14,7 @@ from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
 from ragembed.indexes import catalog
 from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.baseline import baseline_file, baseline_record
 from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
 from ragembed.indexes.records import VectorEncoder
@@ -99,6 +100,14 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
         if (message := _difference(store / file, expected)) is not None:
             yield Problem(Part.EMBEDDER, file, message)
+
+
+def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the embedder's baseline, if it has one, with the hash that the database holds."""
+    if (record := baseline_record(connection)) is not None:
+        file = baseline_file(store, record)
+        if (message := _difference(file, record["sha256"])) is not None:
+            yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:

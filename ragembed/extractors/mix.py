@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ragembed.extractors.avg import AvgExtractor
 from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Floats, Progress, Side, State
+from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import TransformerExtractor
 
 
@@ -29,6 +30,11 @@ class MixExtractor:
     def dim(self) -> int:
         """Dimension of the vectors."""
         return self.contextual.dim
+
+    @property
+    def weights(self) -> TokenWeights:
+        """The token weights of the contextual part; the static part has those of the same texts."""
+        return self.contextual.weights
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
+
+if TYPE_CHECKING:
+    from ragembed.extractors.token_weights import TokenWeights
 
 Floats = NDArray[np.float32]
 Side = Literal["documents", "queries", "pseudo-queries"]
@@ -79,6 +82,11 @@ class Extractor(Protocol):
     @property
     def config(self) -> Mapping[str, Any]:
         """What decides a raw vector beside what is fitted, as JSON values: settings resolved, files as hashes."""
+        ...
+
+    @property
+    def weights(self) -> TokenWeights:
+        """The token weights."""
         ...
 
     def fit(self, texts: Iterable[str]) -> None:

@@ -76,7 +76,10 @@ class TokenWeights:
     @cached_property
     def table(self) -> Floats | None:
         """The weight of each token id, shape ``(vocabulary,)``; None is uniform."""
-        statistics = self.require_fitted()
+        return self.table_for(self.require_fitted())
+
+    def table_for(self, statistics: TokenStatistics) -> Floats | None:
+        """Return what :attr:`table` would be after a fit that counted ``statistics``."""
         if self.weighting.share == 0.0:
             return None
         return self.weighting.table(statistics, self._tokenizer.vocabulary, self._common)

@@ -1,7 +1,8 @@
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 
 CORPUS = [f"text number {i} holds some words about subject {i % 7} and nothing else at all of note" for i in range(300)]
 
@@ -34,3 +35,21 @@ def test_equal_texts_count_once():
     drawn = draw_pseudo_queries(["the same licence text above every file " * 3] * 5000 + CORPUS, 200, 0)
     assert len(drawn) == 200
     assert sum("licence" in span or "above" in span for span in drawn) <= 1
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=8), st.lists(st.sampled_from("abcdef"), unique=True))
+def test_only_what_is_not_known_is_encoded(texts, known):
+    encoded = []
+
+    def encode(batch):
+        encoded.extend(batch)
+        return np.array([[ord(text)] for text in batch], dtype=np.float32).reshape(-1, 1)
+
+    before = PseudoQueries(tuple(known), np.array([[-ord(text)] for text in known], dtype=np.float32).reshape(-1, 1))
+    found = PseudoQueries.of(texts, encode, before)
+    assert found.texts == tuple(texts)
+    assert encoded == [text for text in texts if text not in known]
+    assert found.raw.tolist() == [[-ord(text) if text in known else ord(text)] for text in texts]
+    encoded.clear()
+    assert PseudoQueries.of(texts, encode).raw[:, 0].tolist() == [ord(text) for text in texts]
+    assert encoded == texts

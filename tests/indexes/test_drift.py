@@ -1,0 +1,276 @@
+"""The drift of stores: nothing where nothing changed, and what changed where it did; nothing is written."""
+
+import random
+import shutil
+import stat
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import StoreError
+from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.indexes import Store, drift
+from ragembed.indexes.fitting import refit_store
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from tests.conftest import WORDS, KnownEncoder, record
+
+STORES, FLIGHT = WORDS[8:19], WORDS[19:32]
+
+
+def texts(words, count, seed):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(words, k=draw.randint(8, 16))) for _ in range(count)]
+
+
+def write(folder, contents):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, text in enumerate(contents):
+        (folder / f"{i}.txt").write_text(text + "\n")
+
+
+def add(path, contents, prefix="new"):
+    with Store.open(path) as store:
+        store.add([record(f"{prefix}{i}", text) for i, text in enumerate(contents)])
+
+
+def contents(path):
+    """The bytes of all files but those in which SQLite notes who reads."""
+    files = (file for file in path.rglob("*") if file.is_file() and file.name not in ("store.db-shm", "store.db-wal"))
+    return {file: file.read_bytes() for file in files}
+
+
+def drift_of(path):
+    with Store.open(path) as store:
+        return store.drift()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
+    folder = tmp_path_factory.mktemp("drift")
+    write(folder / "docs", texts(STORES, 80, 1))
+    index_files(IndexingRequest(folder / "store", (folder / "docs",), embedder=tiny_config))
+    return folder / "store"
+
+
+@pytest.fixture
+def store(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The texts that go through the model."""
+    found = []
+    original = TransformerExtractor.encode
+
+    def encode(self, batch, side, *rest):
+        found.extend(batch)
+        return original(self, batch, side, *rest)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    return found
+
+
+def test_a_store_that_was_just_fitted_has_not_moved(store, encoded):
+    report = drift_of(store)
+    assert (report.verdict, report.reasons, report.notes) == ("keep", (), ())
+    assert (report.vectors, report.added, report.removed, report.texts) == (80, 0, 0, 80)
+    assert (report.overlap, report.chance, report.queries, report.searched) == (1.0, 1.0, 80, 80)
+    assert (report.mean_shift, report.weight_shift, report.movers) == (0.0, 0.0, ())
+    assert report.unfitted is None
+    assert report.vocabulary.unseen == 0
+    assert encoded == []  # all pseudo-queries are known
+
+
+def test_other_texts_move_it(store, encoded):
+    add(store, texts(FLIGHT, 80, 2))
+    encoded.clear()
+    report = drift_of(store)
+    assert (report.vectors, report.added, report.removed) == (160, 80, 0)
+    assert report.vocabulary.unseen == 1.0
+    assert report.vocabulary.expected == 0.0  # no word was in one text alone
+    assert {mover.token for mover in report.movers} <= set(FLIGHT)
+    assert all(mover.now < mover.fitted for mover in report.movers)
+    assert len(report.movers) == drift.MOVERS
+    assert report.mean_shift > 0.1
+    assert report.overlap < report.chance < 1
+    assert 0 < report.weight_shift < 0.5
+    assert 0 < len(encoded) <= 80  # the pseudo-queries that are new, and no document
+
+
+def one_draw(folder, config, seed, add_words, replaced, size=80):
+    """The drift of a store of ``size`` texts: ``replaced`` gave way to as many of ``add_words``, or 8 came if 0."""
+    write(folder / "docs", texts(STORES, size, seed))
+    index_files(IndexingRequest(folder / "store", (folder / "docs",), embedder=config))
+    with Store.open(folder / "store") as store:
+        store.delete(store.ids()[:replaced])
+    add(folder / "store", texts(add_words, replaced or 8, seed + 1000))
+    return drift_of(folder / "store")
+
+
+@pytest.fixture
+def static_config(tiny_config):
+    return tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:2", "normalize"))
+
+
+def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config):
+    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(20)]
+    assert verdicts.count("keep") >= 19
+
+
+def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static_config):
+    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(3)]
+    assert {report.verdict for report in reports} == {"refit"}
+    assert all((report.added, report.removed) == (150, 150) for report in reports)
+    refit_store(tmp_path / "0" / "store")
+    assert drift_of(tmp_path / "0" / "store").verdict == "keep"
+
+
+def test_token_weights_of_another_corpus_ask_for_a_rebuild(tmp_path, static_config):
+    report = one_draw(tmp_path, static_config.replace(weighting="idf"), 0, FLIGHT, 70)
+    assert report.verdict == "rebuild"
+    assert report.weight_shift > 0.06
+
+
+def test_the_overlap_is_that_with_the_store_after_the_refit(store):
+    add(store, texts(FLIGHT, 80, 2))
+    report = drift_of(store)
+    with Store.open(store) as opened:
+        ids, former = sorted(opened.ids()), opened.embedder
+        before = opened.vectors(ids)
+    refitted = refit_store(store)
+    with Store.open(store) as opened, opened.writer() as writer:
+        queries, after = writer.baseline().pseudo_queries.raw[: drift.QUERIES], opened.vectors(ids)
+    found = [
+        np.argsort(-(embedder.postprocess_queries(queries) @ vectors.T), axis=1)[:, : drift.NEAREST]
+        for embedder, vectors in ((former, before), (refitted, after))
+    ]
+    common = np.mean([len(set(a) & set(b)) / drift.NEAREST for a, b in zip(*found, strict=True)])
+    assert report.overlap == pytest.approx(common, abs=0.005)  # equal cosines may come in another order
+    now = drift_of(store)
+    assert (now.overlap, now.mean_shift, now.added, now.removed) == (1.0, 0.0, 0, 0)
+    assert now.weight_shift == pytest.approx(report.weight_shift)  # a refit leaves token weights as they are
+    assert now.movers == report.movers
+
+
+def test_deleted_texts_are_counted(store):
+    with Store.open(store) as opened:
+        opened.delete(opened.ids()[:30])
+    report = drift_of(store)
+    assert (report.vectors, report.added, report.removed) == (50, 0, 30)
+    assert report.mean_shift > 0
+
+
+def test_samples_are_drawn_where_there_is_more(store, monkeypatch):
+    monkeypatch.setattr(drift, "TEXTS", 30)
+    monkeypatch.setattr(drift, "SEARCHED", 40)
+    monkeypatch.setattr(drift, "QUERIES", 7)
+    add(store, texts(FLIGHT, 80, 2))
+    report = drift_of(store)
+    assert (report.vectors, report.texts, report.searched, report.queries) == (160, 30, 40, 7)
+    assert report.vocabulary.unseen == 1.0
+    assert drift_of(store) == report
+
+
+def test_nothing_is_written(store, monkeypatch):
+    add(store, texts(FLIGHT, 20, 2))
+    before = contents(store)
+    for path in (store, *store.rglob("*")):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+    report = drift_of(store)
+    for path in (store, *store.rglob("*")):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o200)
+    assert report.added == 20
+    assert contents(store) == before
+
+
+def test_a_store_without_a_baseline_says_so(store):
+    with Store.open(store) as opened, opened.writer() as writer:
+        writer.set_meta({"baseline": None})
+    report = drift_of(store)
+    assert (report.added, report.removed, report.mean_shift) == (None, None, None)
+    assert (report.overlap, report.verdict) == (1.0, "keep")
+    [note] = report.notes
+    assert "ragembed refit" in note
+    refit_store(store)
+    assert drift_of(store).notes == ()
+
+
+def test_where_nothing_is_fitted_it_still_reports_and_keeps(tmp_path, tiny_config):
+    config = tiny_config.replace(postprocess=("normalize",), weighting="uniform")
+    write(tmp_path / "docs", texts(STORES, 40, 1))
+    index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
+    add(tmp_path / "store", texts(FLIGHT, 80, 2))
+    report = drift_of(tmp_path / "store")
+    assert (report.verdict, report.overlap, report.weight_shift) == ("keep", None, None)
+    assert "nothing of the post-processors is fitted" in report.notes[0]
+    assert report.vocabulary.unseen == 1.0
+
+
+def test_one_side_is_compared_on_pseudo_queries_too(store, encoded):
+    refit_store(store, ("zscore",), "one")
+    assert drift_of(store).overlap == 1.0
+    assert encoded == []
+    add(store, texts(FLIGHT, 80, 2))
+    assert drift_of(store).overlap < 1
+
+
+def test_static_vectors_that_were_never_fitted_ask_for_a_rebuild(tmp_path, tiny_config):
+    config = tiny_config.replace(extractor="avg", postprocess=("zscore",))
+    write(tmp_path / "docs", texts(STORES, 40, 1))
+    index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
+    assert drift_of(tmp_path / "store").unfitted == 0
+    add(tmp_path / "store", texts(FLIGHT, 40, 2))
+    report = drift_of(tmp_path / "store")
+    assert report.unfitted == pytest.approx(0.5, abs=0.1)
+    assert report.verdict == "rebuild"
+    refit_store(tmp_path / "store")
+    assert drift_of(tmp_path / "store").verdict == "rebuild"
+
+
+def test_texts_that_a_store_was_fitted_on_before_it_was_made_are_no_drift(tmp_path, tiny_config, encoded):
+    corpus = texts(STORES, 60, 1)
+    embedder = Embedder(tiny_config).fit(corpus)
+    Store.create(tmp_path / "s", embedder).close()
+    add(tmp_path / "s", corpus)
+    encoded.clear()
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.added, report.removed, report.notes) == ("keep", 60, 0, ())
+    assert report.mean_shift < 1e-3  # but for the rounding to float16
+    assert report.overlap > 0.99
+    assert encoded == []
+
+
+def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config).fit(texts(STORES, 40, 1))
+    Store.create(tmp_path / "s", embedder).close()
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.vectors, report.vocabulary, report.overlap) == ("keep", 0, None, None)
+    add(tmp_path / "s", texts(STORES, 5, 1))
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.vectors, report.overlap) == ("keep", 5, None)
+    assert any("32 chunks or more, the store has 5" in note for note in report.notes)
+
+
+def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(texts(STORES, 40, 1))
+    wanted = {"wanted": {"postprocess": ["center", "normalize"], "sides": "two"}}
+    Store.create(tmp_path / "s", embedder, wanted).close()
+    add(tmp_path / "s", texts(STORES, 40, 1))
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.overlap) == ("keep", None)
+    assert any("center, normalize is yet to be fitted" in note for note in report.notes)
+
+
+def test_vectors_of_another_program_were_not_fitted(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as opened, pytest.raises(StoreError, match="not ragembed's own"):
+        opened.drift()
+
+
+def test_a_report_is_json(store):
+    import json
+
+    found = json.loads(json.dumps(drift_of(store).to_dict()))
+    assert found["verdict"] == "keep"
+    assert set(found["vocabulary"]) == {"unseen", "expected", "unknown", "unknown_fitted", "pieces", "pieces_fitted"}

@@ -1,0 +1,261 @@
+"""A refit encodes nothing that the store has vectors for, and gives what a clean build would give."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import StoreDamagedError
+from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.indexes import Store, index_choice
+from ragembed.indexes.ann import picking
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.fitting import refit_store
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.verify import Part, verify_store
+from tests.conftest import WORDS, record
+
+DRAW = random.Random(5)
+TEXTS = [" ".join(DRAW.choices(WORDS[8:32], k=18)) for _ in range(100)]
+STEPS = ("abtt:2", "normalize")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
+    """A folder of documents, a text a file, and a store of it beside it."""
+    folder = tmp_path_factory.mktemp("refit")
+    (folder / "docs").mkdir()
+    for i, text in enumerate(TEXTS):
+        (folder / "docs" / f"{i:03}.txt").write_text(text + "\n")
+    index_files(IndexingRequest(folder / "store", (folder / "docs",), embedder=tiny_config))
+    return folder
+
+
+@pytest.fixture
+def folder(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "copy")
+
+
+@pytest.fixture
+def store(folder):
+    return folder / "store"
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The texts that go through the model, by side."""
+    texts = {"documents": [], "queries": [], "pseudo-queries": []}
+    original = TransformerExtractor.encode
+
+    def encode(self, batch, side, *rest):
+        texts[side].extend(batch)
+        return original(self, batch, side, *rest)
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    return texts
+
+
+@pytest.fixture
+def no_encoder(monkeypatch):
+    """An encoder that fails when it is called."""
+
+    def encode(self, batch, side, *rest):
+        raise AssertionError(f"{len(batch)} {side} are encoded")
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+
+
+def vectors(path):
+    with Store.open(path) as store:
+        ids = sorted(store.ids())
+        return store.vectors(ids), [store.get([name])[0].chunk.text for name in ids]
+
+
+def state(path):
+    with Store.open(path) as store:
+        return store.embedder.fingerprint, store.embedder.fitted_on, store.wanted_chain()
+
+
+def baseline(path):
+    with Store.open(path) as store, store.writer() as writer:
+        return writer.baseline()
+
+
+@pytest.mark.parametrize("sides", ["two", "one"])
+def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
+    folder, tiny_config, no_encoder, monkeypatch, sides
+):
+    refit_store(folder / "store", STEPS, sides)
+    monkeypatch.undo()
+    config = tiny_config.replace(postprocess=STEPS, sides=sides)
+    index_files(IndexingRequest(folder / "clean", (folder / "docs",), embedder=config))
+    assert state(folder / "store") == state(folder / "clean")  # the fingerprint hashes every fitted number
+    refitted, clean = vectors(folder / "store"), vectors(folder / "clean")
+    np.testing.assert_array_equal(refitted[0], clean[0])
+    assert refitted[1] == clean[1]
+    with Store.open(folder / "store") as one, Store.open(folder / "clean") as other:
+        for question in ("segment vector file", "writer of the store"):
+            found, expected = (opened.search(question, 10, "dense") for opened in (one, other))
+            assert [(hit.chunk.text, hit.score) for hit in found] == [(hit.chunk.text, hit.score) for hit in expected]
+
+
+def test_refits_one_after_the_other_encode_nothing(store, no_encoder):
+    first = state(store)
+    for steps, sides in ((STEPS, "two"), (("normalize",), "one"), (("zscore",), "two")):
+        refit_store(store, steps, sides)
+    refit_store(store, ("center", "normalize"))
+    assert state(store) == first
+
+
+def test_pseudo_queries_that_are_new_are_encoded_and_no_others(folder, store, encoded):
+    before = baseline(store).pseudo_queries
+    assert len(before.texts) == len(TEXTS)
+    (folder / "docs" / "000.txt").unlink()
+    (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
+    index_files(IndexingRequest(store))
+    for texts in encoded.values():
+        texts.clear()
+    refit_store(store)
+    after = baseline(store).pseudo_queries
+    new = set(after.texts) - set(before.texts)
+    assert encoded == {"documents": [], "queries": [], "pseudo-queries": list(new)}
+    assert len(new) == 1
+    assert len(after.texts) == len(TEXTS)
+    with Store.open(store) as opened:
+        raw = opened.embedder.raw_pseudo_queries(after.texts)
+    np.testing.assert_allclose(after.raw, raw, atol=1e-5)
+
+
+def test_what_the_fit_saw_is_kept_with_it(store):
+    kept = baseline(store)
+    with Store.open(store) as opened, opened.writer() as writer:
+        raw = np.concatenate([block for _, block in writer.live_raw()]).astype(np.float64)
+        assert kept.last_row == writer.last_row() == len(TEXTS)
+    assert kept.vectors == kept.moments.count == len(TEXTS)
+    np.testing.assert_allclose(kept.moments.mean, raw.mean(axis=0), atol=1e-9)
+    spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
+    assert kept.moments.spread == pytest.approx(spread)
+
+
+def test_a_store_without_a_baseline_gets_one_at_the_next_refit(store, encoded):
+    forget(store)
+    assert baseline(store) is None
+    fitted = refit_store(store)
+    assert len(encoded["pseudo-queries"]) == len(TEXTS)
+    assert baseline(store).vectors == len(TEXTS)
+    encoded["pseudo-queries"].clear()
+    refit_store(store, STEPS)
+    assert encoded["pseudo-queries"] == []
+    assert refit_store(store, fitted.config.postprocess).fingerprint == fitted.fingerprint
+
+
+def forget(path):
+    with Store.open(path) as store, store.writer() as writer:
+        writer.set_meta({"baseline": None})
+
+
+def baseline_files(path):
+    return sorted(path.glob("embedders/*/*baseline*"))
+
+
+def test_there_is_one_file_of_a_baseline_whatever_happens(store, folder):
+    assert len(baseline_files(store)) == 1
+    left = baseline_files(store)[0].with_name(".baseline-0123456789abcdef.safetensors.7.tmp")
+    left.write_bytes(b"x")
+    (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
+    index_files(IndexingRequest(store))
+    assert len(baseline_files(store)) == 1
+    before = baseline_files(store)
+    refit_store(store)
+    assert len(baseline_files(store)) == 1
+    assert baseline_files(store) != before
+    assert verify_store(store).problems == []
+
+
+def test_post_processors_without_a_fit_get_a_baseline_that_moves_on(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",))).fit(TEXTS)
+    with Store.create(tmp_path / "s", embedder) as opened:
+        opened.add([record(f"id{i}", text) for i, text in enumerate(TEXTS[:40])])
+    assert baseline(tmp_path / "s") is None
+    refit_store(tmp_path / "s")
+    assert (baseline(tmp_path / "s").vectors, baseline(tmp_path / "s").pseudo_queries) == (40, None)
+    with Store.open(tmp_path / "s") as opened:
+        opened.add([record("more", TEXTS[41])])
+    refit_store(tmp_path / "s")  # the embedder is the same, its folder stays
+    assert baseline(tmp_path / "s").vectors == 41
+    assert len(baseline_files(tmp_path / "s")) == 1
+    assert verify_store(tmp_path / "s").problems == []
+
+
+@pytest.mark.parametrize("damage", ["altered", "missing"])
+def test_a_damaged_baseline_is_found_and_dropped_and_searches_do_without(store, damage):
+    [file] = baseline_files(store)
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with Store.open(store) as opened:
+        assert opened.search("writer", 3)
+    [problem] = verify_store(store).problems
+    assert (problem.part, problem.file) == (Part.BASELINE, file.relative_to(store).as_posix())
+    with pytest.raises(StoreDamagedError, match="verify --repair"):
+        refit_store(store)
+    report = verify_store(store, repair=True)
+    assert (report.problems, len(report.repaired)) == ([], 1)
+    assert baseline(store) is None
+    refit_store(store)
+    assert baseline(store).vectors == len(TEXTS)
+
+
+def test_a_repaired_embedder_keeps_its_baseline(store):
+    before = baseline(store)
+    [file] = store.glob("embedders/*/config.json")
+    file.unlink()
+    assert verify_store(store, repair=True).problems == []
+    assert baseline(store).pseudo_queries.texts == before.pseudo_queries.texts
+
+
+def test_a_copy_has_the_baseline(store, tmp_path):
+    with Store.open(store) as opened:
+        opened.copy(tmp_path / "other")
+    assert baseline(tmp_path / "other").vectors == len(TEXTS)
+    assert verify_store(tmp_path / "other").problems == []
+
+
+@pytest.mark.parametrize(
+    "value", [[], 3, {"file": "x"}, {"fingerprint": "0" * 32, "file": "../../store.db", "sha256": "0" * 64}]
+)
+def test_a_value_that_is_no_baseline_is_damage(store, value):
+    with Store.open(store) as opened, opened.writer() as writer:
+        writer.set_meta({"baseline": value})
+        with pytest.raises(StoreDamagedError, match="baseline"):
+            writer.baseline()
+    assert {problem.part for problem in verify_store(store).problems} >= {Part.DATABASE}
+
+
+def test_the_database_names_the_file_by_its_hash(store):
+    with Store.open(store) as opened, opened.writer() as writer:
+        named = writer.meta("baseline")
+    assert set(named) == {"fingerprint", "file", "sha256"}
+    assert named["file"] == f"baseline-{named['sha256'][:16]}.safetensors"
+    assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
+
+
+def test_an_approximate_index_is_picked_anew_without_encoding(store, monkeypatch):
+    monkeypatch.setattr(picking, "LEAST_ASKED", 50)
+    monkeypatch.setattr(index_choice, "QUERIES", 40)
+    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+    with Store.open(store) as opened:
+        opened.optimize(index=Wanted("hnsw"))
+
+    def encode(self, batch, side, *rest):
+        raise AssertionError(f"{len(batch)} {side} are encoded")
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    refit_store(store, STEPS)
+    with Store.open(store) as opened:
+        assert {segment["kind"] for segment in opened.status()["segments"]} == {"hnsw"}
+        assert opened.index_choice().rows == len(TEXTS)
+        assert opened.index_check().measurement.recall.mean > 0.9
