@@ -34,6 +34,7 @@ _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
     " c.searched, s.path"
 )
+_EMBEDDED = "SELECT key, coalesce(nullif(searched, ''), text), headings, title FROM chunks"
 _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = c.source"  # noqa: S608  constants
 
 
@@ -322,14 +323,10 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
     return {row: (segment, position) for row, segment, position in found}
 
 
-def embedded_texts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
     """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
-    found = connection.execute(
-        "SELECT key, coalesce(nullif(searched, ''), text), headings, title FROM chunks"
-        " WHERE key IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(keys)),),
-    )
-    return {key: embedded_text(text, json.loads(headings), title) for key, text, headings, title in found}
+    statement = f"{_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"
+    return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
 
 
 def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, ChunkRecord]:
@@ -366,10 +363,14 @@ def iterate_chunks(
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield the embedded text of each chunk in order of insertion, at a fifth of what whole chunks cost."""
+    return (text for _, text in _embedded(connection, f"{_EMBEDDED} ORDER BY key"))
+
+
+def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[str] = ()) -> Iterator[tuple[int, str]]:
     cursor = connection.cursor()
     cursor.row_factory = None
-    for text, headings, title in cursor.execute("SELECT text, headings, title FROM chunks ORDER BY key"):
-        yield embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
+    for key, text, headings, title in cursor.execute(statement, values):
+        yield key, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:

@@ -158,6 +158,6 @@ def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:
 
     See :func:`ragembed.indexes.feedback.likeness`; words are those of the store's language.
     """
-    texts = catalog.embedded_texts(view.connection, keys)
+    texts = catalog.embedded_by_key(view.connection, keys)
     terms = of_language(catalog.words(view.connection).language)
     return feedback.likeness([terms.of_text(texts[key]) for key in keys], best)

@@ -23,9 +23,9 @@ from ragembed.indexes import boilerplate, catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
-from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import save_first_baseline
+from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
