@@ -18,6 +18,7 @@ from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, json_ids
@@ -79,6 +80,11 @@ def index_choice(connection: sqlite3.Connection) -> Choice | None:
 def index_check(connection: sqlite3.Connection) -> Check | None:
     """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
     return _stored(connection, "index_check", Check.from_dict)
+
+
+def fusion(connection: sqlite3.Connection) -> Fusion:
+    """Return how the store's two scores become one where a search does not say; raises as :func:`index_wanted` does."""
+    return _stored(connection, "fusion", Fusion.from_dict) or Fusion()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
@@ -301,6 +307,12 @@ def iterate_chunks(
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
     found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key", values)
     return (_chunk_record(row) for row in found)
+
+
+def iterate_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, ChunkRecord]]:
+    """Yield each vector row that chunks use, ascending, with the first of its chunks."""
+    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")
+    return ((row["row"], _chunk_record(row)) for row in found)
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:

@@ -24,10 +24,11 @@ Floats = NDArray[np.float32]
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-_MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
-_LEXICAL_DEPTH = 2000
-
-_FEEDBACK_CHUNKS = 3
+DEPTH, _CANDIDATES_PER_HIT = 200, 10
+"""Best chunks of either search that are candidates of a hybrid one, and how many for each that is asked for, if more."""
+LEXICAL_DEPTH = 2000
+"""Matching chunks whose BM25 is known."""
+FEEDBACK_CHUNKS = 3
 """Chunks that a question is moved towards."""
 
 
@@ -108,7 +109,7 @@ def _hybrid(
     """Fuse dense and lexical search, with feedback twice: the second time with queries moved towards the best found."""
     if not expressions:
         return []
-    depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
+    depth = max(DEPTH, _CANDIDATES_PER_HIT * k)
     worded = [_Words.of(view, expression, depth, selection) for expression in expressions]
     vectors = unit_rows(vectors)
     scored = _fused(view, vectors, worded, depth, selection, fusion)
@@ -134,7 +135,7 @@ class _Words:
 
     @classmethod
     def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> _Words:
-        limit = max(_LEXICAL_DEPTH, depth)
+        limit = max(LEXICAL_DEPTH, depth)
         matches = lexical.search(view.connection, expression, limit, selection)
         # Below the deepest match listed, its score is the closest bound that is known without searching again.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
@@ -166,7 +167,7 @@ def _moved(view: View, vectors: Floats, fused: Sequence[dict[int, float]], weigh
     """
     moved = vectors.copy()
     for vector, scores in zip(moved, fused, strict=True):
-        best = sorted(scores, key=lambda key: (-scores[key], key))[:_FEEDBACK_CHUNKS]
+        best = sorted(scores, key=lambda key: (-scores[key], key))[:FEEDBACK_CHUNKS]
         rows = catalog.rows_of_keys(view.connection, best)
         if best:
             vector += weight * view.vectors([rows[key] for key in best]).mean(axis=0)

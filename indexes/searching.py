@@ -39,7 +39,7 @@ class Searching:
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused; see ``docs/search.md``.
+        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out; see ``docs/search.md``.
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion)[0]
 
@@ -56,8 +56,17 @@ class Searching:
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
-        fusion = fusion or Fusion()
-        return self._reader.read(lambda view: search.search(view, list(queries), k, mode, condition, fusion))
+
+        def answer(view: View) -> list[list[Hit]]:
+            fused = fusion or catalog.fusion(view.connection)
+            return search.search(view, list(queries), k, mode, condition, fused)
+
+        return self._reader.read(answer)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
+        return self._reader.read(lambda view: catalog.fusion(view.connection))
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.

@@ -12,6 +12,7 @@ from typing import Any
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import catalog, page_sums, schema, wal
 from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
 from ragembed.indexes.verify.report import Part, Problem
@@ -126,6 +127,7 @@ def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 _META: Mapping[str, Callable[[Any], bool]] = {
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
+    "fusion": _reads(Fusion.from_dict),
     "generation": _is_count,
     "index": _reads(Wanted.from_dict),
     "index_check": _reads(Check.from_dict),
