@@ -311,7 +311,7 @@ def iterate_chunks(
 
 def iterate_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, ChunkRecord]]:
     """Yield each vector row that chunks use, ascending, with the first of its chunks."""
-    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")
+    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")  # noqa: S608  constants
     return ((row["row"], _chunk_record(row)) for row in found)
 
 

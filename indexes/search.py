@@ -25,7 +25,7 @@ Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 DEPTH, _CANDIDATES_PER_HIT = 200, 10
-"""Best chunks of either search that are candidates of a hybrid one, and how many for each that is asked for, if more."""
+"""Best chunks of either search that are candidates of a hybrid one; for each result that is asked for, if more."""
 LEXICAL_DEPTH = 2000
 """Matching chunks whose BM25 is known."""
 FEEDBACK_CHUNKS = 3

@@ -105,9 +105,9 @@ class Upkeep:
     ) -> None:
         """Switch to another embedder with other raw vectors, of all rows that chunks use.
 
-        ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction puts them
-        in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta``. The index
-        is as after :meth:`adopt`.
+        ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction puts
+        them in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta``. The
+        index is as after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):

@@ -72,7 +72,7 @@ def command(
     if not question.strip():
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
     condition = search_filter(where, globs)
-    given = {"method": method, "alpha": alpha, "feedback": feedback}
+    given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
         fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,7 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
 
 def _fuse(trials: Trials, settings: Settings) -> None:
     """Try other ways to fuse, changing one thing after the other and keeping what is best."""
-    steps: tuple[tuple[str, tuple[object, ...]], ...] = (
+    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("alpha", _ALPHAS),
         ("feedback", _FEEDBACKS),
         ("method", METHODS),

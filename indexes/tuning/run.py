@@ -164,13 +164,13 @@ def _tune(
     progress.finish()
     candidates = _candidates(trials, trials.of(current), current, first)
     if chosen.settings == current:
-        found = _Found(tuple(candidates.values()))
-        return about.report("no significant difference", "nothing that was tried is better", found)
+        tried = _Found(tuple(candidates.values()))
+        return about.report("no significant difference", "nothing that was tried is better", tried)
     held_out = Trials(encoder, ranking, second.rows, second.source)
     before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    found = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
-    return about.report(*_outcome(hybrid), found)
+    tried = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
+    return about.report(*_outcome(hybrid), tried)
 
 
 def _passages(store: Store) -> Iterator[Passage]:
@@ -220,16 +220,17 @@ class _Half:
 
     def __init__(self, drawn: QuerySet, half: int, seed: int, resamples: int) -> None:
         self.rows = [row for row, each in enumerate(drawn.half) if each == half]
-        self.source = np.array([drawn.source[row] for row in self.rows])
+        self.source = [drawn.source[row] for row in self.rows]
+        self._sources = np.array(self.source)
         self._names = drawn.sources
         self._seed = seed
         self._resamples = resamples
         documents = [drawn.run[row] for row in self.rows]
-        self._overall = MacroBootstrap(self.source.tolist(), documents, seed, resamples)
+        self._overall = MacroBootstrap(self.source, documents, seed, resamples)
 
     def means(self, values: Doubles) -> dict[str, float]:
         """Return the mean of each source in per cent, and the mean of these."""
-        means = {name: 100.0 * float(values[self.source == name].mean()) for name in self._names}
+        means = {name: 100.0 * float(values[self._sources == name].mean()) for name in self._names}
         return {**means, MEAN: 100.0 * macro_mean(values, self.source)}
 
     def compare(self, tuned: Doubles, now: Doubles) -> dict[str, Compared]:
@@ -237,11 +238,11 @@ class _Half:
         compared = {
             name: paired_bootstrap(tuned[chosen], now[chosen], self._resamples, self._seed)
             for name in self._names
-            for chosen in [self.source == name]
+            for chosen in [self._sources == name]
         }
         compared[MEAN] = self._overall.compare(tuned, now)
         after, before = self.means(tuned), self.means(now)
-        sizes = {name: int((self.source == name).sum()) for name in self._names} | {MEAN: len(self.rows)}
+        sizes = {name: int((self._sources == name).sum()) for name in self._names} | {MEAN: len(self.rows)}
         return {
             name: Compared(
                 sizes[name],

@@ -16,7 +16,6 @@ from ragembed.indexes.search import DEPTH, LEXICAL_DEPTH
 from ragembed.tuning.passages import Pool
 from ragembed.tuning.queries import PseudoQuery
 
-
 _KEYS = "SELECT key, id FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 
 

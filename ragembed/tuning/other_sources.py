@@ -33,7 +33,7 @@ _LABEL_SHARE = 0.5
 
 
 def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """The text of each Markdown link to another file of the pool; the answers are what it leads to.
+    """Ask for the text of each Markdown link to another file of the pool; the answers are what it leads to.
 
     That is the section that the link names, else the whole file. The text is taken out of where the link stands, and
     out of its target where it is the name of that.
@@ -61,7 +61,7 @@ def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of
 
 
 def docstring(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """The first paragraph of one doc comment of each chunk of code; the answer is the chunk without that comment.
+    """Ask for the first paragraph of a doc comment of each chunk of code; the answer is the chunk without the comment.
 
     Known are the strings of Python, and comments that begin with ``/**``, ``///`` or ``//!``.
     """
@@ -77,7 +77,7 @@ def docstring(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
 
 
 def column(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """One cell of each row of a table that no other row has; the answer is the row without it.
+    """Ask for one cell of each row of a table that no other row has; the answer is the row without it.
 
     Cells are lines of ``column: value``, and values that are kept beside the text.
     """

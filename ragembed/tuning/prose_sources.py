@@ -30,7 +30,7 @@ class _Sentence:
 
 
 def sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """One sentence of each chunk, not the first of its file; the answer is the rest of the chunk."""
+    """Ask for one sentence of each chunk, not the first of its file; the answer is the rest of the chunk."""
     everywhere, usable = _sentences(pool)
     of_chunk: dict[int, list[str]] = defaultdict(list)
     for one in usable:
@@ -41,7 +41,7 @@ def sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
 
 
 def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """The first sentence of each file; the answer is the rest of its first chunk."""
+    """Ask for the first sentence of each file; the answer is the rest of its first chunk."""
     everywhere, usable = _sentences(pool)
     for one in usable:
         if one.opens:
@@ -49,7 +49,7 @@ def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG
 
 
 def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Each heading that only one place of the corpus has; the answers are the chunks below it."""
+    """Ask for each heading that only one place of the corpus has; the answers are the chunks below it."""
     below: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
     named: dict[str, set[tuple[str, tuple[str, ...]]]] = defaultdict(set)
     for file, positions in pool.files.items():
@@ -66,7 +66,7 @@ def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as
 
 
 def title(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Each title that only one document has; the answers are the document's chunks."""
+    """Ask for each title that only one document has; the answers are the document's chunks."""
     having: dict[str, list[int]] = defaultdict(list)
     shown: dict[str, str] = {}
     for positions in pool.files.values():
