@@ -16,6 +16,7 @@ from ragembed.tuning.vectors import PoolVectors
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Positions = NDArray[np.int64]
 
 CUT = 10
 """Results that count."""
@@ -41,11 +42,18 @@ class Ranking:
 
     def dense(self, vectors: PoolVectors, rows: Sequence[int]) -> Doubles:
         """Return nDCG@10 of dense search for the queries at ``rows``, float64, shape ``(n,)``."""
-        cosines = self._cosines(vectors, vectors.queries[list(rows)], rows)
-        return np.array([self._ndcg(row, _best(cosine)) for row, cosine in zip(rows, cosines, strict=True)])
+        return self._values(rows, self.dense_best(vectors, rows))
 
     def hybrid(self, vectors: PoolVectors, rows: Sequence[int], fusion: Fusion) -> Doubles:
         """Return nDCG@10 of hybrid search for the queries at ``rows``, float64, shape ``(n,)``."""
+        return self._values(rows, self.hybrid_best(vectors, rows, fusion))
+
+    def dense_best(self, vectors: PoolVectors, rows: Sequence[int]) -> list[Positions]:
+        """Return the positions that dense search finds for each of the queries at ``rows``, best first."""
+        return [_best(cosine) for cosine in self._cosines(vectors, vectors.queries[list(rows)], rows)]
+
+    def hybrid_best(self, vectors: PoolVectors, rows: Sequence[int], fusion: Fusion) -> list[Positions]:
+        """Return the positions that hybrid search finds for each of the queries at ``rows``, best first."""
         asked = vectors.queries[list(rows)]
         cosines = self._cosines(vectors, asked, rows)
         if fusion.feedback and fusion.alpha:
@@ -55,11 +63,13 @@ class Ranking:
                     best = self._fused(row, cosine, fusion, FEEDBACK_CHUNKS)
                     vector += fusion.feedback * self._vectors_at(vectors, row, best).mean(axis=0)
             cosines = self._cosines(vectors, unit_rows(moved), rows)
-        values = []
-        for row, cosine in zip(rows, cosines, strict=True):
-            wordless = self._words[row].wordless
-            values.append(self._ndcg(row, _best(cosine) if wordless else self._fused(row, cosine, fusion, CUT)))
-        return np.array(values)
+        return [
+            _best(cosine) if self._words[row].wordless else self._fused(row, cosine, fusion, CUT)
+            for row, cosine in zip(rows, cosines, strict=True)
+        ]
+
+    def _values(self, rows: Sequence[int], found: Sequence[Positions]) -> Doubles:
+        return np.array([ndcg(best, self._queries[row].answers) for row, best in zip(rows, found, strict=True)])
 
     def _cosines(self, vectors: PoolVectors, asked: Floats, rows: Sequence[int]) -> Floats:
         """Return the cosines of query vectors with the pool, as changed for each; shape ``(n, pool)``."""
@@ -70,30 +80,27 @@ class Ranking:
                 cosines[i, self._changed[row]] = changed @ asked[i]
         return cosines
 
-    def _vectors_at(self, vectors: PoolVectors, row: int, positions: NDArray[np.int64]) -> Floats:
+    def _vectors_at(self, vectors: PoolVectors, row: int, positions: Positions) -> Floats:
         places = {position: self._starts[row] + i for i, position in enumerate(self._changed[row])}
         return np.stack(
             [vectors.changed[places[at]] if at in places else vectors.documents[at] for at in positions.tolist()]
         )
 
-    def _fused(self, row: int, cosines: Floats, fusion: Fusion, count: int) -> NDArray[np.int64]:
+    def _fused(self, row: int, cosines: Floats, fusion: Fusion, count: int) -> Positions:
         """Return the ``count`` candidates with the highest fused scores, best first, of equals the first."""
         candidates = np.union1d(_nearest(cosines, DEPTH), self._words[row].likely)
         scores = fusion.scores(cosines[candidates].astype(np.float64), self._words[row].of(candidates))
-        best: NDArray[np.int64] = candidates[np.argsort(-scores, kind="stable")[:count]]
+        best: Positions = candidates[np.argsort(-scores, kind="stable")[:count]]
         return best
 
-    def _ndcg(self, row: int, ranked: NDArray[np.int64]) -> float:
-        return ndcg(ranked, self._queries[row].answers)
 
-
-def ndcg(ranked: NDArray[np.int64], answers: Sequence[int]) -> float:
+def ndcg(ranked: Positions, answers: Sequence[int]) -> float:
     """Return nDCG@10 of a ranking of positions, shape ``(n,)``, where ``answers`` count the same and others nothing."""
     hits = np.isin(ranked[:CUT], answers)
     return float(_DISCOUNT[: len(hits)][hits].sum() / _DISCOUNT[: len(answers)].sum())
 
 
-def _nearest(cosines: Floats, count: int) -> NDArray[np.int64]:
+def _nearest(cosines: Floats, count: int) -> Positions:
     """Return the positions of the ``count`` highest cosines, and of those that tie with the last of them."""
     if len(cosines) <= count:
         return np.arange(len(cosines))
@@ -101,7 +108,7 @@ def _nearest(cosines: Floats, count: int) -> NDArray[np.int64]:
     return np.flatnonzero(cosines >= least)
 
 
-def _best(cosines: Floats) -> NDArray[np.int64]:
+def _best(cosines: Floats) -> Positions:
     near = _nearest(cosines, CUT)
-    best: NDArray[np.int64] = near[np.argsort(-cosines[near], kind="stable")][:CUT]
+    best: Positions = near[np.argsort(-cosines[near], kind="stable")][:CUT]
     return best

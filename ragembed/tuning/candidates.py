@@ -52,7 +52,10 @@ def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
     sided: tuple[Sides, ...] = ("two", "one")
     found = [ChainChoice.of(current), ChainChoice((_UNIT,), current.sides)]
     found += [ChainChoice((*steps, _UNIT), sides) for steps, sides in product(_STEPS, sided)]
-    return list({_meaning(choice): choice for choice in reversed(found)}.values())[::-1]
+    distinct: dict[object, ChainChoice] = {}
+    for choice in found:
+        distinct.setdefault(_meaning(choice), choice)
+    return list(distinct.values())
 
 
 def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -24,7 +23,7 @@ _LEAST_LINK_WORDS, _LEAST_DOC_WORDS, _LEAST_CELL_WORDS = 2, 3, 3
 _PYTHON_DOC = re.compile(r"(?::[ \t]*(?:#[^\n]*)?\n\s*|\A)[rRuU]?(\"\"\"|''')(.+?)\1", re.DOTALL)
 _BLOCK_DOC = re.compile(r"/\*\*(?!/)(.+?)\*/", re.DOTALL)
 _LINE_DOC = re.compile(r"(?:^[ \t]*//[/!][^\n]*(?:\n|$))+", re.MULTILINE)
-_DOC_MARKS = re.compile(r"^[ \t]*(?:///?|//!|\*)[ \t]?", re.MULTILINE)
+_DOC_MARKS = re.compile(r"^[ \t]*(?://[/!]?|\*)[ \t]?", re.MULTILINE)
 _TAG = re.compile(r"^\s*[@:\\]\w")
 _PYTHON = (".py", ".pyi")
 
@@ -91,7 +90,7 @@ def column(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
         own = [(text, chunk) for text, chunk in found if common[normal(text)] == 1]
         if own:
             text, chunk = own[choice([text for text, _ in own], seed)]
-            yield PseudoQuery(text, (position,), {position: chunk})
+            yield PseudoQuery(text, (position,), {} if chunk is pool.passages[position].chunk else {position: chunk})
 
 
 def _target(pool: Pool, file: str, address: str) -> tuple[int, ...]:
@@ -141,16 +140,12 @@ def _labels(chunks: Sequence[Chunk]) -> set[str]:
 def _cells(chunk: Chunk, labels: set[str]) -> Iterator[tuple[str, Chunk]]:
     """Yield the values that can be queries, each with the chunk without it."""
     starts = [found for found in _LABEL.finditer(chunk.text) if found[1] in labels]
-    ends = [found.start() for found in starts[1:]] + [len(chunk.text)]
-    for found, end in zip(starts, ends, strict=True):
+    stops = [*(found.start() for found in starts[1:]), len(chunk.text)]
+    for found, end in zip(starts, stops, strict=False):  # no label has a stop all the same
         value = plain(chunk.text[found.end() : end])
         if word_count(value) >= _LEAST_CELL_WORDS and len(starts) > 1:
             kept = chunk.text[: found.start()] + chunk.text[end:]
             yield value, replace(chunk, text=kept.strip("\n"))
-    for value in _strings(chunk.metadata):
-        if word_count(value) >= _LEAST_CELL_WORDS:
-            yield plain(value), chunk
-
-
-def _strings(metadata: Mapping[str, object]) -> list[str]:
-    return [value for value in json.loads(json.dumps(dict(metadata))).values() if isinstance(value, str)]
+    for beside in chunk.metadata.values():
+        if isinstance(beside, str) and word_count(beside) >= _LEAST_CELL_WORDS:
+            yield plain(beside), chunk
