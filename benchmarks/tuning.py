@@ -25,9 +25,11 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap, read_beir, spearman
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes import ChunkRecord, Fusion, Store
+from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.tuning import Candidate, TuningReport, tune_store
 from ragembed.indexes.tuning.ranking import Ranking
 from ragembed.indexes.tuning.words import match_words
+from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.tuning.passages import Passage, Place, Pool
 from ragembed.tuning.queries import PseudoQuery
 from ragembed.tuning.vectors import Encoder
@@ -62,11 +64,13 @@ def main() -> None:
     """Measure, print the section, and put it into the page of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
+    parser.add_argument("--only", nargs="*", help="names of collections; all, if left out")
     parser.add_argument("--seed", type=int, default=0, help="seed of what tuning draws")
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    folders = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
+    every = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
+    folders = [folder for folder in every if folder.name in arguments.only] if arguments.only else every
     measured = {each.name: _measure(each, arguments.seed) for each in map(read_beir, folders)}
     body = "\n\n".join(["## Tuning", _agreement(measured), _picks(measured), _notes(measured, load)])
     print(body)
@@ -78,8 +82,10 @@ def _measure(collection: RetrievalCollection, seed: int) -> Measured:
     print(f"{collection.name}: {len(collection.documents):,} documents", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
         path = Path(folder, "store")
-        with Store.create(path, Embedder().fit(collection.documents.values())) as store:
+        unit = Embedder().fit_extractor(collection.documents.values()).with_postprocess(("normalize",), "one")
+        with Store.create(path, unit.fit_chain(np.zeros((1, 1), dtype=np.float32), [])) as store:
             store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
+            refit_store(path, preset(DEFAULT_PRESET).postprocess, preset(DEFAULT_PRESET).sides)
             report = tune_store(path, seed=seed)
             print(f"{collection.name}: {report.outcome}: {report.reason}", file=sys.stderr, flush=True)
             hybrid, dense = _judged(collection, report.candidates, store)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.bootstrap import paired_bootstrap
@@ -22,6 +23,7 @@ from ragembed.indexes.tuning.applying import apply_settings
 from ragembed.indexes.tuning.choosing import Settings, Trial, Trials, choose, cost, macro_mean, most_trials
 from ragembed.indexes.tuning.ranking import Ranking
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
+from ragembed.indexes.tuning.screening import screen
 from ragembed.indexes.tuning.words import match_words
 from ragembed.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.tuning.log import Logged, log_source, read_log
@@ -149,14 +151,9 @@ def _tune(
         )
     raws = raw_variants(current.config) if encode else [current.config]
     chains = chain_choices(current.config)
-    progress.start("encoding", "texts", texts_to_encode(pool, drawn.queries))
-    encoder = Encoder(raws, pool, drawn.queries, device, progress.advance)
-    progress.finish()
-    progress.start("matching words", "queries", len(drawn.queries))
-    with closing(connect(store.path / DATABASE, writable=False)) as database:
-        words = match_words(database, pool, drawn.queries, progress.advance)
-    progress.finish()
-    ranking = Ranking(drawn.queries, words)
+    prepare = partial(_prepare, store.path, device, progress)
+    raws = screen(pool, sources, seed, current, raws, prepare)
+    encoder, ranking = prepare(raws, pool, drawn)
     first, second = _Half(drawn, 0, seed, _RESAMPLES_OF_MANY), _Half(drawn, 1, seed, _RESAMPLES)
     progress.start("comparing", "settings", most_trials(raws, chains))
     trials = Trials(encoder, ranking, first.rows, first.source, progress.advance)
@@ -171,6 +168,25 @@ def _tune(
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
     tried = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
     return about.report(*_outcome(hybrid), tried)
+
+
+def _prepare(
+    path: Path,
+    device: str | None,
+    progress: Progress,
+    raws: Sequence[EmbedderConfig],
+    pool: Pool,
+    drawn: QuerySet,
+) -> tuple[Encoder, Ranking]:
+    """Encode a pool and its queries, and match the words of these."""
+    progress.start("encoding", "texts", texts_to_encode(pool, drawn.queries))
+    encoder = Encoder(raws, pool, drawn.queries, device, progress.advance)
+    progress.finish()
+    progress.start("matching words", "queries", len(drawn.queries))
+    with closing(connect(path / DATABASE, writable=False)) as database:
+        words = match_words(database, pool, drawn.queries, progress.advance)
+    progress.finish()
+    return encoder, Ranking(drawn.queries, words)
 
 
 def _passages(store: Store) -> Iterator[Passage]:

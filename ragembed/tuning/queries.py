@@ -53,15 +53,15 @@ class QuerySet:
         """Names of the sources that have queries, in their order."""
         return list(dict.fromkeys(self.source))
 
-    def counts(self) -> dict[str, tuple[int, int]]:
-        """Return how many queries each source has in each half."""
-        return {
-            name: (
-                sum(s == name and h == 0 for s, h in zip(self.source, self.half, strict=True)),
-                sum(s == name and h == 1 for s, h in zip(self.source, self.half, strict=True)),
-            )
-            for name in self.sources
-        }
+    def of_half(self, half: int) -> QuerySet:
+        """Return those of one half."""
+        rows = [row for row, each in enumerate(self.half) if each == half]
+        return QuerySet(
+            [self.queries[row] for row in rows],
+            [self.source[row] for row in rows],
+            [half] * len(rows),
+            [self.run[row] for row in rows],
+        )
 
 
 def collect(
