@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "chunks": "Show how a file is split into chunks.",
     "delete": "Delete files or chunks from a store.",
     "refit": "Fit post-processors anew, or give a store others, without the model.",
+    "tune": "Choose settings that search a store better, without labels.",
     "optimize": "Join small segments and give unused space back.",
     "verify": "Read every byte of a store, and rebuild what is damaged.",
     "eval": "Measure embeddings on test collections.",

@@ -18,6 +18,7 @@ from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, json_ids
@@ -87,6 +88,11 @@ def index_check(connection: sqlite3.Connection) -> Check | None:
 def words(connection: sqlite3.Connection) -> Words:
     """Return what made the terms of the full-text index; raises as :func:`index_wanted` does."""
     return _stored(connection, "words", Words.from_dict) or Words()
+
+
+def fusion(connection: sqlite3.Connection) -> Fusion:
+    """Return how the store's two scores become one where a search does not say; raises as :func:`index_wanted` does."""
+    return _stored(connection, "fusion", Fusion.from_dict) or Fusion()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
@@ -325,7 +331,7 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
     """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
-    statement = f"{_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"
+    statement = _EMBEDDED + " WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
     return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
 
 
@@ -371,6 +377,12 @@ def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[s
     cursor.row_factory = None
     for key, text, headings, title in cursor.execute(statement, values):
         yield key, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
+
+
+def iterate_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, ChunkRecord]]:
+    """Yield each vector row that chunks use, ascending, with the first of its chunks."""
+    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")  # noqa: S608  constants
+    return ((row["row"], _chunk_record(row)) for row in found)
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:

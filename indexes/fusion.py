@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,21 @@ class Fusion:
             raise ConfigError(f"feedback is {self.feedback}: expected 0 (none) or a weight above it")
         if not 0.0 < self.rrf_k < np.inf:
             raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, as in 60")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Any) -> Fusion:
+        """Build from what :meth:`to_dict` gave; raises :class:`ConfigError` for anything else."""
+        names = asdict(cls())
+        numbers = [name for name in names if name != "method"]
+        if not isinstance(fields, dict) or fields.keys() != names.keys():
+            raise ConfigError(f"the fusion is {fields!r}: expected an object with {', '.join(names)}")
+        if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):
+            raise ConfigError(f"the fusion is {fields!r}: expected numbers for {', '.join(numbers)}")
+        return cls(**fields)
 
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
         """Return the fused scores of candidates, float64, shape ``(n,)``, from both scores of each; higher is better.

@@ -17,12 +17,16 @@ from ragembed.indexes.view import View
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-_LEXICAL_DEPTH = 2000
+DEPTH = 200
+"""Best chunks of either search that are candidates, at least."""
 
-_FEEDBACK_CHUNKS = 3
+LEXICAL_DEPTH = 2000
+"""Matching chunks whose BM25 is known, at least."""
+
+FEEDBACK_CHUNKS = 3
 """Chunks that are taken to be what is asked for."""
 
-_COMPARED_BY_WORDS = 100
+COMPARED_BY_WORDS = 100
 """Candidates, where no more are asked for, whose words are compared with those of the best; the others fall away."""
 
 
@@ -85,7 +89,7 @@ class Words:
     @classmethod
     def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> Words:
         """Search for the best ``depth`` and beyond."""
-        limit = max(_LEXICAL_DEPTH, depth)
+        limit = max(LEXICAL_DEPTH, depth)
         matches = lexical.search(view.connection, expression, limit, selection)
         # Below the deepest match listed, its score is the closest bound that is known without searching again.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
@@ -113,11 +117,11 @@ def candidates(
     nowhere: list[list[int]] = [[] for _ in worded]
     found = _fused(view, vectors, worded, depth, selection, fusion, nowhere)
     if fusion.feedback and fusion.alpha:
-        towards = [each.keys[:_FEEDBACK_CHUNKS] for each in found]
+        towards = [each.keys[:FEEDBACK_CHUNKS] for each in found]
         moved = [_moved(view, *each, fusion.feedback) for each in zip(vectors, towards, strict=True)]
         found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
-        found = [_like_the_best(view, each.foremost(max(look, _COMPARED_BY_WORDS)), fusion) for each in found]
+        found = [_like_the_best(view, each.foremost(max(look, COMPARED_BY_WORDS)), fusion) for each in found]
     return found
 
 
@@ -149,7 +153,7 @@ def _moved(view: View, vector: Floats, towards: Sequence[int], weight: float) ->
 
 def _like_the_best(view: View, found: Candidates, fusion: Fusion) -> Candidates:
     """Fuse candidates anew, with how much each shares the words of the best."""
-    like = tuple(found.keys[:_FEEDBACK_CHUNKS])
+    like = tuple(found.keys[:FEEDBACK_CHUNKS])
     return replace(found, shared=shared_words(view, found.keys, len(like)), like=like).fused(fusion)
 
 

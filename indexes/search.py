@@ -15,7 +15,7 @@ from ragembed.indexes import catalog, dense, lexical
 from ragembed.indexes.arranging import Arrangement, Source, arranged
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.hybrid import Candidates, Words, candidates
+from ragembed.indexes.hybrid import DEPTH, Candidates, Words, candidates
 from ragembed.indexes.mmr import mmr
 from ragembed.indexes.records import Hit
 from ragembed.indexes.selection import Selection
@@ -29,7 +29,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
 """Cosine and BM25 by chunk key."""
 
-_MIN_CANDIDATES, _CANDIDATES_PER_HIT = 200, 10
+_CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 
 
@@ -145,7 +145,7 @@ class _Search:
         nearest = dense.nearest(self.view, vectors[wordless], look, self.selection)
         for i, cosines in zip(wordless, nearest, strict=True):
             ranked[i] = _nearest_first(self.view, cosines, look)
-        depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * self.k, look)
+        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
         asked = [expressions[i] or "" for i in worded]
         together = _hybrid(self.view, vectors[worded], asked, depth, look, self.selection, self.fusion, self.trace)
         for i, hits in zip(worded, together, strict=True):

@@ -43,8 +43,9 @@ class Searching:
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused, ``arrangement`` whether near-duplicates are folded,
-        a reranker reads the best, and the like; without it nothing of that is done. See ``docs/search.md``.
+        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``arrangement`` whether
+        near-duplicates are folded, a reranker reads the best, and the like; without it nothing of that is done. See
+        ``docs/search.md``.
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion, arrangement=arrangement)[0]
 
@@ -62,9 +63,18 @@ class Searching:
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
-        fusion = fusion or Fusion()
         asked = list(queries)
-        return self._reader.read(lambda view: search.search(view, asked, k, mode, condition, fusion, arrangement))
+
+        def answer(view: View) -> list[list[Hit]]:
+            fused = fusion or catalog.fusion(view.connection)
+            return search.search(view, asked, k, mode, condition, fused, arrangement)
+
+        return self._reader.read(answer)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
+        return self._reader.read(lambda view: catalog.fusion(view.connection))
 
     def explain(
         self,
@@ -77,10 +87,13 @@ class Searching:
         arrangement: Arrangement | None = None,
     ) -> list[Explanation]:
         """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
-        condition, fusion = None if where is None else parse(where), fusion or Fusion()
-        return self._reader.read(
-            lambda view: explaining.explain(view, question, k, mode, condition, fusion, arrangement)
-        )
+        condition = None if where is None else parse(where)
+
+        def answer(view: View) -> list[Explanation]:
+            fused = fusion or catalog.fusion(view.connection)
+            return explaining.explain(view, question, k, mode, condition, fused, arrangement)
+
+        return self._reader.read(answer)
 
     def why_not(
         self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
@@ -90,7 +103,11 @@ class Searching:
         It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
         the store; the message says whether it was skipped, and why.
         """
-        return self._reader.read(lambda view: why_not.why_not(view, question, source, k, mode, fusion or Fusion()))
+
+        def answer(view: View) -> WhyNot:
+            return why_not.why_not(view, question, source, k, mode, fusion or catalog.fusion(view.connection))
+
+        return self._reader.read(answer)
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.

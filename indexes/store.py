@@ -270,6 +270,7 @@ class Store(Searching):
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": catalog.embedder(connection),
+                "fusion": catalog.fusion(connection).to_dict(),
                 "indexing": catalog.meta(connection, "indexing"),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }

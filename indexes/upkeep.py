@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -112,6 +112,36 @@ class Upkeep:
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
+
+    def replace_vectors(
+        self,
+        embedder: VectorEncoder,
+        blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]],
+        raw_dim: int,
+        meta: Mapping[str, object],
+    ) -> None:
+        """Switch to another embedder with other raw vectors, of all rows that chunks use.
+
+        ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction puts
+        them in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta``. The
+        index is as after :meth:`adopt`.
+        """
+        make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
+        with write_errors(self._store):
+            record = save_embedder(self._store, embedder)
+            written = write_segment(self._store, blocks, embedder.postprocess_documents, make)
+            with self._database.transaction():
+                compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
+                self._connection.execute("DELETE FROM rewritten")
+                about = {**meta, **self._outdated_choice(), "embedder": record, "dim": raw_dim}
+                for key, value in about.items():
+                    catalog.set_meta(self._connection, key, value)
+        self._embedder = embedder
+        compaction.sweep_unnamed(self._store, self._connection)
+
+    def texts_of_rows(self) -> Iterator[tuple[int, str]]:
+        """Yield the rows that chunks use, ascending, and the embedded text of each."""
+        return ((row, record.chunk.embedded_text) for row, record in catalog.iterate_rows(self._connection))
 
     def _outdated_choice(self) -> dict[str, Any]:
         """Return what to keep of the choice of the index when vectors change: it is to be picked anew."""

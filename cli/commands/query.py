@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -37,24 +38,20 @@ _NO_HITS_EXIT = 1
 @click.option(
     "--alpha",
     type=click.FloatRange(0.0, 1.0),
-    default=Fusion().alpha,
-    show_default=True,
-    help="Share of meaning in the fused score; words have the rest.",
+    help=f"Share of meaning in the fused score; words have the rest.  [default: the store's, else {Fusion().alpha:g}]",
 )
 @click.option(
     "--fusion",
     "method",
     type=click.Choice(METHODS),
-    default=Fusion().method,
-    show_default=True,
-    help="How the two scores become one: standardised, from 0 to 1, or by rank.",
+    help="How the two scores become one: standardised, from 0 to 1, or by rank.  "
+    f"[default: the store's, else {Fusion().method}]",
 )
 @click.option(
     "--feedback",
     type=click.FloatRange(0.0),
-    default=Fusion().feedback,
-    show_default=True,
-    help="How far the question is moved towards what is found first; 0 for not at all.",
+    help="How far the question is moved towards what is found first; 0 for not at all.  "
+    f"[default: the store's, else {Fusion().feedback:g}]",
 )
 @arranging_options
 @click.option("--explain", is_flag=True, help="Tell what each score is made of, down to words and pairs of tokens.")
@@ -65,9 +62,9 @@ def command(
     question: str,
     count: int,
     mode: Mode,
-    alpha: float,
-    method: Method,
-    feedback: float,
+    alpha: float | None,
+    method: Method | None,
+    feedback: float | None,
     explain: bool,
     where: str | None,
     globs: tuple[str, ...],
@@ -83,10 +80,11 @@ def command(
     if not question.strip():
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
     condition = search_filter(where, globs)
-    fusion = Fusion(method, alpha, feedback)
+    given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     arranged = arrangement(arranging)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
+        fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
         asked = {"where": condition, "fusion": fusion, "arrangement": arranged}
         explanations = opened.explain(question, count, mode, **asked) if explain else []
         hits = [each.hit for each in explanations] if explain else opened.search(question, count, mode, **asked)

@@ -11,7 +11,7 @@ from ragembed.cli.drift_report import EXIT, print_drift
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
 from ragembed.config import EmbedderConfig
-from ragembed.indexes import Store
+from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.layout import choose_store, file_path
@@ -94,6 +94,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
             ("postprocess", f"{', '.join(config['postprocess'])}; {_fit(config, fitted)}"),
             ("precision", f"{precision}; {config['max_tokens']} tokens"),
         ]
+    lines.append(("fusion", _fusion(status["fusion"])))
     lines.append(("fingerprint", embedder["fingerprint"]))
     if status["indexing"]:
         changed = _changed_options(status["indexing"]["options"])
@@ -124,6 +125,11 @@ def _extractor(config: dict[str, Any]) -> str:
     named = ("layers", "template", "query_template", "pooling", "special_tokens")
     changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
     return ", ".join([config["extractor"], *changed])
+
+
+def _fusion(fusion: dict[str, Any]) -> str:
+    tuned = "" if fusion == Fusion().to_dict() else " (tuned)"
+    return f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}{tuned}"
 
 
 def _index(status: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from ragembed.indexes import catalog, page_sums, schema, wal
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import is_baseline_record
+from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
 from ragembed.indexes.stemming import Words
@@ -131,6 +132,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     BASELINE: is_baseline_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
+    "fusion": _reads(Fusion.from_dict),
     "generation": _is_count,
     "index": _reads(Wanted.from_dict),
     "index_check": _reads(Check.from_dict),

@@ -51,19 +51,29 @@ def encode_each(
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
     _check_corpora(configs)
-    raw = _RawVectors(configs, documents, device)
+    raw = RawVectors(configs, documents, device)
     stored, asked = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
     for config in configs:
-        key = _raw_part(config)
+        key = raw_part(config)
         chain = raw.chain(config, documents, stored[key])
         yield Encoded(chain.documents.transform(stored[key]), chain.queries.transform(asked[key]))
 
 
-class _RawVectors:
-    """Raw vectors of several configurations; those that differ in post-processing alone have the same."""
+class RawVectors:
+    """Raw vectors of several configurations; those that differ in post-processing alone have the same.
+
+    Parameters
+    ----------
+    configs
+        What they are; token weights and static vectors are fitted on ``documents`` at once.
+    documents
+        The texts of a corpus.
+    device
+        As :class:`ragembed.Embedder` takes it.
+    """
 
     def __init__(self, configs: Sequence[EmbedderConfig], documents: Sequence[str], device: str | None) -> None:
-        self._keys = list(dict.fromkeys(_raw_part(config) for config in configs))
+        self._keys = list(dict.fromkeys(raw_part(config) for config in configs))
         self._embedders = [Embedder(key, device=device) for key in self._keys]
         fit_extractors(self._embedders, documents)
         self._samples: dict[tuple[str | None, int], tuple[list[int], list[str]]] = {}
@@ -75,8 +85,8 @@ class _RawVectors:
         return dict(zip(self._keys, encode_raw(self._embedders, texts, side), strict=True))
 
     def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
-        """Return the fitted post-processors of ``config``."""
-        key, corpus, seed = _raw_part(config), config.postprocess_corpus, config.seed
+        """Return the fitted post-processors of ``config``, given ``stored``, the raw vectors of ``documents``."""
+        key, corpus, seed = raw_part(config), config.postprocess_corpus, config.seed
         if (corpus, seed) not in self._samples:
             self._samples[corpus, seed] = _sample(documents if corpus is None else Corpus(Path(corpus)), seed)
         rows, texts = self._samples[corpus, seed]
@@ -104,7 +114,7 @@ def _check_corpora(configs: Sequence[EmbedderConfig]) -> None:
             raise ConfigError(f"the corpus {corpus} has no text: expected at least one line that is not blank")
 
 
-def _raw_part(config: EmbedderConfig) -> EmbedderConfig:
+def raw_part(config: EmbedderConfig) -> EmbedderConfig:
     """Return ``config`` without what comes after the raw vectors."""
     return config.replace(postprocess=(), sides="one", postprocess_corpus=None, pseudo_queries=1)
 

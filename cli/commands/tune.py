@@ -1,0 +1,171 @@
+"""``ragembed tune``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ragembed.cli.options import device_option, format_option, store_option
+from ragembed.cli.output import print_json, print_jsonl, printable, say, warnings_as_notes
+from ragembed.cli.progress import StderrProgress
+from ragembed.cli.waiting import WritingCommand
+from ragembed.indexes.layout import choose_store
+from ragembed.indexes.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from ragembed.indexes.tuning import Candidate, Compared, TuningReport
+
+_SHOWN = 10
+_WIDEST_LABEL = 60
+
+
+@click.command(cls=WritingCommand)
+@store_option
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Questions of yours, each with the file or chunk that answers it behind a tab, or JSON lines.",
+)
+@click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded anew.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--apply", "apply_best", is_flag=True, help="Give the store what is found, if it is better.")
+@device_option
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
+@partial(format_option, more={"csv": "csv (a line for each candidate) for tables"})
+def command(
+    store: Path | None,
+    queries: Path | None,
+    refit_only: bool,
+    seed: int,
+    apply_best: bool,
+    device: str | None,
+    wait_seconds: float,
+    quiet: bool,
+    output: str,
+) -> None:
+    """Look for settings that search this store better, without labels.
+
+    Sentences, headings, titles, links and the like are taken out of their chunks and searched for. Layers, weights,
+    templates, post-processors and fusion are chosen on one half of the documents and tested on the other; only what is
+    significantly better there is worth having. Nothing is changed without --apply.
+    """
+    from ragembed.indexes.tuning import tune_store
+
+    progress: Progress = Silent() if quiet else StderrProgress()
+    with warnings_as_notes():
+        report = tune_store(
+            choose_store(store),
+            queries=queries,
+            seed=seed,
+            encode=not refit_only,
+            apply=apply_best,
+            device=device,
+            progress=progress,
+            wait_seconds=wait_seconds,
+        )
+    if output == "json":
+        print_json(report.to_dict())
+    elif output == "jsonl":
+        print_jsonl([report.to_dict()])
+    elif output == "csv":
+        click.echo(_csv(report), nl=False)
+    else:
+        click.echo(printable("\n".join(_text(report))))
+        if report.outcome == "better" and not report.applied and not quiet:
+            given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
+            words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+            flags = ["--refit-only"] if refit_only else []
+            say(f"to apply it: ragembed tune {shlex.join([*words, *flags, '--apply'])}", err=True)
+
+
+def _text(report: TuningReport) -> Iterator[str]:
+    from ragembed.indexes.tuning.report import MEAN
+
+    drawn = ", ".join(
+        f"{name} {sum(counts)}" + ("" if name in report.used else " (too few)")
+        for name, counts in report.queries.items()
+        if sum(counts)
+    )
+    yield f"{report.pool:,} of {report.chunks:,} chunks, {report.documents:,} documents; questions: {drawn or 'none'}"
+    if report.candidates:
+        names = [*report.used, MEAN]
+        yield ""
+        yield (
+            f"nDCG@10 on one half of the documents, {len(report.candidates)} settings; in brackets less what there is "
+            "now, with its 95 % interval"
+        )
+        yield ""
+        shown = [*report.candidates[:_SHOWN]]
+        shown += [each for each in report.candidates if each.label == "now" and each not in shown]
+        yield from _aligned(
+            [
+                ["", *names, "dense alone"],
+                *(
+                    [_short(each.label), *(_cell(each, name) for name in names), f"{each.dense[MEAN]:.1f}"]
+                    for each in shown
+                ),
+            ]
+        )
+    if report.chosen is not None:
+        yield ""
+        yield f"on the documents held out: {report.chosen.label}"
+        yield ""
+        rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
+        yield from _aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
+    yield ""
+    yield f"{report.outcome}: {report.reason}"
+    if report.applied:
+        yield "applied"
+
+
+def _row(name: str, compared: Compared) -> list[str]:
+    return [name, str(compared.queries), f"{compared.now:.1f}", f"{compared.tuned:.1f}", _difference(compared)]
+
+
+def _cell(candidate: Candidate, name: str) -> str:
+    compared = candidate.difference.get(name)
+    value = f"{candidate.hybrid[name]:.1f}"
+    return value if compared is None else f"{value} ({_difference(compared)})"
+
+
+def _difference(compared: Compared) -> str:
+    return f"{compared.difference:+.1f}, {compared.low:+.1f} to {compared.high:+.1f}"
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= _WIDEST_LABEL else label[: _WIDEST_LABEL - 1] + "…"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(cell) for cell in cells) for cells in zip(*lines, strict=True)]
+    for first, *cells in lines:
+        parts = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
+        yield "  ".join(parts).rstrip()
+
+
+def _csv(report: TuningReport) -> str:
+    """Return a line for each candidate: how it differs, its scores by source, and the differences to what there is."""
+    from ragembed.indexes.tuning.report import MEAN
+
+    names = [*report.used, MEAN]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parts = ("difference", "low", "high", "p_value")
+    heads = [f"{kind}.{name}" for kind in ("hybrid", "dense") for name in names]
+    writer.writerow(["label", "needs", "chosen", *heads, *(f"{name}.{part}" for name in names for part in parts)])
+    for each in report.candidates:
+        scores = [values[name] for values in (each.hybrid, each.dense) for name in names]
+        compared = [_part(each.difference, name, part) for name in names for part in parts]
+        writer.writerow([each.label, each.needs, each is report.chosen, *scores, *compared])
+    return text.getvalue()
+
+
+def _part(difference: Mapping[str, Compared], name: str, part: str) -> float | None:
+    return getattr(difference[name], part) if name in difference else None

@@ -1,0 +1,172 @@
+"""The search for the best settings, in stages: raw vectors and post-processors first, then fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import EmbedderConfig
+from ragembed.errors import RankError
+from ragembed.evaluation.encoding import raw_part
+from ragembed.indexes.fusion import METHODS, Fusion
+from ragembed.indexes.tuning.ranking import Ranking
+from ragembed.tuning.candidates import ChainChoice
+from ragembed.tuning.vectors import Encoder, PoolVectors
+
+Doubles = NDArray[np.float64]
+
+_ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_FEEDBACKS = (0.0, 0.3, 0.5, 0.75, 1.0)
+_RAWS_KEPT, _FUSED_KEPT = 4, 3
+SLACK = 0.002
+"""nDCG@10 by which a candidate that keeps more of what a store has may be worse and still be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a store can be given."""
+
+    config: EmbedderConfig
+    fusion: Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Settings, and what they find: nDCG@10 of each query, float64, of hybrid and of dense search."""
+
+    settings: Settings
+    hybrid: Doubles
+    dense: Doubles
+
+
+class Trials:
+    """Tries settings on some of the queries, each once.
+
+    Parameters
+    ----------
+    encoder, ranking
+        Of the pool and all queries.
+    rows, source
+        The queries that are tried, and the source of each of these.
+    done
+        Told of each trial.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        ranking: Ranking,
+        rows: Sequence[int],
+        source: Sequence[str],
+        done: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._encoder = encoder
+        self._ranking = ranking
+        self._rows = rows
+        self._source = np.asarray(source)
+        self._done = done
+        self._made: tuple[EmbedderConfig, PoolVectors] | None = None
+        self._dense: dict[EmbedderConfig, Doubles] = {}
+        self.tried: dict[Settings, Trial] = {}
+
+    def of(self, settings: Settings) -> Trial:
+        """Return what ``settings`` find.
+
+        Raises :class:`ragembed.errors.RankError` where a post-processor has more directions than the vectors.
+        """
+        self._done(1)
+        if settings not in self.tried:
+            vectors = self._vectors(settings.config)
+            if settings.config not in self._dense:
+                self._dense[settings.config] = self._ranking.dense(vectors, self._rows)
+            hybrid = self._ranking.hybrid(vectors, self._rows, settings.fusion)
+            self.tried[settings] = Trial(settings, hybrid, self._dense[settings.config])
+        return self.tried[settings]
+
+    def where_possible(self, settings: Settings) -> None:
+        """Try ``settings``, unless a post-processor has more directions than the vectors."""
+        with suppress(RankError):
+            self.of(settings)
+
+    def score(self, values: Doubles) -> float:
+        """Return the mean over sources of their means."""
+        return macro_mean(values, self._source)
+
+    def _vectors(self, config: EmbedderConfig) -> PoolVectors:
+        if self._made is None or self._made[0] != config:
+            self._made = config, self._encoder.vectors(config)
+        return self._made[1]
+
+
+def macro_mean(values: Doubles, source: NDArray[np.str_] | Sequence[str]) -> float:
+    """Return the mean over sources of the means of ``values``, float64, shape ``(n,)``."""
+    names = np.asarray(source)
+    return float(np.mean([values[names == name].mean() for name in np.unique(names)]))
+
+
+def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> int:
+    """Return how many trials :func:`choose` makes at most."""
+    fusions = 1 + len(_ALPHAS) + len(_FEEDBACKS) + len(METHODS)
+    dense = len(raws) + (1 + min(_RAWS_KEPT, len(raws))) * len(chains) + len(raws) * (len(raws) > 1)
+    return dense + fusions * (_FUSED_KEPT + 1)
+
+
+def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> Trial:
+    """Return the best of what is tried; of those within ``SLACK`` of it, the one that keeps the most of ``current``.
+
+    Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
+    vectors; then the best few ways with every chain, and every way with the best chain. Methods, weights and feedback
+    of fusion are searched one after the other for the best few of these, and for what there is.
+    """
+    fusion = current.fusion
+    trials.of(current)
+    for config in [*raws, *(chain.on(current.config) for chain in chains)]:
+        trials.where_possible(Settings(config, fusion))
+    for found in _best(trials, [Settings(config, fusion) for config in raws])[:_RAWS_KEPT]:
+        for chain in chains:
+            trials.where_possible(Settings(chain.on(found.settings.config), fusion))
+    if len(raws) > 1:
+        best = ChainChoice.of(_best(trials, list(trials.tried))[0].settings.config)
+        for config in raws:
+            trials.where_possible(Settings(best.on(config), fusion))
+    kept = [trial.settings for trial in _best(trials, list(trials.tried))[:_FUSED_KEPT]]
+    for settings in dict.fromkeys([current, *kept]):
+        _fuse(trials, settings)
+    return _thriftiest(trials, current)
+
+
+def _fuse(trials: Trials, settings: Settings) -> None:
+    """Try other ways to fuse, changing one thing after the other and keeping what is best."""
+    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("alpha", _ALPHAS),
+        ("feedback", _FEEDBACKS),
+        ("method", METHODS),
+    )
+    for name, values in steps:
+        fusions = [settings.fusion, *(replace(settings.fusion, **{name: value}) for value in values)]
+        found = [trials.of(replace(settings, fusion=fusion)) for fusion in dict.fromkeys(fusions)]
+        settings = max(found, key=lambda trial: trials.score(trial.hybrid)).settings
+
+
+def _best(trials: Trials, among: Sequence[Settings]) -> list[Trial]:
+    found = [trials.tried[settings] for settings in dict.fromkeys(among) if settings in trials.tried]
+    return sorted(found, key=lambda trial: -trials.score(trial.hybrid))
+
+
+def _thriftiest(trials: Trials, current: Settings) -> Trial:
+    ranked = _best(trials, list(trials.tried))
+    least = trials.score(ranked[0].hybrid) - SLACK
+    near = [trial for trial in ranked if trials.score(trial.hybrid) >= least]
+    return min(near, key=lambda trial: cost(trial.settings, current))
+
+
+def cost(settings: Settings, current: Settings) -> int:
+    """Return what a store has to do for ``settings``: 0 nothing, 1 note the fusion, 2 refit, 3 encode everything."""
+    if settings.config == current.config:
+        return int(settings.fusion != current.fusion)
+    return 2 if raw_part(settings.config) == raw_part(current.config) else 3

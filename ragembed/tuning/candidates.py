@@ -1,0 +1,134 @@
+"""Which embedders are compared: ways to make raw vectors, and chains of post-processors with their sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from ragembed.config import EmbedderConfig, Sides
+from ragembed.errors import ConfigError
+from ragembed.extractors.build import build_extractor
+from ragembed.models import find_model, model_shape
+from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
+from ragembed.templates import PLAIN
+
+_WEIGHTINGS = ("uniform", "idf:0.5", "idf")
+_MIXES = (0.25, 0.5)
+_STEPS = (
+    ("center",),
+    ("zscore",),
+    ("abtt:1",),
+    ("abtt:2",),
+    ("abtt:5",),
+    ("whiten",),
+    ("quantile-u",),
+    ("quantile-n",),
+)
+_UNIT = "normalize"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainChoice:
+    """Post-processors and sides."""
+
+    postprocess: tuple[str, ...]
+    sides: Sides
+
+    @classmethod
+    def of(cls, config: EmbedderConfig) -> ChainChoice:
+        """Return those of ``config``."""
+        return cls(config.postprocess, config.sides)
+
+    def on(self, config: EmbedderConfig) -> EmbedderConfig:
+        """Return ``config`` with these."""
+        return config.replace(postprocess=self.postprocess, sides=self.sides)
+
+
+def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
+    """Return the chains that are compared, that of ``current`` first, each that means the same once.
+
+    A store compares directions alone, so that ``normalize`` at the end changes nothing.
+    """
+    sided: tuple[Sides, ...] = ("two", "one")
+    found = [ChainChoice.of(current), ChainChoice((_UNIT,), current.sides)]
+    found += [ChainChoice((*steps, _UNIT), sides) for steps, sides in product(_STEPS, sided)]
+    distinct: dict[object, ChainChoice] = {}
+    for choice in found:
+        distinct.setdefault(_meaning(choice), choice)
+    return list(distinct.values())
+
+
+def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
+    """Return configurations of the same model whose raw vectors differ, that of ``current`` first.
+
+    They have the post-processors of ``current``. A template is among them where the model has the mask token and the
+    room for it.
+    """
+    if isinstance(current.extraction, (Words, RandomEmbeddings)):
+        return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
+    _, n_layers = model_shape(find_model(current.model, download=False).folder)
+    plain = EmbedderConfig(
+        model=current.model,
+        weighting_corpus=current.weighting_corpus,
+        postprocess_corpus=current.postprocess_corpus,
+        postprocess=current.postprocess,
+        sides=current.sides,
+        max_tokens=current.max_tokens,
+        dtype=current.dtype,
+        pseudo_queries=current.pseudo_queries,
+        seed=current.seed,
+    )
+    layers = _layers(n_layers)
+    found = [current, plain.replace(weighting="uniform")]
+    found += [plain.replace(layers=chosen, weighting=weighting) for chosen, weighting in product(layers, _WEIGHTINGS)]
+    found += [
+        plain.replace(extractor=f"bert+avg:w={w}", layers=chosen, weighting=weighting)
+        for w, chosen, weighting in product(_MIXES, layers[:2], _WEIGHTINGS[1:])
+    ]
+    framed = plain.replace(template="t4")
+    if _is_possible(framed):
+        found += [framed.replace(weighting=weighting) for weighting in _WEIGHTINGS[::2]]
+    return _distinct(found, n_layers)
+
+
+def _is_possible(config: EmbedderConfig) -> bool:
+    try:
+        build_extractor(config, download=False)
+    except ConfigError:
+        return False
+    return True
+
+
+def _layers(n_layers: int) -> list[str]:
+    """Return layer choices: the last, first and last, the one before the last, and the first two with the last."""
+    if n_layers < 3:
+        return ["last", "first+last"]
+    return ["last", "first+last", str(n_layers - 1), f"1+2+{n_layers}"]
+
+
+def _distinct(configs: list[EmbedderConfig], n_layers: int) -> list[EmbedderConfig]:
+    found: dict[object, EmbedderConfig] = {}
+    for config in configs:
+        layers: tuple[int, ...] = ()
+        if isinstance(config.extraction, (Transformer, Avg, BertAvg)):
+            layers = parse_layers(config.layers, n_layers)
+        rest = config.replace(extractor="transformer", layers="last", weighting="uniform")
+        found.setdefault((rest, config.extraction, layers, parse_weighting(config.weighting)), config)
+    return list(found.values())
+
+
+def _meaning(choice: ChainChoice) -> tuple[tuple[str, ...], str]:
+    steps = choice.postprocess[:-1] if choice.postprocess[-1:] == (_UNIT,) else choice.postprocess
+    return steps, choice.sides if steps else ""
+
+
+def describe(config: EmbedderConfig, of: EmbedderConfig) -> str:
+    """Return the settings of ``config`` that differ from those of ``of``, in words; nothing where none does."""
+    names = ("extractor", "layers", "template", "pooling", "special_tokens", "weighting")
+    parts = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) != getattr(of, name)]
+    parts = [part.replace(PLAIN, "none") for part in parts]
+    if config.postprocess != of.postprocess:
+        parts.append(f"postprocess {','.join(config.postprocess) or 'none'}")
+    if config.sides != of.sides:
+        parts.append(f"sides {config.sides}")
+    return "; ".join(parts)

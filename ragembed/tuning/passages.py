@@ -1,0 +1,111 @@
+"""The pool that is searched while tuning: a seeded sample of a corpus, drawn in runs of neighbouring chunks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ragembed.documents.model import Chunk
+
+RUN = 16
+"""Chunks of one file that are drawn together; a longer file counts as several documents of that many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk with its id, and the name of the file it is from, None if it is from no file."""
+
+    id: str
+    file: str | None
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a passage of the pool stands: its file (its id where it has none), its number in that, and its run."""
+
+    file: str
+    number: int
+    run: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The passages that are searched, with the place of each; ``total`` is how many the corpus has."""
+
+    passages: Sequence[Passage]
+    places: Sequence[Place]
+    total: int
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return len(self.passages)
+
+    @cached_property
+    def files(self) -> Mapping[str, Sequence[int]]:
+        """The positions of each file's passages, in the order of the file."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for position, place in enumerate(self.places):
+            found[place.file].append(position)
+        return {file: sorted(positions, key=lambda i: self.places[i].number) for file, positions in found.items()}
+
+    def half(self, position: int) -> int:
+        """Return the half, 0 or 1, that the passage's run belongs to; runs take turns in the order of their hashes."""
+        return self.places[position].run % 2
+
+
+def draw_pool(
+    corpus: Callable[[], Iterable[Passage]], limit: int, seed: int, needed: Collection[str] = frozenset()
+) -> Pool:
+    """Draw runs of neighbouring chunks of ``corpus`` until there are ``limit`` chunks.
+
+    ``corpus`` is read twice; the chunks of a file come in their order. Which runs are drawn depends on their texts and
+    the seed alone; those of the files ``needed`` come first. Of chunks with one embedded text, the first drawn stays.
+    """
+    runs: dict[tuple[str, int], hashlib.blake2b] = {}
+    counts: dict[str, int] = defaultdict(int)
+    total = 0
+    for passage in corpus():
+        key = _run_of(passage, counts)
+        if key not in runs:
+            runs[key] = hashlib.blake2b(digest_size=16, salt=seed.to_bytes(16, "little"))
+        runs[key].update(_encoded(passage.chunk.embedded_text) + b"\0")
+        total += 1
+    order = sorted(runs, key=lambda key: (key[0] not in needed, runs[key].digest(), key))
+    sizes = {key: min(RUN, counts[key[0]] - key[1] * RUN) for key in order}
+    taken: dict[tuple[str, int], int] = {}
+    drawn = 0
+    for key in order:
+        if drawn >= limit:
+            break
+        taken[key] = len(taken)
+        drawn += sizes[key]
+    return _read(corpus, taken, total)
+
+
+def _read(corpus: Callable[[], Iterable[Passage]], taken: Mapping[tuple[str, int], int], total: int) -> Pool:
+    counts: dict[str, int] = defaultdict(int)
+    found: list[tuple[Place, Passage]] = []
+    for passage in corpus():
+        number = counts[passage.file or passage.id]
+        key = _run_of(passage, counts)
+        if key in taken:
+            found.append((Place(key[0], number, taken[key]), passage))
+    found.sort(key=lambda item: (item[0].run, item[0].number))
+    unique = {passage.chunk.embedded_text: (place, passage) for place, passage in reversed(found)}
+    kept = [item for item in found if unique[item[1].chunk.embedded_text][1] is item[1]]
+    return Pool([passage for _, passage in kept], [place for place, _ in kept], total)
+
+
+def _run_of(passage: Passage, counts: dict[str, int]) -> tuple[str, int]:
+    """Return the run of the next passage of its file, and count it."""
+    file = passage.file or passage.id
+    counts[file] += 1
+    return file, (counts[file] - 1) // RUN
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

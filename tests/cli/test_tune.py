@@ -1,0 +1,81 @@
+"""``ragembed tune``: a table, nothing changed without --apply, and searches that follow what was applied."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from ragembed.indexes import Fusion, Store
+from ragembed.indexes.tuning import apply_settings
+from tests.tuning.corpora import TOPICS, make_store
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune")
+    make_store(folder, common=20.0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("few"), common=20.0, topics=20)
+
+
+@pytest.mark.parametrize("output", ["text", "json", "csv"])
+def test_each_format_tells_what_was_found(cli, folder, output):
+    done = cli("tune", "--store", folder / "store", "--refit-only", "--format", output)
+    if output == "text":
+        assert "better: on the documents held out" in done.stdout
+        assert "first sentence" in done.stdout
+        assert "ragembed tune --store" in done.stderr
+        assert done.stderr.rstrip().endswith("--refit-only --apply")
+    elif output == "json":
+        found = json.loads(done.stdout)
+        assert found["schema_version"] == 1
+        assert found["outcome"] == "better"
+        assert not found["applied"]
+        assert found["held_out"]["mean"]["low"] > 0
+        assert found["chosen"] in found["candidates"]
+        assert found["seed"] == 0
+    else:
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        assert [row["label"] for row in rows].count("now") == 1
+        [chosen] = [row for row in rows if row["chosen"] == "True"]
+        assert float(chosen["mean.difference"]) > 0
+        assert chosen["needs"] == "refit"
+
+
+def test_too_few_chunks_are_no_error_and_change_nothing(cli, few):
+    with Store.open(few) as store:
+        before = store.status()
+    done = cli("tune", "--store", few, "--apply")
+    assert "too little: 20 chunks are too few" in done.stdout
+    assert "to apply it" not in done.stderr
+    with Store.open(few) as store:
+        assert store.status() == before
+
+
+def test_a_log_that_cannot_be_read_is_an_error(cli, few, in_folder):
+    (in_folder / "log").write_text('{"query": \n')
+    assert "log:1" in cli("tune", "--store", few, "--queries", "log", exit_code=2).stderr
+
+
+def test_query_and_status_follow_the_stores_fusion(cli, few):
+    question = "wbbb wbbc wbbf"
+
+    def scores(*options):
+        done = cli("query", question, "--store", few, "--json", *options)
+        return [(hit["id"], hit["score"]) for hit in json.loads(done.stdout)["results"]]
+
+    plain = scores()
+    assert "alpha 0.6, feedback 0.75" in cli("status", "--store", few).stdout
+    with Store.open(few) as store:
+        config = store.embedder.config
+    apply_settings(few, config, Fusion(alpha=0.2, feedback=0.0))
+    assert "alpha 0.2, feedback 0 (tuned)" in cli("status", "--store", few).stdout
+    assert scores() != plain
+    assert scores("--alpha", 0.6, "--feedback", 0.75) == plain
+    assert scores("--alpha", 0.2) == scores()
+    assert len(plain) == min(10, TOPICS)

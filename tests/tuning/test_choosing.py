@@ -1,0 +1,116 @@
+"""The search for settings, with encoders and rankings that only look up how good settings are."""
+
+import numpy as np
+import pytest
+
+from ragembed import EmbedderConfig
+from ragembed.documents.model import Chunk
+from ragembed.errors import RankError
+from ragembed.indexes import Fusion
+from ragembed.indexes.tuning.choosing import SLACK, Settings, Trials, choose, cost, macro_mean, most_trials
+from ragembed.indexes.tuning.screening import PROBE, screen
+from ragembed.tuning import SOURCES, Passage, draw_pool
+from ragembed.tuning.candidates import ChainChoice, chain_choices
+
+NOW = Settings(EmbedderConfig(seed=0), Fusion())
+CHAINS = chain_choices(NOW.config)
+RAWS = [EmbedderConfig(seed=seed) for seed in range(12)]
+SOURCE = ["a"] * 4 + ["b"] * 2
+
+
+class Quality:
+    """Stands for encoder and ranking: ``of(config, fusion)`` is what every query finds."""
+
+    def __init__(self, of):
+        self._of = of
+
+    def vectors(self, config):
+        if "whiten" in config.postprocess:
+            raise RankError("more directions than vectors")
+        return config
+
+    def hybrid(self, config, rows, fusion):
+        return np.full(len(rows), self._of(config, fusion))
+
+    def dense(self, config, rows):
+        return self.hybrid(config, rows, Fusion())
+
+
+def trials(of, done=lambda _: None):
+    quality = Quality(of)
+    return Trials(quality, quality, range(len(SOURCE)), SOURCE, done)
+
+
+def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
+    def of(config, fusion):
+        right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.sides == "one")
+        return 0.2 * right - abs(fusion.alpha - 0.8) - 0.1 * abs(fusion.feedback - 0.3) + 0.1 * (fusion.method == "rrf")
+
+    chosen = choose(trials(of), NOW, RAWS, CHAINS).settings
+    assert (chosen.config.seed, chosen.config.postprocess, chosen.config.sides) == (7, ("abtt:2", "normalize"), "one")
+    assert chosen.fusion == Fusion("rrf", 0.8, 0.3)
+
+
+def test_where_nothing_differs_the_present_settings_are_chosen():
+    assert choose(trials(lambda *_: 0.5), NOW, RAWS, CHAINS).settings == NOW
+
+
+@pytest.mark.parametrize(("gain", "seed"), [(SLACK / 2, 0), (SLACK * 2, 5)])
+def test_what_costs_more_must_be_better_by_more_than_the_slack(gain, seed):
+    assert (
+        choose(trials(lambda config, _: 0.5 + gain * (config.seed == 5)), NOW, RAWS, CHAINS).settings.config.seed
+        == seed
+    )
+
+
+def test_costs_rise_with_what_a_store_has_to_do():
+    chain = ChainChoice(("zscore",), "one").on(NOW.config)
+    assert cost(NOW, NOW) == 0
+    assert cost(Settings(NOW.config, Fusion(alpha=0.1)), NOW) == 1
+    assert cost(Settings(chain, Fusion(alpha=0.1)), NOW) == 2
+    assert cost(Settings(RAWS[1], Fusion()), NOW) == 3
+
+
+def test_no_more_trials_are_made_than_announced_and_what_cannot_be_fitted_is_left_out():
+    made = []
+    tried = trials(lambda config, fusion: config.seed + fusion.alpha, made.append)
+    choose(tried, NOW, RAWS, CHAINS)
+    assert sum(made) <= most_trials(RAWS, CHAINS)
+    assert not any("whiten" in settings.config.postprocess for settings in tried.tried)
+
+
+def test_the_mean_over_sources_counts_each_alike():
+    assert macro_mean(np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0]), SOURCE) == 0.5
+
+
+# Screening
+
+
+def screened(of, passages):
+    asked = []
+
+    def prepare(raws, pool, drawn):
+        asked.append((len(pool), set(drawn.half)))
+        return Quality(of), Quality(of)
+
+    pool = draw_pool(lambda: passages, 10_000, 0)
+    return screen(pool, SOURCES, 0, NOW, RAWS, prepare), asked
+
+
+def passages(count):
+    sentence = "The quick brown fox jumps over the lazy dog"
+    return [
+        Passage(str(n), f"{n}.txt", Chunk(f"{sentence} {n}. It is then seen no more by {n}.")) for n in range(count)
+    ]
+
+
+def test_only_the_promising_are_encoded_in_full_with_what_there_is():
+    found, asked = screened(lambda config, _: config.seed / 100, passages(3 * PROBE))
+    assert [config.seed for config in found] == [0, 6, 7, 8, 9, 10, 11]
+    assert asked == [(PROBE, {0})]
+
+
+def test_a_small_pool_is_not_screened():
+    found, asked = screened(lambda config, _: config.seed, passages(PROBE))
+    assert found == RAWS
+    assert asked == []

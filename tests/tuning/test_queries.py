@@ -1,0 +1,162 @@
+"""Drawing the pool and the queries: seeded, whatever the order, halves by document."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.model import Chunk
+from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.tuning import Passage, PseudoQuery, collect, draw_pool
+from ragembed.tuning.passages import RUN
+from ragembed.tuning.significance import MacroBootstrap
+
+BODY = "words that only fill this body"
+
+
+def corpus(files, chunks=1):
+    return [
+        Passage(f"{file}-{number}", f"{file}.txt", Chunk(f"text {number} of file {file}, {BODY}"))
+        for file in range(files)
+        for number in range(chunks)
+    ]
+
+
+def asking(texts):
+    """A source that asks for ``texts``, each answered by the passage at its position."""
+    return lambda pool, seed: (PseudoQuery(text, (at % len(pool),), {}) for at, text in enumerate(texts))
+
+
+# The pool
+
+
+@given(st.integers(0, 5), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_the_pool_does_not_depend_on_the_order_of_files(seed, chunks, shuffle):
+    passages = corpus(12, chunks)
+    by_file = [passages[start : start + chunks] for start in range(0, len(passages), chunks)]
+    shuffle.shuffle(by_file)
+    expected = draw_pool(lambda: passages, 10, seed)
+    found = draw_pool(lambda: [passage for file in by_file for passage in file], 10, seed)
+    assert found.passages == expected.passages
+    assert [found.half(at) for at in range(len(found))] == [expected.half(at) for at in range(len(found))]
+
+
+def test_the_pool_is_a_sample_of_whole_runs():
+    pool = draw_pool(lambda: corpus(50, 4), 40, 0)
+    assert len(pool) == 40
+    assert pool.total == 200
+    assert all(len(positions) == 4 for positions in pool.files.values())
+    other = draw_pool(lambda: corpus(50, 4), 40, 1)
+    assert set(other.files) != set(pool.files)
+
+
+def test_a_long_file_counts_as_several_documents_in_both_halves():
+    pool = draw_pool(lambda: corpus(1, 10 * RUN), 10_000, 0)
+    assert {place.run for place in pool.places} == set(range(10))
+    assert sum(pool.half(at) for at in range(len(pool))) == 5 * RUN
+
+
+def test_chunks_of_no_file_are_documents_of_their_own():
+    pool = draw_pool(lambda: [Passage(str(n), None, Chunk(f"{BODY} {n}")) for n in range(20)], 100, 0)
+    assert len({place.run for place in pool.places}) == 20
+
+
+def test_chunks_with_one_text_are_there_once():
+    passages = [Passage(str(n), f"{n}.txt", Chunk(f"{BODY} {n // 2}")) for n in range(20)]
+    assert len(draw_pool(lambda: passages, 100, 0)) == 10
+
+
+def test_files_that_are_needed_are_drawn_first():
+    pool = draw_pool(lambda: corpus(100), 10, 0, {"77.txt", "88.txt"})
+    assert {"77.txt", "88.txt"} <= set(pool.files)
+
+
+# Queries
+
+
+def test_as_many_queries_as_asked_for_are_drawn_by_the_seed_alone():
+    pool = draw_pool(lambda: corpus(100), 100, 0)
+    texts = [f"question number {number}" for number in range(100)]
+    sources = {"some": asking(texts)}
+    first, counts = collect(pool, sources, 0, limit=30, changed_limit=9, least=1)
+    again, _ = collect(pool, {"some": asking(texts)}, 0, limit=30, changed_limit=9, least=1)
+    other, _ = collect(pool, sources, 1, limit=30, changed_limit=9, least=1)
+    assert len(first.queries) == 30 == sum(counts["some"])
+    assert first == again
+    assert {query.text for query in first.queries} != {query.text for query in other.queries}
+
+
+def test_a_source_with_too_few_queries_in_a_half_is_counted_and_left_out():
+    pool = draw_pool(lambda: corpus(100), 100, 0)
+    sources = {"many": asking([f"many {n}" for n in range(60)]), "few": asking([f"few {n}" for n in range(4)])}
+    drawn, counts = collect(pool, sources, 0, limit=100, changed_limit=9, least=10)
+    assert drawn.sources == ["many"]
+    assert sum(counts["few"]) == 4
+
+
+def test_one_text_with_different_answers_is_no_query():
+    pool = draw_pool(lambda: corpus(9), 100, 0)
+    source = asking(["The same text", "the same *text*", "another text"])
+    drawn, _ = collect(pool, {"one": source}, 0, limit=9, changed_limit=9, least=0)
+    assert [query.text for query in drawn.queries] == ["another text"]
+
+
+def test_a_query_that_leaves_too_little_of_its_answer_is_left_out():
+    pool = draw_pool(lambda: corpus(2), 100, 0)
+
+    def source(_pool, _seed):
+        yield PseudoQuery("leaves four words", (0,), {0: Chunk("one two three four")})
+        yield PseudoQuery("leaves five words", (1,), {1: Chunk("one two three four five")})
+
+    drawn, _ = collect(pool, {"one": source}, 0, limit=9, changed_limit=9, least=0)
+    assert [query.text for query in drawn.queries] == ["leaves five words"]
+
+
+def test_the_queries_of_a_source_change_no_more_passages_than_allowed():
+    pool = draw_pool(lambda: corpus(30), 100, 0)
+
+    def source(of, _seed):
+        for number in range(10):
+            answers = tuple(range(number * 3, number * 3 + 3))
+            yield PseudoQuery(f"number {number}", answers, {at: of.passages[at].chunk for at in answers})
+
+    drawn, _ = collect(pool, {"one": source}, 0, limit=10, changed_limit=9, least=0)
+    assert len(drawn.queries) == 3
+
+
+# Significance
+
+
+def test_the_mean_over_sources_counts_each_source_alike():
+    sources = ["a"] * 90 + ["b"] * 10
+    better = np.array([0.0] * 90 + [1.0] * 10)
+    found = MacroBootstrap(sources, range(100)).compare(better, np.zeros(100))
+    assert found.difference == pytest.approx(0.5)
+
+
+def test_with_one_source_and_a_document_a_query_it_is_the_paired_bootstrap():
+    generator = np.random.default_rng(0)
+    a, b = generator.random(200), generator.random(200)
+    found, expected = MacroBootstrap(["a"] * 200, range(200)).compare(a, b), paired_bootstrap(a, b)
+    assert found.difference == pytest.approx(expected.difference)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.005)
+    assert found.p_value == pytest.approx(expected.p_value, abs=0.02)
+
+
+def test_queries_of_one_document_are_no_evidence_of_their_own():
+    differences = np.repeat(np.random.default_rng(1).normal(0.1, 1.0, size=20), 10)
+    alone = MacroBootstrap(["a"] * 200, range(200)).compare(differences, np.zeros(200))
+    together = MacroBootstrap(["a"] * 200, [n // 10 for n in range(200)]).compare(differences, np.zeros(200))
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+def test_the_interval_covers_no_difference_as_often_as_it_says():
+    covered = 0
+    for seed in range(100):
+        generator = random.Random(seed)
+        a = np.array([generator.gauss(0, 1) for _ in range(60)])
+        found = MacroBootstrap(["a", "b"] * 30, [n // 2 for n in range(60)], resamples=500).compare(a, np.zeros(60))
+        covered += found.low <= 0 <= found.high
+    assert 85 <= covered <= 100

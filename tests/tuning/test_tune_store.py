@@ -1,0 +1,249 @@
+"""Tuning a store: what is better is found and applied, what is not is left, and a killed run changes nothing."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.documents.model import Chunk
+from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.indexes import Fusion, Store, reencoding, upkeep
+from ragembed.indexes.tuning import apply_settings, tune_store
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder, record
+from tests.tuning.corpora import TOPICS, make_store, word
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    """A store in which one direction hides what the others say."""
+    return make_store(tmp_path_factory.mktemp("hidden"), common=20.0)
+
+
+@pytest.fixture(scope="module")
+def clear(tmp_path_factory):
+    """A store that finds everything as it is."""
+    return make_store(tmp_path_factory.mktemp("clear"), common=0.0)
+
+
+@pytest.fixture
+def store(hidden, tmp_path):
+    shutil.copytree(hidden.parent, tmp_path / "copy")
+    return tmp_path / "copy" / "store"
+
+
+@pytest.fixture(scope="module")
+def report(hidden):
+    return tune_store(hidden)
+
+
+def state(path):
+    with Store.open(path) as opened:
+        hits = opened.search(word(0), 5, "dense")
+        return opened.embedder.fingerprint, opened.fusion, [(hit.id, hit.score) for hit in hits]
+
+
+def right_first(path, mode="dense"):
+    """The share of topics whose file is found first by some of its words."""
+    with Store.open(path) as opened:
+        found = 0
+        for topic in range(TOPICS):
+            [hit] = opened.search(" ".join(word(12 * topic + i) for i in range(4)), 1, mode)
+            found += hit.source == f"docs/{topic:03}.txt"
+    return found / TOPICS
+
+
+def test_what_is_clearly_better_is_found(report):
+    assert report.outcome == "better"
+    assert not report.applied
+    assert report.chosen.config.postprocess[0].startswith(("abtt", "whiten"))
+    assert report.chosen.needs == "refit"
+    assert set(report.used) == {"sentence", "first sentence"}
+    mean = report.held_out["mean"]
+    assert mean.low > 0
+    assert mean.tuned > 90 > mean.now
+    assert mean.difference == pytest.approx(mean.tuned - mean.now)
+
+
+def test_every_candidate_has_its_scores_and_the_best_is_first(report):
+    means = [candidate.hybrid["mean"] for candidate in report.candidates]
+    assert means == sorted(means, reverse=True)
+    [now] = [candidate for candidate in report.candidates if candidate.label == "now"]
+    assert now.difference == {}
+    best = report.candidates[0]
+    assert best.difference["mean"].now == pytest.approx(now.hybrid["mean"])
+    assert set(best.hybrid) == {*report.used, "mean"}
+
+
+def test_nothing_is_changed_without_apply(hidden, report):
+    assert right_first(hidden) < 0.8
+    assert state(hidden)[1] == Fusion()
+
+
+def test_the_same_input_gives_the_same_report(hidden, report):
+    assert tune_store(hidden) == report
+    assert json.dumps(tune_store(hidden, seed=1).to_dict()) != json.dumps(report.to_dict())
+
+
+def test_apply_gives_the_store_what_was_found(store):
+    found = tune_store(store, apply=True)
+    assert found.applied
+    with Store.open(store) as opened:
+        assert opened.embedder.config.postprocess == found.chosen.config.postprocess
+        assert opened.fusion == found.chosen.fusion
+        assert opened.wanted_chain() == (found.chosen.config.postprocess, found.chosen.config.sides)
+        assert opened.status()["fusion"] == found.chosen.fusion.to_dict()
+    assert right_first(store) > 0.95
+    assert verify_store(store).problems == []
+
+
+def test_where_everything_is_found_as_it_is_nothing_is_chosen(clear):
+    before = state(clear)
+    report = tune_store(clear, apply=True)
+    assert report.outcome == "no significant difference"
+    assert not report.applied
+    assert state(clear) == before
+
+
+def test_what_only_chance_makes_better_is_not_taken(tmp_path):
+    """Of many candidates some are better on the first half, by chance, where vectors say nothing."""
+    report = tune_store(make_store(tmp_path, common=0.0, shuffled=True))
+    assert report.outcome == "no significant difference"
+
+
+@pytest.mark.parametrize("topics", [3, 49])
+def test_fewer_than_fifty_chunks_are_said_to_be_too_few_and_nothing_changes(tmp_path, topics):
+    path = make_store(tmp_path, common=20.0, topics=topics)
+    before = state(path)
+    report = tune_store(path, apply=True)
+    assert report.outcome == "too little"
+    assert f"{topics} chunks are too few" in report.reason
+    assert report.candidates == ()
+    assert state(path) == before
+
+
+def test_very_short_documents_give_no_questions_and_that_is_said(tmp_path, tiny_config):
+    with Store.create(tmp_path / "store", Embedder(tiny_config).fit(["one", "two"])) as made:
+        made.add([record(str(n), f"Row {n}") for n in range(60)])
+    report = tune_store(tmp_path / "store")
+    assert report.outcome == "too little"
+    assert "too few questions" in report.reason
+
+
+def test_vectors_of_another_program_are_refused(tmp_path):
+    with Store.create(tmp_path / "store", KnownEncoder()) as made:
+        made.add([record("a", "text")])
+    with pytest.raises(StoreError, match="were made by known"):
+        tune_store(tmp_path / "store")
+
+
+def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
+    lines = [f"{word(12 * topic)} {word(12 * topic + 7)}\tdocs/{topic:03}.txt" for topic in range(0, TOPICS, 2)]
+    (tmp_path / "log.tsv").write_text("\n".join([*lines, "a question without an answer"]) + "\n")
+    report = tune_store(hidden, queries=tmp_path / "log.tsv")
+    assert "query log" in report.used
+    assert sum(report.queries["query log"]) == 60
+    assert "1 questions of the log have no answer" in report.reason
+
+
+# Fusion
+
+
+def test_the_stores_own_fusion_is_the_default_of_searches(store):
+    with Store.open(store) as opened:
+        config = opened.embedder.config
+        asked = " ".join(word(n) for n in (0, 13, 1, 26))
+        expected = [hit.id for hit in opened.search(asked, 10, fusion=Fusion(alpha=0.0))]
+        assert [hit.id for hit in opened.search(asked, 10)] != expected
+        apply_settings(store, config, Fusion(alpha=0.0))
+        assert opened.fusion == Fusion(alpha=0.0)
+        assert [hit.id for hit in opened.search(asked, 10)] == expected
+        again = opened.search(asked, 10, fusion=Fusion())
+    assert [hit.id for hit in again] != expected
+
+
+def test_a_damaged_fusion_is_an_error_and_verify_names_it(store):
+    with Store.open(store) as opened, opened.writer() as writer:
+        writer.set_meta({"fusion": {"alpha": 7}})
+    with Store.open(store) as opened, pytest.raises(StoreDamagedError, match="fusion"):
+        opened.search("word")
+    assert any("fusion" in problem.message for problem in verify_store(store).problems)
+
+
+# Applying what needs other raw vectors
+
+
+@pytest.fixture
+def encoded(tmp_path, tiny_config):
+    """A store with a tiny model, some of whose vectors no chunk uses."""
+    texts = [f"the {word} of a {other} store" for word in ("writer", "reader", "wing") for other in "abcdefghijklmnop"]
+    embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"))).fit(texts)
+    with Store.create(tmp_path / "store", embedder) as made:
+        for start in range(0, len(texts), 10):
+            made.add([record(f"id{n}", texts[n]) for n in range(start, min(start + 10, len(texts)))])
+        made.delete(["id1", "id30"])
+    return tmp_path / "store"
+
+
+def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tiny_config):
+    config = tiny_config.replace(layers="first+last", weighting="idf", postprocess=("zscore",), sides="two")
+    apply_settings(encoded, config, Fusion(alpha=0.3))
+    with Store.open(encoded) as found:
+        texts = [each.chunk.embedded_text for each in found.chunks()]
+        with Store.create(tmp_path / "fresh", Embedder(config).fit(texts)) as fresh:
+            fresh.add([record(f"id{n}", text) for n, text in enumerate(texts)])
+            expected = fresh.vectors([f"id{n}" for n in range(len(texts))])
+        np.testing.assert_allclose(found.vectors(found.ids()), expected, atol=2e-3)
+        assert found.embedder.config.layers == "first+last"
+        assert found.fusion == Fusion(alpha=0.3)
+        assert found.wanted_chain() == (("zscore",), "two")
+        assert found.status()["unused_vectors"] == 0
+        found.add([record("new", "a new text of the writer")])
+        assert found.search("a new text of the writer", 1)[0].id == "new"
+    assert verify_store(encoded).problems == []
+
+
+def test_a_deleted_text_that_comes_back_is_encoded_by_the_new_model(encoded, tiny_config):
+    apply_settings(encoded, tiny_config.replace(layers="first+last", postprocess=("normalize",)), Fusion())
+    with Store.open(encoded) as opened:
+        opened.add([record("back", "the writer of a b store")])
+        raw = opened.embedder.raw_documents(["the writer of a b store"])
+        np.testing.assert_allclose(opened.vectors(["back"])[0], raw[0] / np.linalg.norm(raw[0]), atol=2e-3)
+
+
+@pytest.mark.parametrize("where", ["encoding", "writing", "committing"])
+def test_a_run_that_is_killed_leaves_the_store_as_it_was(encoded, tiny_config, monkeypatch, where):
+    class Interrupted(BaseException):
+        """Stands for the end of a process."""
+
+    def interrupted(*_args, **_kwargs):
+        raise Interrupted
+
+    before = state(encoded)
+    target = {
+        "encoding": (reencoding, "to_raw"),
+        "writing": (upkeep, "write_segment"),
+        "committing": (upkeep.compaction, "swap"),
+    }[where]
+    config = tiny_config.replace(layers="first+last", postprocess=("zscore",))
+    with monkeypatch.context() as patched:
+        patched.setattr(*target, interrupted)
+        with pytest.raises(Interrupted):
+            apply_settings(encoded, config, Fusion(alpha=0.1))
+    assert state(encoded) == before
+    apply_settings(encoded, config, Fusion(alpha=0.1))
+    assert state(encoded) != before
+    assert verify_store(encoded).problems == []
+    assert len(list((encoded / "segments").iterdir())) == 1
+    assert len(list((encoded / "embedders").iterdir())) == 1
+
+
+def test_a_reader_that_is_open_sees_the_new_settings(encoded, tiny_config):
+    with Store.open(encoded) as opened:
+        opened.search("writer")
+        apply_settings(encoded, tiny_config.replace(layers="first+last"), Fusion(alpha=0.2))
+        assert opened.fusion == Fusion(alpha=0.2)
+        [hit] = opened.search("the writer of a c store", 1)
+        assert hit.chunk == Chunk("the writer of a c store")
