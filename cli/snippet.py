@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
-_WORD = re.compile(r"\w+")
+from ragembed.indexes.terms import WORD_OR_RUN, letters_of
+
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ed", "er", "es", "ly", "s", "e", "y")
 _MIN_STEM = 3
 
@@ -21,13 +23,41 @@ def stem(word: str) -> str:
 
 
 def query_stems(query: str) -> set[str]:
-    """Return the stems of the question's words of more than two letters."""
-    return {stem(word) for word in _WORD.findall(query) if len(word) > 2}
+    """Return the stems of words of more than two letters, and of scripts without spaces pairs of letters."""
+    stems = set()
+    for match in WORD_OR_RUN.finditer(query):
+        if match["run"] is None:
+            stems |= {stem(match[0])} if len(match[0]) > 2 else set()
+        else:
+            letters = letters_of(match[0])
+            stems |= {"".join(pair) for pair in pairwise(letters)} or set(letters)
+    return stems
 
 
 def matches(text: str, stems: set[str]) -> list[tuple[int, int]]:
-    """Return the ``(start, end)`` places of words in ``text`` whose stem is in ``stems``."""
-    return [match.span() for match in _WORD.finditer(text) if stem(match[0]) in stems]
+    """Return the ``(start, end)`` places of words in ``text`` whose stem is in ``stems``, in order, none in another."""
+    places: list[tuple[int, int]] = []
+    for start, end, found in _stems(text):
+        if found not in stems:
+            continue
+        if places and start < places[-1][1]:
+            start = places.pop()[0]
+        places.append((start, end))
+    return places
+
+
+def _stems(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and stem of each word, and of scripts without spaces each letter and each pair of them."""
+    for match in WORD_OR_RUN.finditer(text):
+        if match["run"] is None:
+            yield match.start(), match.end(), stem(match[0])
+            continue
+        letters = letters_of(match[0])
+        ends = list(accumulate(map(len, letters), initial=match.start()))
+        for i, letter in enumerate(letters):
+            yield ends[i], ends[i + 1], letter
+            if i + 1 < len(letters):
+                yield ends[i], ends[i + 2], letter + letters[i + 1]
 
 
 def snippet(text: str, query: str) -> str:
@@ -38,7 +68,7 @@ def snippet(text: str, query: str) -> str:
     """
     stems = query_stems(query)
     lines = text.split("\n")
-    found = [{stem(word) for word in _WORD.findall(line)} & stems for line in lines]
+    found = [{each for _, _, each in _stems(line)} & stems for line in lines]
     starts = range(max(len(lines) - MAX_LINES, 0) + 1)
     start = max(starts, key=lambda i: (len(set().union(*found[i : i + MAX_LINES])), -i))
     kept = lines[start : start + MAX_LINES]

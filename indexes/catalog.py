@@ -22,6 +22,7 @@ from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import is_below
 from ragembed.indexes.records import ChunkRecord, SourceRecord, json_ids
 from ragembed.indexes.segments import SegmentFiles, SegmentRecord
+from ragembed.indexes.stemming import Words
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
@@ -80,6 +81,11 @@ def index_choice(connection: sqlite3.Connection) -> Choice | None:
 def index_check(connection: sqlite3.Connection) -> Check | None:
     """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
     return _stored(connection, "index_check", Check.from_dict)
+
+
+def words(connection: sqlite3.Connection) -> Words:
+    """Return what made the terms of the full-text index; raises as :func:`index_wanted` does."""
+    return _stored(connection, "words", Words.from_dict) or Words()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import catalog, page_sums, wal
 from ragembed.indexes.schema import connect
+from ragembed.indexes.stemming import Words
 
 _CHECKPOINT_BYTES = 4 << 20
 _WORD_PAGES, _WORDS_MERGED = 500, 2
@@ -81,6 +82,15 @@ class Database:
                     return
             pages = _WORD_PAGES
 
+    def renew_words(self) -> None:
+        """Make the full-text index anew where another release of the stemmer made it: this one may stem otherwise."""
+        made = catalog.words(self.connection)
+        current = Words.of_language(made.language)
+        if made != current:
+            with self.transaction():
+                self.connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+                catalog.set_meta(self.connection, "words", current.to_dict())
+
     def free_share(self) -> float:
         """Return the share of the database file that nothing uses, from 0 to 1."""
         free, pages = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGE_COUNTS)
@@ -118,6 +128,7 @@ def open_for_writing(path: Path) -> Iterator[Database]:
     try:
         database.checkpoint()  # what a killed writer left: its log must not be written over before the sums are right
         try:
+            database.renew_words()
             yield database
         except BaseException:
             with suppress(StoreError):  # the log keeps what is committed; what went wrong first is to be told

@@ -29,6 +29,7 @@ from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
 from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
+from ragembed.indexes.stemming import ENGLISH, stemmer
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
 from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
@@ -63,6 +64,7 @@ class IndexingRequest:
 
     ``embedder`` is what a new store is made with, the default preset if left out; for a store that exists it must be
     what that was made with. ``index`` is what is asked of the index, if left out what was asked before.
+    ``language`` is that of :meth:`Store.create`; for a store that exists it must be the one that it was made with.
     ``device`` is where documents are encoded and indexes built, as :meth:`Store.open` takes it.
     """
 
@@ -72,6 +74,7 @@ class IndexingRequest:
     embedder: EmbedderConfig | None = None
     index: Wanted | None = None
     device: str | None = None
+    language: str | None = None
 
 
 def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | None:
@@ -130,6 +133,7 @@ class _Run:
         self._config = request.embedder
         self._index = request.index
         self._device = request.device
+        self._language = request.language
         self._asked = bool(request.paths)
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
@@ -153,7 +157,8 @@ class _Run:
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
-                Store.create(self._store_path, provisional, {"wanted": wanted}, locked=True).close()
+                language = self._language or ENGLISH
+                Store.create(self._store_path, provisional, {"wanted": wanted}, language=language, locked=True).close()
                 return self._update(spool, scan)
 
     def _scan(self, spool: Spool) -> tuple[Embedder, Scan]:
@@ -163,6 +168,7 @@ class _Run:
                 embedder = self._stored_embedder(store)
                 known = store.sources()
         else:
+            stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
             embedder = Embedder(self._config, device=self._device)
         paths, gone, notes = self._sort_paths(known)
         scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.text_tokens)
@@ -195,6 +201,8 @@ class _Run:
             )
         if self._config is not None:
             _require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
+        if self._language not in (None, store.language):
+            raise IncompatibleStoreError(_made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
     def _fit_extractor(self, embedder: Embedder, spool: Spool, stripper: Stripper) -> Embedder:
@@ -332,10 +340,14 @@ def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], S
             continue
         if name == "model" and _same_files(made, asked):
             continue
-        raise IncompatibleStoreError(
-            f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
-            "store with --store"
-        )
+        raise IncompatibleStoreError(_made_with(store, name, had, value))
+
+
+def _made_with(store: Path, name: str, had: object, value: object) -> str:
+    return (
+        f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
+        "store with --store"
+    )
 
 
 def _meaning(config: EmbedderConfig, name: str) -> object:

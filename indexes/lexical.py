@@ -10,24 +10,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragembed.indexes.selection import Selection
+from ragembed.indexes.stemming import ENGLISH
+from ragembed.indexes.terms import Phrase, Terms, of_language
 
 _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
+_LEAST_LETTERS = 2
 _BLOCK = 4096
+
+MOST_TERMS = 1000
+"""Different words and phrases of a question that are searched for: the time that it takes grows with them."""
 
 MOST_TIES = 1000
 """Chunks that are taken beyond those asked for, where they tie with the last of those."""
 
 
-def match_expression(query: str) -> str | None:
+def match_expression(query: str, terms: Terms | None = None) -> str | None:
     """Turn a question into an FTS5 expression that matches any of its words; None if it has no word.
 
-    What stands in double quotes, and what punctuation joins ("faiss.IndexFlat"), is matched as a phrase.
+    What stands in double quotes is matched as a phrase. What punctuation joins ("faiss.IndexFlat"), and letters of a
+    script without spaces, are matched as a phrase and in parts, so that a text with all of it is better than one with a
+    part. ``terms`` makes the terms of the store's language, English if left out. After ``MOST_TERMS`` words and
+    phrases, the rest of the question is not looked at.
     """
+    terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
-    phrases = _QUOTED.findall(query) + _QUOTED.sub(" ", query).split()
-    quoted = [f'"{phrase}"' for phrase in (p.replace('"', " ").strip() for p in phrases) if _has_word(phrase)]
-    return " OR ".join(dict.fromkeys(quoted)) or None
+    phrases = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if _has_word(phrase)]
+    for piece in _QUOTED.sub(" ", query).replace('"', " ").split():
+        phrases += _phrases(piece, terms)
+    quoted = dict.fromkeys(f'"{phrase.terms.strip()}"{"*" if phrase.prefix else ""}' for phrase in phrases)
+    return " OR ".join(list(quoted)[:MOST_TERMS]) or None
+
+
+def _phrases(piece: str, terms: Terms) -> list[Phrase]:
+    """Return what is to be matched of a part of a question that has no space in it."""
+    parts = terms.parts(piece)
+    if len(parts) < 2:
+        return parts
+    return [terms.of_phrase(piece), *(part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix)]
 
 
 def search(

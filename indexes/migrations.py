@@ -18,6 +18,7 @@ from ragembed.indexes.embedders import file_hashes
 from ragembed.indexes.layout import DATABASE, EMBEDDERS
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import text_hash
+from ragembed.indexes.stemming import ENGLISH, Words
 
 _WAIT_SECONDS = 60.0
 
@@ -68,7 +69,7 @@ def _step(store: Path, version: int) -> None:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA foreign_keys = OFF")  # tables are replaced under the rows that refer to them
             connection.create_function("extension", 1, changes.extension, deterministic=True)
-            terms.register(connection)
+            terms.register(connection, ENGLISH)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 _change(connection, store, version)
@@ -130,9 +131,10 @@ def _from_4(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     """Chunks may be searched by a part of their text; the full-text index gets what :mod:`terms` makes of it."""
     _execute(connection, _DROP_WORDS_4)
     connection.execute("ALTER TABLE chunks ADD COLUMN searched TEXT")
-    _execute(connection, schema.WORDS)
+    _execute(connection, schema.words_schema(ENGLISH))
     _execute(connection, schema.BOILERPLATE)
     connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+    catalog.set_meta(connection, "words", Words().to_dict())
 
 
 def _hash_as_stored(connection: sqlite3.Connection) -> None:

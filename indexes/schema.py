@@ -18,12 +18,14 @@ from typing import Any
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
-from ragembed.indexes import filters, page_sums, terms
+from ragembed.indexes import catalog, filters, page_sums, terms
+from ragembed.indexes.stemming import ENGLISH, NO_STEMMER, tokenizer
 
 FORMAT_VERSION = 5
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
+_WRITABLE = "mode=rw"
 
 SEGMENTS = """
 CREATE TABLE segments (
@@ -118,12 +120,12 @@ CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);
 """
 
-WORDS = """
+_WORDS = """
 CREATE VIEW chunk_terms AS              -- what the full-text index holds
 SELECT key, terms(title) AS title, terms(headings) AS headings, terms(coalesce(searched, text)) AS text FROM chunks;
 CREATE VIRTUAL TABLE chunks_fts USING fts5 (
     title, headings, text, content = 'chunk_terms', content_rowid = 'key',
-    tokenize = "porter unicode61 categories 'L* N* Co Mn Mc'"
+    tokenize = "{tokenizer}"
 );
 CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
     INSERT INTO chunks_fts (rowid, title, headings, text)
@@ -132,6 +134,12 @@ END;
 CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+END;
+CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
 END;
 """
 
@@ -149,25 +157,27 @@ CREATE TABLE boilerplate (
 ) WITHOUT ROWID;
 
 CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
-CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
-    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
-    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
-    INSERT INTO chunks_fts (rowid, title, headings, text)
-    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
-END;
 """
 
-SCHEMA = SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + WORDS + BOILERPLATE + RUN_RECORDS
+
+def words_schema(language: str) -> str:
+    """Return what makes the full-text index of texts in ``language``."""
+    return _WORDS.format(tokenizer=tokenizer(language))
 
 
-def create_database(path: Path, meta: Mapping[str, object]) -> None:
-    """Make a database at ``path`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
+def _whole_schema(language: str) -> str:
+    return SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + BOILERPLATE + RUN_RECORDS
+
+
+def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:
+    """Make a database for texts in ``language`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
     temporary = path.with_name(f".{path.name}.new")
     write_file(temporary, b"")
     connection = sqlite3.connect(temporary)
     try:
         connection.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION};" + SCHEMA
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION};"
+            + _whole_schema(language)
         )
         connection.executemany(
             "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
@@ -187,10 +197,11 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
 
     In a folder that cannot be written, a reader reads the file as immutable; that is safe where all commits are in the
     file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's, or not in its own schema,
-    :class:`IncompatibleStoreError` when its format is another, :class:`StoreError` when it cannot be opened.
+    :class:`IncompatibleStoreError` when its format is another, :class:`StoreError` when it cannot be opened, and what
+    :func:`ragembed.indexes.stemming.stemmer` raises when it is to be written and its language cannot be stemmed here.
     """
     try:
-        return _checked(path, "mode=rw" if writable else "mode=ro")
+        return _checked(path, _WRITABLE if writable else "mode=ro")
     except sqlite3.OperationalError as error:
         if writable or not _is_locked_up(error) or os.access(path.parent, os.W_OK):
             raise StoreError(f"{path} cannot be opened: {error}") from error
@@ -225,13 +236,16 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
                 f"the store {path.parent} has format {version}, this version of ragembed reads {FORMAT_VERSION}: "
                 + remedy
             )
-        if _schema(connection) != _expected_schema():
+        language = _language(connection)
+        if language is None:
             raise StoreDamagedError(
                 f"{path} has other tables than a store of format {version}: it is damaged, or another program changed "
                 "it; delete the store and index again"
             )
         filters.register(connection)
-        terms.register(connection)
+        terms.register(connection, language)
+        if mode == _WRITABLE:
+            terms.of_language(language)
     except sqlite3.OperationalError:
         connection.close()
         raise
@@ -296,11 +310,20 @@ def _schema(connection: sqlite3.Connection) -> dict[str, str]:
     return {name: _squeezed(sql) for name, sql in found}
 
 
+def _language(connection: sqlite3.Connection) -> str | None:
+    """Return the language that the store's words are in, None where the schema is not that of a store in it."""
+    found = _schema(connection)
+    if found not in (_expected_schema(ENGLISH), _expected_schema(NO_STEMMER)):
+        return None
+    language = catalog.words(connection).language
+    return language if found == _expected_schema(ENGLISH if language == ENGLISH else NO_STEMMER) else None
+
+
 @cache
-def _expected_schema() -> dict[str, str]:
+def _expected_schema(language: str) -> dict[str, str]:
     connection = sqlite3.connect(":memory:")
     try:
-        connection.executescript(SCHEMA)
+        connection.executescript(_whole_schema(language))
         return _schema(connection)
     finally:
         connection.close()

@@ -17,6 +17,7 @@ from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.mmr import mmr
 from ragembed.indexes.records import Hit
 from ragembed.indexes.selection import Selection
+from ragembed.indexes.terms import of_language
 from ragembed.indexes.view import View
 from ragembed.postprocess import unit_rows
 
@@ -48,7 +49,7 @@ def search(
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     k = _within(view, k)
-    expressions = [lexical.match_expression(query) if mode != "dense" else None for query in queries]
+    expressions = [None] * len(queries) if mode == "dense" else _expressions(view, queries)
     if k == 0 or not queries:
         return [[] for _ in queries]
     selection = view.select(where)
@@ -114,6 +115,11 @@ def search_mmr(
     rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
     vectors = view.vectors([rows[hit.id] for hit in hits])
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
+
+
+def _expressions(view: View, queries: Sequence[str]) -> list[str | None]:
+    terms = of_language(catalog.words(view.connection).language)
+    return [lexical.match_expression(query, terms) for query in queries]
 
 
 def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> list[Hit]:

@@ -47,6 +47,7 @@ from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder
 from ragembed.indexes.run_records import Record, RunRecords, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
+from ragembed.indexes.stemming import ENGLISH, Words
 from ragembed.indexes.verify import Report, verify_store
 from ragembed.indexes.view import View
 from ragembed.indexes.writer import StoreWriter
@@ -82,24 +83,28 @@ class Store(Searching):
         *,
         index: str = AUTO,
         budget: Budget | None = None,
+        language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
         ``index`` is the kind of FAISS index, by one of the names of ``docs/index-choice.md`` or a factory string;
-        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. ``locked`` says that the caller holds the
-        writer lock of the folder already. Raises :class:`StoreError` where there is a store already or the folder
-        cannot be written, :class:`ConfigError` for an unknown kind.
+        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. ``language`` decides on the stems that
+        words are found by, as ``docs/search.md`` lists them. ``locked`` says that the caller holds the writer lock of
+        the folder already. Raises :class:`StoreError` where there is a store already or the folder cannot be written,
+        :class:`ConfigError` for an unknown kind or language, :class:`MissingExtraError` where the language's stemmer is
+        not installed.
         """
         path = Path(path)
-        about = {"index": Wanted(index, budget or Budget()).to_dict(), **(meta or {})}
+        words = Words.of_language(language)
+        about = {"index": Wanted(index, budget or Budget()).to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
         with nullcontext() if locked else writer_lock(path):
-            cls._create(path, embedder, about)
+            cls._create(path, embedder, about, language)
         return cls(path, embedder)
 
     @staticmethod
-    def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object]) -> None:
+    def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
         if is_store(path):
             raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
         try:
@@ -107,7 +112,7 @@ class Store(Searching):
             make_folders(path / EMBEDDERS)
             write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
-            create_database(path / DATABASE, about)
+            create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -208,6 +213,11 @@ class Store(Searching):
         return self._reader.read(answer)
 
     @property
+    def language(self) -> str:
+        """The language that decides on the stems that words are found by."""
+        return self._reader.read(lambda view: catalog.words(view.connection).language)
+
+    @property
     def wanted_index(self) -> Wanted:
         """What is asked of the index."""
         return self._reader.read(lambda view: catalog.index_wanted(view.connection))
@@ -243,6 +253,7 @@ class Store(Searching):
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": view.dim(),
                 "raw_dim": catalog.meta(connection, "dim"),
+                "language": catalog.words(connection).language,
                 "index": _index_status(connection),
                 "segments": [
                     {"folder": record.files.folder, "rows": record.files.rows, "kind": record.files.kind}

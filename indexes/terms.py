@@ -1,9 +1,9 @@
-"""What the full-text index gets of a text: scripts without spaces cut into pairs of letters, the rest as it is.
+"""What the full-text index gets of a text and of a question: words or their stems, and pairs of letters.
 
-A run of letters of such a script becomes the pairs of its neighbours, each beginning one letter after the one before,
-and at last the last letter alone: each letter begins one term, so that one letter is found by prefix and several in a
-row by the phrase of their pairs. These are the overlapping bigrams of Nie, Gao, Zhang & Zhou 2000, "On the use of words
-and n-grams for Chinese information retrieval".
+A run of letters of a script without spaces becomes the pairs of its neighbours, each beginning one letter after the one
+before, and at last the last letter alone: each letter begins one term, so that one letter is found by prefix and
+several in a row by the phrase of their pairs. These are the overlapping bigrams of Nie, Gao, Zhang & Zhou 2000, "On the
+use of words and n-grams for Chinese information retrieval".
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
+from collections import deque
+from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
+
+from ragembed.indexes.stemming import ENGLISH, stemmer
 
 _SOUTH_EAST_ASIAN = (
     "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
@@ -19,7 +24,6 @@ _SOUTH_EAST_ASIAN = (
     "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f"  # Burmese
     "\u1780-\u17d3\u17d7\u17dc\u17dd"  # Khmer
 )
-_VOICED_MARKS = "\u3099\u309a"
 _UNSPACED = _SOUTH_EAST_ASIAN + (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u302f\u3038-\u303c\u3105-\u312f\u31a0-\u31bf"  # Han: radicals, numerals, sounds
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"  # Han: ideographs
@@ -27,6 +31,8 @@ _UNSPACED = _SOUTH_EAST_ASIAN + (
     "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"  # Hangul
 )
 _WIDE = "\uff01-\uffee"  # Latin as wide as ideographs, and narrow Katakana and Hangul
+_SIGNED = re.compile(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])")
+_SIGNS = {"+": "plus", "#": "sharp"}
 _LEFT_OUT = (
     "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # which variant of a letter or emoji is shown
     "\u0640\u064b-\u0652\u0670"  # Arabic: vowels, and strokes that make a word longer
@@ -44,47 +50,121 @@ def _marks(ranges: str) -> str:
     )
 
 
-_MARKS = _VOICED_MARKS + _marks(_SOUTH_EAST_ASIAN)
+_MARKS = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
+_MARKS_IN_WORDS = _marks("\u0300-\u20f0\ua66f-\uabff")
 _SPECIAL = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
 _WIDE_RUN = re.compile(f"[{_WIDE}]+")
 _LEFT_OUT_RUN = re.compile(f"[{_LEFT_OUT}]+")
-_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+_RUN = re.compile(f"[{_UNSPACED}]+")
+WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|(?:(?![{_UNSPACED}])\\w)+")
+"""What a reader takes for a word, or ``run``: letters of a script without spaces."""
+_WORD = re.compile(f"(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS_IN_WORDS}])+")
+_WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|{_WORD.pattern}")
 _MARKED = re.compile(f"[{_MARKS}]")
 _LETTER = re.compile(f"[^{_MARKS}][{_MARKS}]*|[{_MARKS}]+")
 
 
-def plain(text: str) -> str:
-    """Return ``text`` with one form for letters that have several, and without vowels that are seldom written."""
-    if text.isascii() or _SPECIAL.search(text) is None:
-        return text
-    text = _LEFT_OUT_RUN.sub("", _WIDE_RUN.sub(_compatible, text))
-    return _UNSPACED_RUN.sub(_compatible, text)
+class Phrase(NamedTuple):
+    """Terms that are to follow one another; with ``prefix`` the last one is only the beginning of a term."""
+
+    terms: str
+    prefix: bool = False
 
 
-def cut(text: str) -> str:
-    """Return ``text`` as the full-text index gets it; one without letters that need it is returned as it is."""
-    if text.isascii() or _SPECIAL.search(text) is None:
-        return text
-    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(pairs(run[0]))} ", plain(text))
+class Terms:
+    """Makes the terms of texts and questions in one language.
+
+    Raises :class:`ConfigError` and :class:`MissingExtraError` as :func:`ragembed.indexes.stemming.stemmer` does.
+    """
+
+    def __init__(self, language: str = ENGLISH) -> None:
+        self._stem = stemmer(language)
+
+    def of_text(self, text: str) -> str:
+        """Return ``text`` as the full-text index gets it; English and unstemmed texts with spaces are not changed."""
+        if self._stem is None and not (_is_special(text) or _has_signs(text)):
+            return text
+        return _cut(self._plain(text))
+
+    def of_phrase(self, text: str) -> Phrase:
+        """Return the terms that ``text`` has where it stands in another text."""
+        text = self._plain(text)
+        last = deque(_WORD_OR_RUN.finditer(text), maxlen=1)
+        if not last or last[0]["run"] is None:
+            return Phrase(_cut(text))
+        *pairs, letter = _pairs(last[0]["run"])
+        return Phrase(" ".join([_cut(text[: last[0].start()]), *(pairs or [letter])]), prefix=not pairs)
+
+    def parts(self, text: str) -> list[Phrase]:
+        """Return the terms of ``text``, each alone."""
+        found: list[Phrase] = []
+        for match in _WORD_OR_RUN.finditer(self._plain(text)):
+            if match["run"] is None:
+                found.append(Phrase(match[0]))
+                continue
+            *pairs, letter = _pairs(match["run"])
+            found += map(Phrase, pairs) if pairs else [Phrase(letter, prefix=True)]
+        return found
+
+    def _plain(self, text: str) -> str:
+        """Return ``text`` with one form for letters that have several, without marks, and with stems of words.
+
+        C++, C# and F# become words that are not the letter alone.
+        """
+        if _has_signs(text):
+            text = _SIGNED.sub(_spelt, text)
+        if _is_special(text):
+            text = _RUN.sub(_compatible, _LEFT_OUT_RUN.sub("", _WIDE_RUN.sub(_compatible, text)))
+        stem = self._stem
+        if stem is None:
+            return text
+        return _WORD.sub(lambda word: stem(word[0].lower()), unicodedata.normalize("NFC", text))
 
 
-def pairs(run: str) -> list[str]:
-    """Return the terms of a run of letters of a script without spaces: all pairs of neighbours, and the last letter."""
-    letters = _LETTER.findall(run) if _MARKED.search(run) else list(run)
-    return [*map("".join, pairwise(letters)), letters[-1]]
+def letters_of(run: str) -> list[str]:
+    """Return the letters of a run of a script without spaces, each with its marks."""
+    return _LETTER.findall(run) if _MARKED.search(run) else list(run)
 
 
-def register(connection: sqlite3.Connection) -> None:
+@cache
+def of_language(language: str) -> Terms:
+    """Return what makes terms in ``language``; raises as :class:`Terms`."""
+    return Terms(language)
+
+
+def register(connection: sqlite3.Connection, language: str) -> None:
     """Give a connection the function ``terms``, which the triggers that keep the full-text index call."""
+
+    def terms(value: str | bytes | None) -> str | None:
+        if isinstance(value, bytes):  # which only a damaged store holds
+            value = value.decode("utf-8", "replace")
+        return None if value is None else of_language(language).of_text(value)
+
     connection.execute("PRAGMA trusted_schema = ON")  # where SQLite was built to let triggers call none of a program's
-    connection.create_function("terms", 1, _terms, deterministic=True)
+    connection.create_function("terms", 1, terms, deterministic=True)
+
+
+def _cut(text: str) -> str:
+    return _RUN.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
+
+
+def _is_special(text: str) -> bool:
+    return not text.isascii() and _SPECIAL.search(text) is not None
+
+
+def _has_signs(text: str) -> bool:
+    return "++" in text or "#" in text
+
+
+def _spelt(name: re.Match[str]) -> str:
+    return f" {name[0][0]}{''.join(_SIGNS[sign] for sign in name[0][1:])} "
 
 
 def _compatible(run: re.Match[str]) -> str:
     return unicodedata.normalize("NFKC", run[0])
 
 
-def _terms(value: str | bytes | None) -> str | None:
-    if isinstance(value, bytes):  # which only a damaged store holds
-        value = value.decode("utf-8", "replace")
-    return None if value is None else cut(value)
+def _pairs(run: str) -> list[str]:
+    """Return the terms of a run of letters of a script without spaces: all pairs of neighbours, and the last letter."""
+    letters = letters_of(run)
+    return [*map("".join, pairwise(letters)), letters[-1]]

@@ -44,6 +44,11 @@ _LISTED = 20
     help="Leave lines that many files repeat out of searches, or keep them.  [default: strip]",
 )
 @index_options
+@click.option(
+    "--language",
+    metavar="LANGUAGE",
+    help="Whose stems words are found by: english, none, or a language of Snowball's.  [default: english]",
+)
 @device_option
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
@@ -53,6 +58,7 @@ def command(
     paths: tuple[Path, ...],
     store: Path | None,
     device: str | None,
+    language: str | None,
     reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
@@ -76,6 +82,7 @@ def command(
         embedder_config(given, where),
         wanted_index(given, where, reset=reset_options),
         device,
+        language,
     )
     progress = Silent() if quiet else StderrProgress()
     try:

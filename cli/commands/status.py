@@ -63,6 +63,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         *_boilerplate(status["boilerplate"]),
         ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
         ("index", _index(status)),
+        ("language", status["language"]),
         *_choice(status["index"]),
         ("size", readable_bytes(status["bytes"])),
         ("model", f"{embedder['model']}"),

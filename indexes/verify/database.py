@@ -14,6 +14,7 @@ from ragembed.indexes import catalog, page_sums, schema, wal
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
+from ragembed.indexes.stemming import Words
 from ragembed.indexes.verify.report import Part, Problem
 
 _WAL = DATABASE + "-wal"
@@ -134,5 +135,6 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "indexing": lambda value: isinstance(value, dict),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),
+    "words": _reads(Words.from_dict),
 }
 """Whether a value that a store keeps under a key is one of its type."""

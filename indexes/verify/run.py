@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.errors import IncompatibleStoreError, RagembedError
+from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
 from ragembed.indexes import catalog, page_sums, schema
 from ragembed.indexes.embedders import load_embedder
 from ragembed.indexes.layout import (
@@ -103,10 +103,7 @@ class _Verification:
             with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
                 connection.execute("BEGIN")
                 self._report.problems += database.check_structure(connection)
-                if os.access(self._store, os.W_OK):
-                    self._report.problems += database.check_words(self._store)
-                else:
-                    self._note("the full-text index was not checked: the folder cannot be written")
+                self._check_words()
                 if not self._report.parts() & {Part.DATABASE, Part.PAGES}:
                     self._check_vectors(connection)
         except (RagembedError, sqlite3.DatabaseError) as error:
@@ -124,6 +121,15 @@ class _Verification:
         for name in (SEGMENTS, EMBEDDERS):
             if (self._store / name).is_symlink():
                 self._add(Part.DATABASE, name, "it is a symbolic link, which no store has")
+
+    def _check_words(self) -> None:
+        if not os.access(self._store, os.W_OK):
+            self._note("the full-text index was not checked: the folder cannot be written")
+            return
+        try:
+            self._report.problems += database.check_words(self._store)
+        except (ConfigError, MissingExtraError) as error:  # its language cannot be stemmed here
+            self._note(f"the full-text index was not checked: {error}")
 
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report

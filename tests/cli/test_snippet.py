@@ -20,7 +20,10 @@ def test_a_long_line_is_cut_around_the_words():
     assert cut in line
 
 
-@given(st.text(st.sampled_from("ab \nneedle.é"), max_size=1500), st.sampled_from(["needle", "a b", "", "é"]))
+@given(
+    st.text(st.sampled_from("ab \nneedle.é猫本ยิ"), max_size=1500),
+    st.sampled_from(["needle", "a b", "", "é", "猫本", "ยิน"]),
+)
 def test_a_snippet_is_verbatim_and_short(text, query):
     cut = snippet(text, query)
     assert cut in text
@@ -31,6 +34,24 @@ def test_a_snippet_is_verbatim_and_short(text, query):
 @pytest.mark.parametrize(("word", "found"), [("locks", True), ("locking", True), ("Locked", True), ("clock", False)])
 def test_words_match_over_their_endings(word, found):
     assert bool(matches(word, query_stems("lock"))) is found
+
+
+@pytest.mark.parametrize(
+    ("query", "marked"),
+    [
+        ("学習の", ["学習の"]),
+        ("学習 写真", ["学習", "写真"]),
+        ("機械学習", ["機械学習"]),
+        ("猫", ["猫", "猫"]),
+        ("械機", []),
+        ("tower", ["tower"]),
+    ],
+)
+def test_letters_without_spaces_are_marked_where_two_of_the_question_follow_one_another(query, marked):
+    text = "黒猫が機械学習の本を読む。tower の写真と猫。"
+    places = matches(text, query_stems(query))
+    assert [text[start:end] for start, end in places] == marked
+    assert query in snippet("行\n" * 20 + text, query) or not marked or " " in query
 
 
 def test_printable_keeps_text_and_drops_commands():

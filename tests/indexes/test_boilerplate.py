@@ -399,4 +399,6 @@ def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, m
 
 
 def test_the_tables_are_those_of_the_schema():
-    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= set(schema._expected_schema())
+    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= set(
+        schema._expected_schema("english")
+    )

@@ -59,13 +59,15 @@ def test_is_below(source, root, below):
     [
         ("writer lock", '"writer" OR "lock"'),
         ("writer writer", '"writer"'),
-        ("what is faiss.IndexFlat?", '"what" OR "is" OR "faiss.IndexFlat?"'),
+        ("what is faiss.IndexFlat?", '"what" OR "is" OR "faiss.IndexFlat?" OR "faiss" OR "IndexFlat"'),
         ('"index factory" string', '"index factory" OR "string"'),
-        ("error 0x80070005 AND NOT (x*)", '"error" OR "0x80070005" OR "AND" OR "NOT" OR "(x*)"'),
+        ("error 0x80070005 AND NOT (x*)", '"error" OR "0x80070005" OR "AND" OR "NOT" OR "x"'),
         ('unclosed "quote', '"unclosed" OR "quote"'),
         ("?! --", None),
         ("", None),
-        ("日本語", '"日本語"'),
+        ("日本語", '"日本 本語" OR "日本" OR "本語"'),
+        ('"日本語" 猫', '"日本 本語" OR "猫"*'),
+        ("a/b", '"a/b"'),
         ("caf\udce9 a\0b", '"caf" OR "a" OR "b"'),
     ],
 )

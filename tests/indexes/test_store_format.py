@@ -6,9 +6,10 @@ import re
 import shutil
 import sqlite3
 import struct
+import unicodedata
 import zlib
 from contextlib import closing
-from itertools import chain
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from statistics import NormalDist
 
@@ -189,12 +190,69 @@ def standardised(scores):
     return (scores - scores.mean()) / scores.std()
 
 
+TABLE = PAGE.split("| script | ranges |", 1)[1].split("\n\n", 1)[0]
+RANGES = re.findall(r"\b[0-9A-F]{4,5}(?:-[0-9A-F]{4,5})?", TABLE)
+UNSPACED = [[int(end, 16) for end in ends.split("-")] for ends in RANGES]
+ARABIC, HEBREW = "\u0640\u064b-\u0652\u0670", "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+LEFT_OUT = re.compile(f"[\ufe00-\ufe0f\U000e0100-\U000e01ef{ARABIC}{HEBREW}]")
+
+
+def tokens(text):
+    """Return words, as texts, and runs of letters of scripts without spaces, as lists of letters with their marks."""
+    text = re.sub(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])", lambda name: f" {spelt(name[0])} ", text)
+    text = re.sub("[\uff01-\uffee]+", lambda run: unicodedata.normalize("NFKC", run[0]), text)
+    text = LEFT_OUT.sub("", text)
+    found = []
+    for unspaced, run in groupby(text, lambda letter: any(ends[0] <= ord(letter) <= ends[-1] for ends in UNSPACED)):
+        run = "".join(run)
+        if unspaced:
+            letters = []
+            for letter in unicodedata.normalize("NFKC", run):
+                if letters and unicodedata.category(letter).startswith("M"):
+                    letters[-1] += letter
+                else:
+                    letters.append(letter)
+            found.append(letters)
+        else:
+            found += re.findall(r"[^\W_]+", run)
+    return found
+
+
+def spelt(name):
+    return name.replace("+", "plus").replace("#", "sharp")
+
+
+def pairs(letters):
+    return ["".join(pair) for pair in pairwise(letters)]
+
+
+def phrase(text):
+    """Return an expression; words are joined by spaces, as any sign between them would do."""
+    *before, last = tokens(text)
+    terms = [[token] if isinstance(token, str) else [*pairs(token), token[-1]] for token in before]
+    ends = [last] if isinstance(last, str) else pairs(last) or last
+    return f'"{" ".join([*chain.from_iterable(terms), *ends])}"' + "*" * (last == ends and last != [])
+
+
+def parts(piece):
+    """Return for each part what it is, and whether it is a prefix."""
+    for token in tokens(piece):
+        if isinstance(token, str):
+            yield token, False
+        else:
+            yield from ((pair, False) for pair in pairs(token)) if len(token) > 1 else [(token[0], True)]
+
+
 def match_expression(question):
     question = re.sub("[\x00-\x1f\ud800-\udfff]", " ", question)
-    parts = re.findall(r'"([^"]*)"', question) + re.sub(r'"[^"]*"', " ", question).split()
-    phrases = [part.replace('"', " ").strip() for part in parts]
-    quoted = [f'"{phrase}"' for phrase in phrases if any(letter.isalnum() for letter in phrase)]
-    return " OR ".join(dict.fromkeys(quoted))
+    found = [phrase(text) for text in re.findall(r'"([^"]*)"', question) if any(map(str.isalnum, text))]
+    for piece in re.sub(r'"[^"]*"', " ", question).replace('"', " ").split():
+        inside = list(parts(piece))
+        if len(inside) > 1:
+            found.append(phrase(piece))
+            inside = [(part, prefix) for part, prefix in inside if len(part) > 1 and not prefix]
+        found += [f'"{part}"' + "*" * prefix for part, prefix in inside]
+    return " OR ".join(list(dict.fromkeys(found))[:1000])
 
 
 def embedded_text(chunk):
@@ -564,6 +622,27 @@ def test_dense_search(reader, store, question):
 @pytest.mark.parametrize("question", [*QUESTIONS, "?!", "flie sleeping", '"writer the"'])
 def test_lexical_search(reader, store, question):
     assert_same_hits(reader.lexical(question, 12), store.search(question, 12, "lexical"))
+
+
+WORDED = {
+    "code": "Call faiss.IndexFlat from C++ in a/b.py: it's fast, x-rays are not. Write to a@example.org",
+    "other": "An IndexFlat of C, or of C#; the index is flat. snake_case_name",
+    "letters": "東京都の地図とPython入門。猫",
+    "more letters": "京都の地図 tokyo、黒猫の本３冊ｶﾞｲﾄﾞ",
+    "marks": "ภาษาไทย 葛\ufe00城 كِتاب",
+}
+
+
+@pytest.mark.parametrize("language", ["english", "none"])
+def test_words_of_any_kind(tmp_path, encoder, language):
+    with Store.create(tmp_path / "s", encoder, language=language) as store:
+        store.add(record(name, text, searched=text + " too") for name, text in WORDED.items())
+        with Reader(tmp_path / "s") as reader:
+            for text in [*WORDED.values(), *map('"{}"'.format, WORDED.values())]:
+                for question in (text, *text.split(), text[3:9], text[4:6]):
+                    hits = store.search(question, 9, "lexical")
+                    assert_same_hits(reader.lexical(question, 9), hits)
+            assert hits != []
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -70,7 +70,7 @@ def damage(file):
 def edit(store, *statements, sums=True):
     """Change the database behind ragembed's back, and make the sums of its pages right again."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
-        terms.register(connection)
+        terms.register(connection, "english")
         for statement in statements:
             connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
         connection.commit()

@@ -1,0 +1,57 @@
+"""The language of a store from the command line."""
+
+import json
+
+import pytest
+
+from ragembed.indexes import Store
+
+
+@pytest.fixture
+def german(in_folder):
+    folder = in_folder / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Die schönen Häuser stehen dort.\n", encoding="utf-8")
+    (folder / "b.txt").write_text("Nothing else, 東京都の地図.\n", encoding="utf-8")
+    return folder
+
+
+def sources(cli, question):
+    found = json.loads(cli("query", question, "--mode", "lexical", "--json").stdout)
+    return [result["path"] for result in found["results"]]
+
+
+def test_a_store_keeps_its_language(german, cli, tiny_model):
+    pytest.importorskip("snowballstemmer")
+    cli("index", german, "--model", tiny_model, "--language", "german")
+    assert sources(cli, "Haus") == ["docs/a.txt"]
+    assert json.loads(cli("status", "--json").stdout)["language"] == "german"
+    assert "language       german" in cli("status").stdout.split("\n")
+    cli("index", "--language", "german")
+    refused = cli("index", "--language", "none", exit_code=2)
+    assert "was made with the language german, not none: leave the setting out" in refused.stderr
+    (german / "c.txt").write_text("Viele Häusern.\n", encoding="utf-8")
+    cli("index")
+    assert sorted(sources(cli, "Haus")) == ["docs/a.txt", "docs/c.txt"]
+
+
+def test_english_is_the_language_that_is_not_asked_for(german, cli, tiny_model):
+    cli("index", german, "--model", tiny_model)
+    assert json.loads(cli("status", "--json").stdout)["language"] == "english"
+    assert sources(cli, "地図") == ["docs/b.txt"]
+    cli("query", "Haus", "--mode", "lexical", exit_code=1)
+
+
+def test_an_unknown_language_is_one_clear_sentence(german, cli, tiny_model):
+    pytest.importorskip("snowballstemmer")
+    result = cli("index", german, "--model", tiny_model, "--language", "klingon", exit_code=2)
+    assert "unknown language 'klingon': expected english, arabic," in result.stderr
+    assert not (german.parent / ".ragembed").exists()
+
+
+def test_the_shown_lines_are_those_with_letters_of_the_question(german, cli, tiny_model):
+    (german / "long.txt").write_text("線\n" * 40 + "機械学習の入門\n" + "線\n" * 40, encoding="utf-8")
+    cli("index", german, "--model", tiny_model)
+    with Store.open(german.parent / ".ragembed") as store:
+        assert store.search("学習", 1, "lexical")[0].source == "docs/long.txt"
+    assert "機械学習の入門" in cli("query", "学習", "--mode", "lexical").stdout

@@ -1,0 +1,264 @@
+"""What words of a question find: phrases, code, names, and letters without spaces."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.indexes import Store
+from ragembed.indexes.lexical import MOST_TERMS, match_expression
+from tests.conftest import KnownEncoder, record
+
+FILLER = {f"filler{i}": f"nothing of what anybody asks stands in text number {i}" for i in range(12)}
+
+
+def filled(folder, texts, language="english"):
+    """Return an open store of ``texts`` by id, among others that do not matter."""
+    store = Store.create(folder / "store", KnownEncoder(), language=language)
+    store.add(record(name, text) for name, text in {**texts, **FILLER}.items())
+    return store
+
+
+def found(store, query):
+    return [hit.id for hit in store.search(query, 99, "lexical") if hit.id not in FILLER]
+
+
+CODE = {
+    "exact": "Call faiss.IndexFlat to compare with every vector of the store.",
+    "part": "The class IndexFlat compares with every vector of the store too.",
+    "other": "The library faiss has graphs and lists for many vectors of a store.",
+    "error": "Windows says error 0x80070005 where access is denied to a file.",
+    "number": "Windows says error 0x80070006 where a handle was closed before.",
+    "snake": "Give snake_case_name to functions, not CamelCaseName as in Java.",
+    "case": "The name of a snake is written in either case by this author.",
+    "option": "With --no-cache every page is read again from the disk below.",
+    "cache": "The cache keeps pages of the disk; there is no other way to it.",
+    "call": "Where foo(bar) is called, nothing is returned to the caller at all.",
+    "apart": "The bar is far from every foo that was there before today's call.",
+    "path": "Look into a/b/c.py for the place where it happened last Monday.",
+    "mail": "Write to jane.doe@example.org about it, or wait for the next release.",
+    "plus": "C++ is compiled before it is run, as every one of you has known.",
+    "sharp": "It was written anew in C#, which is compiled to what a machine of its own runs.",
+    "it": "Nobody knows what it's worth to wait for a minute or another one.",
+    "logic": "AND and OR and NOT join conditions NEAR one another in a question.",
+}
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    with filled(tmp_path_factory.mktemp("code"), CODE) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ('"faiss.IndexFlat"', ["exact"]),
+        ('"faiss IndexFlat"', ["exact"]),
+        ("error 0x80070005", ["error", "number"]),
+        ("0x80070005", ["error"]),
+        ('"error 0x80070005"', ["error"]),
+        ('"denied access"', []),
+        ('"access is denied"', ["error"]),
+        ('"unbalanced error 0x80070006', ["number", "error"]),
+        ("CamelCaseName", ["snake"]),
+        ("C++", ["plus"]),
+        ("c++17?", ["plus"]),
+        ("C", ["path"]),
+        ("C#", ["sharp"]),
+        ("--no-cache", ["option", "cache"]),
+        ("foo(bar)", ["call", "apart"]),
+        ("a/b/c.py", ["path"]),
+        ("c.py", ["path"]),
+        ("jane.doe@example.org", ["mail"]),
+        ("DOE@EXAMPLE.ORG", ["mail"]),
+        ("NEAR", ["logic"]),
+        ("AND", ["logic", "other"]),
+        ("NEAR(conditions, 1)", ["logic"]),
+        ("title : handle", ["number"]),
+        ("handle*", ["number"]),
+        ("hand*", []),
+        ("^ handle", ["number"]),
+        ("-handle +closed", ["number"]),
+        ("{handle}", ["number"]),
+        ("'handle", ["number"]),
+        ("handle\0closed\x1f", ["number"]),
+        ("🦓", []),
+        ("🦓 🎉‼️", []),
+        ("* ( ) : ^ - + \" ' \\", []),
+        ('""', []),
+        ("", []),
+    ],
+)
+def test_a_question_finds_what_is_written_so(code, query, ids):
+    assert found(code, query) == ids
+
+
+@pytest.mark.parametrize(
+    ("query", "exact", "partial"),
+    [
+        ("faiss.IndexFlat", "exact", {"part", "other"}),
+        ("what is faiss.IndexFlat?", "exact", {"part", "other"}),
+        ("snake_case_name", "snake", {"case"}),
+        ("it's", "it", set()),
+        ("foo(bar)", "call", {"apart"}),
+    ],
+)
+def test_what_punctuation_joins_comes_first_and_parts_of_it_after(code, query, exact, partial):
+    first, *others = found(code, query)
+    assert first == exact
+    assert partial <= set(others)
+
+
+def test_a_question_of_emoji_alone_is_answered_by_meaning(code):
+    assert len(code.search("🦓", 3)) == 3
+    assert {hit.lexical for hit in code.search("🦓", 3)} == {None}
+
+
+def test_a_question_of_ten_thousand_words_is_answered(code):
+    words = [f"word{i}" for i in range(10_000)]
+    assert found(code, " ".join(["handle", *words])) == ["number"]
+    assert match_expression(" ".join(words)).count(" OR ") == MOST_TERMS - 1
+    assert found(code, " ".join(["handle"] * 10_000)) == ["number"]
+
+
+@given(st.text(st.characters(codec=None), max_size=40))
+def test_any_text_is_a_question(code, query):
+    code.search(query, 5, "lexical")
+
+
+# Letters without spaces
+
+LETTERS = {
+    "japanese": "機械学習の入門書です。黒い猫と白い犬がいます。",
+    "chinese": "如何学习机器学习？东京都的地图和北京的天气。",
+    "korean": "한국어를 배우는 학생들이 도서관에서 공부합니다.",
+    "thai": "ภาษาไทยเป็นภาษาที่ไม่มีช่องว่างระหว่างคำ",
+    "khmer": "ភាសាខ្មែរមិនមានចន្លោះរវាងពាក្យទេ",
+    "lao": "ພາສາລາວບໍ່ມີຊ່ອງຫວ່າງລະຫວ່າງຄຳ",
+    "burmese": "မြန်မာဘာသာစကားတွင် စကားလုံးများကြား နေရာလွတ်မရှိပါ။",
+    "mixed": "Pythonで機械を動かす。東京 tower の写真は100枚。",
+    "narrow": "ｶﾞｲﾄﾞﾌﾞｯｸ ＡＢＣ１２３",
+    "end": "これは猫",
+}
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    with filled(tmp_path_factory.mktemp("letters"), LETTERS) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("機械学習", "japanese"),
+        ("入門", "japanese"),
+        ("学习", "chinese"),
+        ("机器学习的地图在哪里？", "chinese"),
+        ("天气", "chinese"),
+        ("도서관", "korean"),
+        ("한국어", "korean"),
+        ("ภาษา", "thai"),
+        ("ช่องว่าง", "thai"),
+        ("ខ្មែរ", "khmer"),
+        ("ລາວ", "lao"),
+        ("စကား", "burmese"),
+        ("Python", "mixed"),
+        ("Pythonで機械", "mixed"),
+        ('"東京 tower"', "mixed"),
+        ('"京 tower の写"', "mixed"),
+        ("100枚", "mixed"),
+        ("ガイドブック", "narrow"),
+        ("abc123", "narrow"),
+        ("ガイ\u30c8\u3099", "narrow"),
+    ],
+)
+def test_letters_without_spaces_are_found(letters, query, first):
+    assert found(letters, query)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("猫", {"japanese", "end"}),
+        ("黒", {"japanese"}),
+        ('"猫"', {"japanese", "end"}),
+        ('"機械学習"', {"japanese"}),
+        ('"機械"', {"japanese", "mixed"}),
+        ('"械機"', set()),
+        ('"習の入門書"', {"japanese"}),
+        ('"学習入門"', set()),
+        ('"東京tower"', {"mixed"}),
+        ('"東京 都"', set()),
+        ("东京", {"chinese"}),
+        ("都", {"chinese"}),
+        ('"学生"', set()),
+        ("คำ", {"thai"}),
+    ],
+)
+def test_letters_of_a_question_are_found_where_they_follow_one_another(letters, query, ids):
+    assert set(found(letters, query)) == ids
+
+
+def test_all_letters_of_a_question_in_a_row_are_better_than_some(tmp_path):
+    texts = {"some": "機械は学習をする道具である", "all": "道具は機械学習をする物である"}
+    with filled(tmp_path, texts) as store:
+        assert found(store, "機械学習") == ["all", "some"]
+
+
+def test_titles_and_headings_without_spaces_are_found(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add([record("a", "text", title="取扱説明書", headings=("第一章", "安全について")), record("b", "text")])
+        for query in ("説明書", "安全", "第一"):
+            assert found(store, query) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("हिन्दी की किताबें", "किताबें"),
+        ("বাংলা ভাষা", "ভাষা"),
+        ("الكِتَابُ الجديد", "الكتاب"),
+        ("שָׁלוֹם עולם", "שלום"),
+        ("clich\u00e9", "cliche"),
+        ("cliche\u0301", "cliché"),
+        ("1\ufe0f\u20e3 ❤️ first", "1"),
+        ("葛\U000e0100城", "葛城"),
+    ],
+)
+def test_marks_belong_to_their_letters(tmp_path, written, asked):
+    with filled(tmp_path, {"a": written}) as store:
+        assert found(store, asked) == ["a"]
+
+
+def test_a_vowel_sign_makes_another_word(tmp_path):
+    with filled(tmp_path, {"few": "कम", "work": "काम"}) as store:
+        assert found(store, "काम") == ["work"]
+
+
+# A part of the text
+
+
+def test_search_goes_by_the_part_of_the_text_that_a_chunk_names(tmp_path):
+    whole = "Copyright 2020 by nobody. Zebras sleep."
+    encoder = KnownEncoder()
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add([record("a", whole, title="T", searched="Zebras sleep."), record("b", "all of it")])
+        [hit] = store.search("zebra", 9, "lexical")
+        assert (hit.id, hit.chunk.text, hit.chunk.searched) == ("a", whole, "Zebras sleep.")
+        assert hit.chunk.embedded_text == "T\nZebras sleep."
+        assert store.search("copyright", 9, "lexical") == []
+        assert store.search("T\nZebras sleep.", 1, "dense")[0].score == pytest.approx(1)
+        store.add([record("a", whole, title="T")])
+        assert [hit.id for hit in store.search("copyright", 9, "lexical")] == ["a"]
+        store.delete(["a"])
+        assert store.search("zebra copyright", 9, "lexical") == []
+        assert store.verify().problems == []
+
+
+def test_a_chunk_may_have_nothing_to_search_by(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add([record("a", "zebra", searched=""), record("b", "zebra", searched="half \ud83d pair")])
+        assert store.search("zebra", 9, "lexical") == []
+        assert [each.chunk.searched for each in store.chunks()] == ["", "half ? pair"]
+        assert store.verify().problems == []

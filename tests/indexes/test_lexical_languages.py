@@ -1,0 +1,234 @@
+"""A store's language decides on the stems that words are found by."""
+
+import re
+import sqlite3
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, StoreDamagedError
+from ragembed.indexes import Store, terms
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.stemming import Words, stemmer, stemmer_version
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder, record
+
+snowball = pytest.importorskip("snowballstemmer")
+
+
+@pytest.fixture
+def forget():
+    """Forget the stemmers that were loaded, before and after the test."""
+
+    def clear():
+        stemmer.cache_clear()
+        terms.of_language.cache_clear()
+
+    clear()
+    yield clear
+    clear()
+
+
+@pytest.fixture
+def without_snowball(forget, monkeypatch):
+    """Return what takes the package away."""
+
+    def take():
+        forget()
+        monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+
+    return take
+
+
+def made(folder, language, texts):
+    store = Store.create(folder / "store", KnownEncoder(), language=language)
+    store.add(record(name, text) for name, text in texts.items())
+    return store
+
+
+def found(store, query):
+    return {hit.id for hit in store.search(query, 99, "lexical")}
+
+
+GERMAN = {"a": "Die schönen Häuser stehen dort.", "b": "Wer läuft am schnellsten?", "c": "Running in den Straßen"}
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "ids"),
+    [
+        ("german", "Haus", {"a"}),
+        ("german", "HÄUSERN", {"a"}),
+        ("german", "schöne", {"a"}),
+        ("german", '"schönes Haus"', {"a"}),
+        ("german", '"Haus schön"', set()),
+        ("german", "Strasse", {"c"}),
+        ("german", "runs", set()),
+        ("english", "Haus", set()),
+        ("english", "hauser", {"a"}),
+        ("english", "runs", {"c"}),
+        ("none", "runs", set()),
+        ("none", "RUNNING", {"c"}),
+        ("none", "hauser", {"a"}),
+    ],
+)
+def test_words_are_found_by_the_stems_of_the_language(tmp_path, language, query, ids):
+    with made(tmp_path, language, GERMAN) as store:
+        assert found(store, query) == ids
+        assert store.language == store.status()["language"] == language
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "asked"),
+    [
+        ("french", "les généralisations de l'avion", "généralisation"),
+        ("french", "les ge\u0301ne\u0301ralisations", "généralisation"),
+        ("russian", "красивые дома", "красивый дом"),
+        ("spanish", "las canciones cantadas", "canción"),
+        ("hindi", "लड़कियाँ किताबों में", "किताब"),
+        ("finnish", "taloissa", "talo"),
+        ("arabic", "الكتب", "كتب"),
+        ("turkish", "evlerimizde", "evler"),
+    ],
+)
+def test_snowballs_languages(tmp_path, language, written, asked):
+    with made(tmp_path, language, {"a": written, "b": "東京都"}) as store:
+        assert found(store, asked) == {"a"}
+        assert found(store, "京都") == {"b"}
+        store.delete(["a"])
+        assert found(store, asked) == set()
+        assert store.verify().problems == []
+
+
+def test_every_algorithm_of_snowball_is_a_language():
+    for language in snowball.algorithms():
+        assert Words.of_language(language).language == language
+
+
+def test_a_store_goes_on_in_its_language(tmp_path):
+    with made(tmp_path, "german", GERMAN) as store:
+        store.add([record("d", "viele Häuser"), record("a", "kein Wort")])
+        assert found(store, "Haus") == {"d"}
+        store.optimize()
+        store.copy(tmp_path / "copy")
+    for path in (tmp_path / "store", tmp_path / "copy"):
+        with Store.open(path, KnownEncoder()) as again:
+            assert (again.language, found(again, "Haus")) == ("german", {"d"})
+        assert verify_store(path, KnownEncoder()).problems == []
+
+
+def test_an_unknown_language_is_named_with_those_there_are(tmp_path):
+    with pytest.raises(ConfigError, match=r"'klingon': expected english, .*german.*none"):
+        Store.create(tmp_path / "s", KnownEncoder(), language="klingon")
+    assert not (tmp_path / "s").exists()
+
+
+def test_without_the_package_the_line_that_installs_it_is_told(tmp_path, without_snowball):
+    made(tmp_path, "german", GERMAN).close()
+    without_snowball()
+    line = re.escape("'german' needs the package 'snowballstemmer', which is not installed: pip install 'ragembed[lang")
+    with pytest.raises(MissingExtraError, match=line):
+        Store.create(tmp_path / "other", KnownEncoder(), language="german")
+    with Store.open(tmp_path / "store", KnownEncoder()) as store:
+        assert len(store.search("Haus", 3, "dense")) == 3
+        for question in (
+            lambda: store.search("Haus", 3, "lexical"),
+            lambda: store.search("Haus", 3),
+            lambda: store.add([record("x", "y")]),
+            lambda: store.delete(["a"]),
+        ):
+            with pytest.raises(MissingExtraError, match=line):
+                question()
+        assert len(store) == 3
+        report = store.verify()
+        assert (report.problems, len(report.notes)) == ([], 1)
+        assert re.search(f"full-text index was not checked: .*{line}", report.notes[0])
+
+
+@pytest.mark.parametrize("language", ["english", "none"])
+def test_two_languages_need_no_package(tmp_path, without_snowball, language):
+    without_snowball()
+    with made(tmp_path, language, GERMAN) as store:
+        assert found(store, "straßen") == {"c"}
+    assert (stemmer(language), stemmer_version(language)) == (None, None)
+
+
+def test_another_release_of_the_stemmer_makes_the_index_anew(tmp_path, forget, monkeypatch):
+    with made(tmp_path, "german", GERMAN) as store:
+        forget()
+        monkeypatch.setattr(snowball, "stemmer", lambda language: type("S", (), {"stemWord": lambda self, w: w[:3]})())
+        monkeypatch.setattr("importlib.metadata.version", lambda package: "9.7.1")
+        store.delete(["b"])
+        assert found(store, "Häufung") == {"a"}
+        assert found(store, "läuft") == set()
+        assert store.verify().problems == []
+        generation = store.status()["generation"]
+        store.delete(["nobody"])
+        assert store.status()["generation"] == generation
+
+
+def test_threads_may_stem_at_once():
+    words = [f"{word}{ending}" for word in ("häus", "strass", "lauf", "gross") for ending in ("er", "en", "ern", "es")]
+    alone = [snowball.stemmer("german").stemWord(word) for word in words] * 200
+    stemmer.cache_clear()
+    stem = stemmer("german")
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(stem, words * 200)) == alone
+
+
+# The store
+
+
+def edit(store, script):
+    with closing(sqlite3.connect(store / "store.db")) as connection:
+        connection.executescript(script)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['{"language": "german", "stemmer": null}', '{"language": 5, "stemmer": null}', '"english"', "{}", "{", "[1]"],
+)
+def test_a_database_that_names_another_language_than_its_index_has_is_damaged(tmp_path, value):
+    made(tmp_path, "english", GERMAN).close()
+    edit(tmp_path / "store", f"UPDATE meta SET value = '{value}' WHERE key = 'words'")
+    with pytest.raises(StoreDamagedError, match=r"store"):
+        Store.open(tmp_path / "store", KnownEncoder())
+
+
+def test_a_store_that_does_not_say_is_english(tmp_path):
+    made(tmp_path, "english", GERMAN).close()
+    edit(tmp_path / "store", "DELETE FROM meta WHERE key = 'words'")
+    with Store.open(tmp_path / "store", KnownEncoder()) as store:
+        assert (store.language, found(store, "runs")) == ("english", {"c"})
+
+
+# Files
+
+
+@pytest.fixture
+def docs(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Die schönen Häuser stehen dort.", encoding="utf-8")
+    return folder
+
+
+def test_files_are_indexed_in_a_language_that_the_store_keeps(tmp_path, docs, tiny_config):
+    store = tmp_path / "store"
+    index_files(IndexingRequest(store, (docs,), embedder=tiny_config, language="german"))
+    (docs / "b.txt").write_text("Ein Haus am See.", encoding="utf-8")
+    for language in (None, "german"):
+        index_files(IndexingRequest(store, language=language))
+        with Store.open(store) as opened:
+            assert {hit.source for hit in opened.search("Haus", 9, "lexical")} == {"docs/a.txt", "docs/b.txt"}
+    with pytest.raises(IncompatibleStoreError, match=r"was made with the language german, not english: .*--store"):
+        index_files(IndexingRequest(store, language="english"))
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_nothing_is_written_in_an_unknown_language(tmp_path, docs, tiny_config, dry_run):
+    request = IndexingRequest(tmp_path / "store", (docs,), embedder=tiny_config, language="klingon")
+    with pytest.raises(ConfigError, match="'klingon'"):
+        index_files(request, dry_run=dry_run)
+    assert not (tmp_path / "store").exists()
