@@ -135,6 +135,12 @@ CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
 END;
+CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
+END;
 """
 
 BOILERPLATE = """
@@ -151,12 +157,6 @@ CREATE TABLE boilerplate (
 ) WITHOUT ROWID;
 
 CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
-CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
-    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
-    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
-    INSERT INTO chunks_fts (rowid, title, headings, text)
-    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
-END;
 """
 
 
