@@ -28,7 +28,7 @@ from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.tuning import Candidate, TuningReport, tune_store
 from ragembed.indexes.tuning.ranking import Ranking
-from ragembed.indexes.tuning.words import match_words
+from ragembed.indexes.tuning.words import PoolTexts, match_words
 from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.tuning.passages import Passage, Place, Pool
 from ragembed.tuning.queries import PseudoQuery
@@ -101,7 +101,11 @@ def _judged(
     pool = Pool(passages, [Place(name, 0, i) for i, name in enumerate(names)], len(names))
     judged = list(collection.relevance)
     queries = [PseudoQuery(collection.questions[question], (), {}) for question in judged]
-    ranking = Ranking(queries, store._reader.read(lambda view: match_words(view.connection, pool, queries)))
+    ranking = store._reader.read(
+        lambda view: Ranking(
+            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
+        )
+    )
     encoder = Encoder(list(dict.fromkeys(raw_part(each.config) for each in candidates)), pool, queries)
     rows = range(len(queries))
 

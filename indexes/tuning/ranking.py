@@ -1,4 +1,4 @@
-"""The ten best of a pool for each query: dense alone, and fused as :mod:`ragembed.indexes.search` does."""
+"""The ten best of a pool for each query: dense alone, and fused as :mod:`ragembed.indexes.hybrid` does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.indexes.feedback import likeness, moved
 from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.search import DEPTH, FEEDBACK_CHUNKS
-from ragembed.indexes.tuning.words import Matches
-from ragembed.postprocess import unit_rows
+from ragembed.indexes.hybrid import COMPARED_BY_WORDS, DEPTH, FEEDBACK_CHUNKS
+from ragembed.indexes.tuning.words import Matches, PoolTexts
 from ragembed.tuning.queries import PseudoQuery
 from ragembed.tuning.vectors import PoolVectors
 
@@ -32,11 +32,14 @@ class Ranking:
         All queries, in the order of the rows of vectors.
     words
         What lexical search says of each.
+    texts
+        The texts of the pool, as changed for each.
     """
 
-    def __init__(self, queries: Sequence[PseudoQuery], words: Sequence[Matches]) -> None:
+    def __init__(self, queries: Sequence[PseudoQuery], words: Sequence[Matches], texts: PoolTexts) -> None:
         self._queries = queries
         self._words = words
+        self._texts = texts
         self._changed = [sorted(query.changed) for query in queries]
         self._starts = np.concatenate([[0], np.cumsum([len(changed) for changed in self._changed])]).astype(np.int64)
 
@@ -57,16 +60,26 @@ class Ranking:
         asked = vectors.queries[list(rows)]
         cosines = self._cosines(vectors, asked, rows)
         if fusion.feedback and fusion.alpha:
-            moved = asked.copy()
-            for vector, row, cosine in zip(moved, rows, cosines, strict=True):
+            nearer = asked.copy()
+            for i, row in enumerate(rows):
                 if not self._words[row].wordless:
-                    best = self._fused(row, cosine, fusion, FEEDBACK_CHUNKS)
-                    vector += fusion.feedback * self._vectors_at(vectors, row, best).mean(axis=0)
-            cosines = self._cosines(vectors, unit_rows(moved), rows)
+                    best, _ = self._fused(row, cosines[i], fusion)
+                    nearer[i] = moved(asked[i], self._vectors_at(vectors, row, best[:FEEDBACK_CHUNKS]), fusion.feedback)
+            cosines = self._cosines(vectors, nearer, rows)
         return [
-            _best(cosine) if self._words[row].wordless else self._fused(row, cosine, fusion, CUT)
+            _best(cosine) if self._words[row].wordless else self._hybrid(row, cosine, fusion)
             for row, cosine in zip(rows, cosines, strict=True)
         ]
+
+    def _hybrid(self, row: int, cosines: Floats, fusion: Fusion) -> Positions:
+        """Return the ten best, after their words were compared with those of the best where that is asked."""
+        candidates, scores = self._fused(row, cosines, fusion)
+        if fusion.feedback and fusion.alpha < 1:
+            near = candidates[scores >= scores[:COMPARED_BY_WORDS][-1]]
+            shared = likeness(self._texts.at(row, near), FEEDBACK_CHUNKS)
+            again = fusion.scores(cosines[near].astype(np.float64), self._words[row].of(near), shared)
+            candidates = near[np.argsort(-again, kind="stable")]
+        return candidates[:CUT]
 
     def _values(self, rows: Sequence[int], found: Sequence[Positions]) -> Doubles:
         return np.array([ndcg(best, self._queries[row].answers) for row, best in zip(rows, found, strict=True)])
@@ -86,12 +99,12 @@ class Ranking:
             [vectors.changed[places[at]] if at in places else vectors.documents[at] for at in positions.tolist()]
         )
 
-    def _fused(self, row: int, cosines: Floats, fusion: Fusion, count: int) -> Positions:
-        """Return the ``count`` candidates with the highest fused scores, best first, of equals the first."""
+    def _fused(self, row: int, cosines: Floats, fusion: Fusion) -> tuple[Positions, Doubles]:
+        """Return the candidates, best first, of equals the first, and their fused scores, both of shape ``(n,)``."""
         candidates = np.union1d(_nearest(cosines, DEPTH), self._words[row].likely)
         scores = fusion.scores(cosines[candidates].astype(np.float64), self._words[row].of(candidates))
-        best: Positions = candidates[np.argsort(-scores, kind="stable")[:count]]
-        return best
+        order = np.argsort(-scores, kind="stable")
+        return candidates[order], scores[order]
 
 
 def ndcg(ranked: Positions, answers: Sequence[int]) -> float:

@@ -24,7 +24,7 @@ from ragembed.indexes.tuning.choosing import Settings, Trial, Trials, choose, co
 from ragembed.indexes.tuning.ranking import Ranking
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.screening import screen
-from ragembed.indexes.tuning.words import match_words
+from ragembed.indexes.tuning.words import PoolTexts, match_words
 from ragembed.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.tuning.log import Logged, log_source, read_log
 from ragembed.tuning.passages import Passage, Pool, draw_pool
@@ -185,8 +185,9 @@ def _prepare(
     progress.start("matching words", "queries", len(drawn.queries))
     with closing(connect(path / DATABASE, writable=False)) as database:
         words = match_words(database, pool, drawn.queries, progress.advance)
+        texts = PoolTexts.of(database, pool, drawn.queries)
     progress.finish()
-    return encoder, Ranking(drawn.queries, words)
+    return encoder, Ranking(drawn.queries, words, texts)
 
 
 def _passages(store: Store) -> Iterator[Passage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
 from ragembed.indexes import catalog, changes, lexical
+from ragembed.indexes.hybrid import DEPTH, LEXICAL_DEPTH
 from ragembed.indexes.records import ChunkRecord, json_ids, text_hash
-from ragembed.indexes.search import DEPTH, LEXICAL_DEPTH
+from ragembed.indexes.terms import Terms, of_language, register
 from ragembed.tuning.passages import Pool
 from ragembed.tuning.queries import PseudoQuery
 
@@ -42,6 +43,28 @@ class Matches:
         return scores
 
 
+@dataclass(frozen=True, slots=True)
+class PoolTexts:
+    """What the model is given of each chunk of a pool, and of those that a query changes, as terms of the language."""
+
+    texts: Sequence[str]
+    changed: Sequence[Mapping[int, str]]
+
+    @classmethod
+    def of(cls, store: sqlite3.Connection, pool: Pool, queries: Sequence[PseudoQuery]) -> PoolTexts:
+        """Read the texts of a pool; ``store`` tells the language."""
+        terms = of_language(catalog.words(store).language)
+        return cls(
+            [terms.of_text(passage.chunk.embedded_text) for passage in pool.passages],
+            [{at: terms.of_text(chunk.embedded_text) for at, chunk in query.changed.items()} for query in queries],
+        )
+
+    def at(self, row: int, positions: NDArray[np.int64]) -> list[str]:
+        """Return the texts at ``positions`` of the pool for the query at ``row``."""
+        changed = self.changed[row]
+        return [changed.get(at, self.texts[at]) for at in positions.tolist()]
+
+
 def match_words(
     store: sqlite3.Connection, pool: Pool, queries: Sequence[PseudoQuery], done: Callable[[int], None] = lambda _: None
 ) -> list[Matches]:
@@ -50,7 +73,9 @@ def match_words(
     Statistics are those of the pool with the changes. Tables and full-text index are defined as in ``store``, whose
     settings are taken along; nothing is written to it. ``done`` is told how many queries are done since the last call.
     """
+    language = catalog.words(store).language
     connection = sqlite3.connect(":memory:", isolation_level=None)
+    register(connection, language)
     connection.row_factory = sqlite3.Row
     try:
         _define_as(store, connection)
@@ -59,15 +84,15 @@ def match_words(
         positions = {key: int(chunk_id) for key, chunk_id in connection.execute("SELECT key, id FROM chunks")}
         matches = []
         for query in queries:
-            matches.append(_matches(connection, positions, query))
+            matches.append(_matches(connection, positions, query, of_language(language)))
             done(1)
         return matches
     finally:
         connection.close()
 
 
-def _matches(connection: sqlite3.Connection, positions: dict[int, int], query: PseudoQuery) -> Matches:
-    expression = lexical.match_expression(query.text)
+def _matches(connection: sqlite3.Connection, positions: dict[int, int], query: PseudoQuery, terms: Terms) -> Matches:
+    expression = lexical.match_expression(query.text, terms)
     nothing = np.zeros(0, dtype=np.int64)
     if expression is None:
         return Matches(nothing, np.zeros(0), 0.0, nothing, wordless=True)

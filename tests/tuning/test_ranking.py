@@ -8,7 +8,7 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation.retrieval import ndcg as exact_ndcg
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.tuning.ranking import Ranking, ndcg
-from ragembed.indexes.tuning.words import match_words
+from ragembed.indexes.tuning.words import PoolTexts, match_words
 from ragembed.tuning import Passage, PseudoQuery, draw_pool
 from ragembed.tuning.candidates import ChainChoice, chain_choices, describe, raw_variants
 from ragembed.tuning.vectors import Encoder
@@ -64,7 +64,11 @@ def stores(config, asked, tmp_path_factory):
 @pytest.fixture(scope="module")
 def ranking(asked, stores):
     pool, queries = asked
-    return Ranking(queries, stores[0]._reader.read(lambda view: match_words(view.connection, pool, queries)))
+    return stores[0]._reader.read(
+        lambda view: Ranking(
+            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
+        )
+    )
 
 
 def expected(stores, queries, mode, fusion=None):
