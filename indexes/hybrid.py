@@ -164,4 +164,5 @@ def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:
     """
     texts = catalog.embedded_by_key(view.connection, keys)
     terms = of_language(catalog.words(view.connection).language)
-    return feedback.likeness([terms.of_text(texts[key]) for key in keys], best)
+    numbers = feedback.Numbers()
+    return feedback.likeness([numbers.of(terms.of_text(texts[key])) for key in keys], best)

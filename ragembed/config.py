@@ -100,13 +100,13 @@ class EmbedderConfig:
     query_template: str | None = None
     pooling: str = "mean"
     special_tokens: bool | None = None
-    weighting: str = "idf:0.5"
+    weighting: str = "idf:0.25"
     template_tokens: Literal["common", "counted"] = "common"
     biases: tuple[str, ...] | None = None
     weighting_corpus: str | None = None
     avg_corpus: str | None = None
     postprocess_corpus: str | None = None
-    postprocess: tuple[str, ...] = ("center", "normalize")
+    postprocess: tuple[str, ...] = ("normalize",)
     sides: Sides = "two"
     max_tokens: int | None = None
     dtype: Dtype = "auto"

@@ -85,7 +85,7 @@ def command(
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
         fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
-        asked = {"where": condition, "fusion": fusion, "arrangement": arranged}
+        asked: dict[str, Any] = {"where": condition, "fusion": fusion, "arrangement": arranged}
         explanations = opened.explain(question, count, mode, **asked) if explain else []
         hits = [each.hit for each in explanations] if explain else opened.search(question, count, mode, **asked)
         unfinished = opened.unfinished

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
 from ragembed.indexes import catalog, changes, lexical
+from ragembed.indexes.feedback import Integers, Numbers
 from ragembed.indexes.hybrid import DEPTH, LEXICAL_DEPTH
 from ragembed.indexes.records import ChunkRecord, json_ids, text_hash
 from ragembed.indexes.terms import Terms, of_language, register
@@ -45,21 +46,23 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class PoolTexts:
-    """What the model is given of each chunk of a pool, and of those that a query changes, as terms of the language."""
+    """The numbers of the words of each chunk of a pool, and of those that a query changes, by position."""
 
-    texts: Sequence[str]
-    changed: Sequence[Mapping[int, str]]
+    texts: Sequence[Integers]
+    changed: Sequence[Mapping[int, Integers]]
 
     @classmethod
     def of(cls, store: sqlite3.Connection, pool: Pool, queries: Sequence[PseudoQuery]) -> PoolTexts:
-        """Read the texts of a pool; ``store`` tells the language."""
-        terms = of_language(catalog.words(store).language)
-        return cls(
-            [terms.of_text(passage.chunk.embedded_text) for passage in pool.passages],
-            [{at: terms.of_text(chunk.embedded_text) for at, chunk in query.changed.items()} for query in queries],
-        )
+        """Read the texts of a pool, as the model is given them; ``store`` tells the language."""
+        terms, numbers = of_language(catalog.words(store).language), Numbers()
 
-    def at(self, row: int, positions: NDArray[np.int64]) -> list[str]:
+        def numbered(chunk: Chunk) -> Integers:
+            return numbers.of(terms.of_text(chunk.embedded_text))
+
+        changed = [{at: numbered(chunk) for at, chunk in query.changed.items()} for query in queries]
+        return cls([numbered(passage.chunk) for passage in pool.passages], changed)
+
+    def at(self, row: int, positions: NDArray[np.int64]) -> list[Integers]:
         """Return the texts at ``positions`` of the pool for the query at ``row``."""
         changed = self.changed[row]
         return [changed.get(at, self.texts[at]) for at in positions.tolist()]

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.feedback import likeness, moved
+from ragembed.indexes.feedback import Numbers, moved
+from ragembed.indexes.feedback import likeness as likeness_of_numbers
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
+
+
+def likeness(texts, best):
+    numbers = Numbers()
+    return likeness_of_numbers([numbers.of(text) for text in texts], best)
 
 
 def plain_likeness(texts, best):
