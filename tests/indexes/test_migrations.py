@@ -348,6 +348,7 @@ def test_all_that_is_in_a_store_of_format_3_is_there(third):
         assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
         assert store.run_records("any").keys() == []
         assert encoder.encoded == 0
+    tables["meta"].append(("words", '{"language": "english", "stemmer": null}'))
     assert {name: ask(third, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
     assert {name: sha for name, sha in digest(third).items() if name in files} == files
     report = verify_store(third, KnownEncoder())
@@ -414,6 +415,7 @@ def test_all_that_is_in_a_store_of_format_4_is_there(fourth):
         assert len(store.search("text", 99, "lexical")) == len(KEPT) - 1
         assert store.run_records("pages").keys() == ["id1", "id3"]
         assert encoder.encoded == 0
+    tables["meta"].append(("words", '{"language": "english", "stemmer": null}'))
     assert {name: ask(fourth, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
     assert {name: sha for name, sha in digest(fourth).items() if name in files} == files
     report = verify_store(fourth, KnownEncoder())
