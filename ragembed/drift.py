@@ -19,7 +19,7 @@ Verdict = Literal["keep", "refit", "rebuild"]
 REFIT_BELOW = 0.97
 """Share of the overlap@10 that chance leaves, below which a refit is worth it."""
 
-REBUILD_ABOVE = 0.06
+REBUILD_ABOVE = 0.08
 """Share of a text's weight that token weights fitted now would move, above which the raw vectors are out of date."""
 
 UNSEEN_ABOVE = 0.1
