@@ -10,12 +10,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from collection import TEST_DATA
+import numpy as np
+from collection import TEST_DATA, write_files
+from contestants import LangChain
+from environments import LANGCHAIN
+from measure import Runner
 from report import machine, table, write_section
 
 from ragembed import Embedder
@@ -24,90 +28,183 @@ from ragembed.evaluation import RetrievalCollection, read_beir, score_rankings
 from ragembed.evaluation.bootstrap import paired_bootstrap
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.search import Mode
+from ragembed.indexes.judging import DEPTH, Rankings, Search, StoreJudgements, rank, rank_in_store
+from ragembed.indexes.tuning import TuningReport, tune_store
 
-_DEPTH = 100
 _MEASURE = "ndcg@10"
-_DEFAULT = "hybrid, as it is by default"
-_PLAIN = Fusion(feedback=0.0)
-_WAYS: Mapping[str, tuple[Mode, Fusion]] = {
-    "words (BM25)": ("lexical", Fusion()),
-    "meaning (dense)": ("dense", Fusion()),
-    "hybrid without feedback": ("hybrid", _PLAIN),
-    _DEFAULT: ("hybrid", Fusion()),
-    **{f"hybrid, alpha {alpha:g}": ("hybrid", Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
-    **{f"hybrid, feedback {weight:g}": ("hybrid", Fusion(feedback=weight)) for weight in (0.3, 0.5, 1.0)},
-    "hybrid, minmax": ("hybrid", Fusion("minmax")),
-    "hybrid, rrf": ("hybrid", Fusion("rrf")),
-    "hybrid without feedback, minmax": ("hybrid", replace(_PLAIN, method="minmax")),
-    "hybrid without feedback, rrf": ("hybrid", replace(_PLAIN, method="rrf")),
+_DEFAULT = "default: hybrid with feedback"
+_TUNED = "tuned"
+_PEER = "LangChain FAISS, MiniLM"
+_FIGURE = Path(__file__).resolve().parent / "figures" / "quality.png"
+
+_SEARCHES: Mapping[str, Search] = {
+    "BM25": Search("lexical"),
+    "dense": Search("dense"),
+    "hybrid without feedback": Search(fusion=Fusion(feedback=0.0)),
+    _DEFAULT: Search(),
+    **{f"hybrid, alpha {alpha:g}": Search(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
+    **{f"hybrid, feedback {weight:g}": Search(fusion=Fusion(feedback=weight)) for weight in (0.3, 0.5, 1.0)},
+    "hybrid, minmax": Search(fusion=Fusion("minmax")),
+    "hybrid, rrf": Search(fusion=Fusion("rrf")),
 }
+"""Ways to search the store of the default preset."""
+
+_EMBEDDERS: Mapping[str, Mapping[str, object]] = {
+    "uniform weights": {"weighting": "uniform"},
+    "idf:0.5": {"weighting": "idf:0.5"},
+    "center, two sides": {"postprocess": ("center", "normalize")},
+    "idf:0.5, center, two sides": {"weighting": "idf:0.5", "postprocess": ("center", "normalize")},
+    "quantile-n, two sides": {"postprocess": ("quantile-n", "normalize")},
+    "first and last layer": {"layers": "first+last"},
+}
+"""What the default preset might be in its place, searched densely and by hybrid search."""
+
+_ALONE: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "RE alone": ("re", {}),
+    "Avg. alone": ("avg", {}),
+    "T4, one side": ("t4", {"sides": "one"}),
+    "T4, two sides": ("t4", {"sides": "two"}),
+}
+"""Other presets, searched densely."""
+
+_DRAWN = ("BM25", _PEER, "dense", "hybrid without feedback", _DEFAULT, _TUNED, *_ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The scores of every way, and what tuning said."""
+
+    scores: Mapping[str, RetrievalScore]
+    tuning: TuningReport
 
 
 def main() -> None:
-    """Measure, print the table, and put it into the page of results."""
+    """Measure, print the tables, and put them and the figure into the page of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     arguments = parser.parse_args()
+    LANGCHAIN.ensure()
     load = os.getloadavg()[0]
     folders = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
-    scores = {collection.name: _scores(collection) for collection in map(read_beir, folders)}
-    body = "\n\n".join(["## Retrieval quality", _table(scores), _notes(scores, load)])
+    measured = {collection.name: _measure(collection) for collection in map(read_beir, folders)}
+    figure = f"![nDCG@10 of each way, by collection](figures/{_FIGURE.name})"
+    body = "\n\n".join(["## Retrieval quality", figure, _table(measured), _notes(measured, load)])
     print(body)
     if not arguments.dry_run:
+        _draw(measured)
         write_section("quality", body)
 
 
-def _scores(collection: RetrievalCollection) -> dict[str, RetrievalScore]:
-    """Index a collection, a document a chunk, and score every way of searching it."""
-    print(f"{collection.name}: {len(collection.documents):,} documents", file=sys.stderr, flush=True)
-    records = [ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items()]
-    asked = list(collection.questions.values())
+def _measure(collection: RetrievalCollection) -> Measured:
+    """Score every way of searching a collection, a document being one chunk."""
+    _say(f"{collection.name}: {len(collection.documents):,} documents")
+    found: dict[str, Rankings] = {}
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
-        embedder = Embedder().fit(collection.documents.values())
-        with Store.create(Path(folder, "store"), embedder) as store:
-            store.add(records)
-            found = {
-                way: store.search_many(asked, _DEPTH, mode, fusion=fusion) for way, (mode, fusion) in _WAYS.items()
-            }
-    return {
-        way: score_rankings(
-            {question: [hit.id for hit in hits] for question, hits in zip(collection.questions, answers, strict=True)},
-            collection.relevance,
-        )
-        for way, answers in found.items()
+        found |= dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values())), strict=True))
+        ways = {"dense": Search("dense"), "hybrid": Search()}
+        for name, changes in _EMBEDDERS.items():
+            _say(f"{collection.name}: {name}")
+            rankings = rank(collection, Embedder.from_preset("minilm", **changes), list(ways.values()))
+            found |= {f"{name}: {way}": each for way, each in zip(ways, rankings, strict=True)}
+        for name, (preset, changes) in _ALONE.items():
+            _say(f"{collection.name}: {name}")
+            [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [Search("dense")])
+        _say(f"{collection.name}: tuning")
+        found[_TUNED], tuning = _tuned(collection, Path(folder, "store"))
+    named = {
+        way: {question: [name for name, _ in best] for question, best in each.items()} for way, each in found.items()
     }
+    named[_PEER] = _peer(collection)
+    return Measured({way: score_rankings(each, collection.relevance) for way, each in named.items()}, tuning)
 
 
-def _table(scores: Mapping[str, Mapping[str, RetrievalScore]]) -> str:
-    header = ["", *(f"{name}: {what}" for name in scores for what in ("nDCG@10", "less the default's", "recall@100"))]
+def _tuned(collection: RetrievalCollection, path: Path) -> tuple[Rankings, TuningReport]:
+    """Make a store of the default preset, let it be tuned without the judgements, and ask it."""
+    embedder = Embedder().fit(collection.documents.values())
+    with Store.create(path, embedder) as store:
+        store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
+    report = tune_store(path, apply=True)
+    with Store.open(path) as store:
+        judged = StoreJudgements(collection.relevance, frozenset())
+        return rank_in_store(store, collection.questions, judged, Search(fusion=store.fusion), DEPTH), report
+
+
+def _peer(collection: RetrievalCollection) -> dict[str, list[str]]:
+    _say(f"{collection.name}: {_PEER}")
+    with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
+        runner = Runner(Path(folder), {**os.environ, "HF_HUB_OFFLINE": "1"})
+        peer = LangChain()
+        peer.index(write_files(collection, Path(folder, "documents")), Path(folder, "store"), runner)
+        return peer.rankings(collection, runner)
+
+
+def _table(measured: Mapping[str, Measured]) -> str:
+    columns = ("nDCG@10", "less the default's", "recall@100")
+    header = ["", *(f"{name}: {what}" for name in measured for what in columns), "mean nDCG@10"]
+    ways = list(next(iter(measured.values())).scores)
     rows = []
-    for way in _WAYS:
+    for way in [*(way for way in _DRAWN if way in ways), *(way for way in ways if way not in _DRAWN)]:
         cells = []
-        for of_collection in scores.values():
-            means = of_collection[way].means()
-            cells += [f"{means[_MEASURE]:.1f}", _difference(of_collection, way), f"{means['recall@100']:.1f}"]
-        mean = sum(of_collection[way].means()[_MEASURE] for of_collection in scores.values()) / len(scores)
+        for each in measured.values():
+            values = each.scores[way].values
+            cells += [_mean(values[_MEASURE]), _difference(each, way), f"{100.0 * values['recall@100'].mean():.1f}"]
+        mean = float(np.mean([100.0 * each.scores[way].values[_MEASURE].mean() for each in measured.values()]))
         rows.append([way, *cells, f"{mean:.1f}"])
-    return table([*header, "mean nDCG@10"], rows)
+    return table(header, rows)
 
 
-def _difference(of_collection: Mapping[str, RetrievalScore], way: str) -> str:
+def _mean(values: np.ndarray) -> str:
+    """Return the mean with its 95 % interval."""
+    found = paired_bootstrap(100.0 * values, np.zeros(len(values)))
+    return f"{found.difference:.1f} ({found.low:.1f} to {found.high:.1f})"
+
+
+def _difference(each: Measured, way: str) -> str:
     """Return how much better than the default a way is, with the 95 % interval."""
     if way == _DEFAULT:
         return "–"
-    compared = paired_bootstrap(*(100.0 * of_collection[name].values[_MEASURE] for name in (way, _DEFAULT)))
-    return f"{compared.difference:+.1f} ({compared.low:+.1f} to {compared.high:+.1f})"
+    found = paired_bootstrap(*(100.0 * each.scores[name].values[_MEASURE] for name in (way, _DEFAULT)))
+    return f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
 
 
-def _notes(scores: Mapping[str, Mapping[str, RetrievalScore]], load: float) -> str:
-    questions = ", ".join(f"{name} {len(of[_DEFAULT].questions)}" for name, of in scores.items())
+def _draw(measured: Mapping[str, Measured]) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 5.0), dpi=110, layout="constrained")
+    axes = figure.subplots(1, len(measured), sharey=True, squeeze=False)[0]
+    for axis, (name, each) in zip(axes, measured.items(), strict=True):
+        for row, way in enumerate(_DRAWN):
+            values = 100.0 * each.scores[way].values[_MEASURE]
+            found = paired_bootstrap(values, np.zeros(len(values)))
+            error = [[found.difference - found.low], [found.high - found.difference]]
+            axis.barh(row, found.difference, xerr=error, color="C1" if way == _DEFAULT else "C0", capsize=2)
+            axis.text(1.0, row, f"{found.difference:.1f}", va="center", color="white", fontsize=8)
+        axis.set(title=name, xlabel="nDCG@10, per cent, with 95 % interval")
+    axes[0].set_yticks(range(len(_DRAWN)), _DRAWN)
+    axes[0].invert_yaxis()
+    figure.savefig(_FIGURE)
+
+
+def _notes(measured: Mapping[str, Measured], load: float) -> str:
+    questions = ", ".join(f"{name} {len(each.scores[_DEFAULT].questions)}" for name, each in measured.items())
+    said = "; ".join(f"{name}: {_outcome(each.tuning)}" for name, each in measured.items())
     return f"""\
-- Judged questions: {questions}. One document, title and text, is one chunk; the embedder is the default preset, fitted
-  on the documents. In per cent; in brackets the 95 % interval of a paired bootstrap over the questions.
-- The default is {Fusion()}.
+- Judged questions: {questions}. One document, title and text, is one chunk; every embedder but the peer's is fitted on
+  the documents. In per cent; in brackets the 95 % interval of a bootstrap over the questions, paired for differences.
+- The default is {Fusion()}, the model MiniLM with {Embedder().config.weighting} and
+  {", ".join(Embedder().config.postprocess)}. The other presets have the same model, and are searched densely.
+- Tuning sees no judgements. What it chose, {said}.
 - {date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; ragembed {version("ragembed")}."""
+
+
+def _outcome(report: TuningReport) -> str:
+    chosen = "nothing else" if report.chosen is None or report.outcome != "better" else report.chosen.label
+    return f"{report.outcome} ({chosen})"
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
