@@ -148,7 +148,10 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_config(tiny_model: Path) -> EmbedderConfig:
-    return EmbedderConfig(model=str(tiny_model), dtype="float32")
+    """Settings with everything that can be fitted."""
+    return EmbedderConfig(
+        model=str(tiny_model), dtype="float32", weighting="idf:0.5", postprocess=("center", "normalize")
+    )
 
 
 @pytest.fixture(scope="session")

@@ -161,7 +161,7 @@ def test_systems_over_the_same_questions_are_compared(in_folder, evaluate):
     assert [row["weighting"] for row in rows] == ["idf", "uniform"]
     assert float(rows[1]["difference_to_first.p_value"]) == second["difference_to_first"]["p_value"]
     text = evaluate(*grid).stdout.splitlines()
-    assert text[-1].startswith("beir, minilm: avg. + center + normalize: ")
+    assert text[-1].startswith("beir, minilm: avg. + normalize: ")
     assert " to the first, 95 % interval " in text[-1]
 
 

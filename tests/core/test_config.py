@@ -105,7 +105,7 @@ def test_what_is_not_accepted_is_named_with_what_is(changes, named):
         ({"avg_corpus": "wiki.txt"}, "avg_corpus is 'wiki.txt', but extractor 'transformer'"),
         ({"extractor": "words", "special_tokens": True}, "special_tokens is True"),
         ({"template_tokens": "counted", "weighting": "sif"}, "template_tokens is 'counted', but weighting 'sif'"),
-        ({"biases": ["the"]}, "biases is .*, but weighting 'idf:0.5' does not use it"),
+        ({"biases": ["the"]}, "biases is .*, but weighting 'idf:0.25' does not use it"),
     ],
 )
 def test_a_setting_that_nothing_uses_is_refused(settings, named):

@@ -20,7 +20,7 @@ def prints(bert_model):
     """Raw and full fingerprint of settings, and what they encode."""
 
     def of(texts=TEXTS, device=None, **changes):
-        base = {"model": str(bert_model), "dtype": "float32"}
+        base = {"model": str(bert_model), "dtype": "float32", **FITTED}
         embedder = Embedder(EmbedderConfig(**{**base, **changes}), device=device).fit(texts)
         return embedder.raw_fingerprint, embedder.fingerprint, embedder.encode_documents(TEXTS)
 
@@ -28,6 +28,7 @@ def prints(bert_model):
 
 
 T = {"template": "t0"}
+FITTED = {"weighting": "idf:0.5", "postprocess": ("center", "normalize")}
 B = {"extractor": "bert+avg"}
 RE = {"extractor": "re:dim=8"}
 

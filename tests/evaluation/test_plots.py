@@ -62,7 +62,7 @@ def test_means_of_layers_have_a_place_after_the_single_ones(draw):
     layers = ("first+last", "10", "last", "2")
     figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
-    assert lines(figure) == {"minilm: idf:0.5": [[0, 1, 2, 3], [3, 1, 0, 2]]}
+    assert lines(figure) == {"minilm: idf:0.25": [[0, 1, 2, 3], [3, 1, 0, 2]]}
 
 
 def test_lines_do_not_mix_sides_templates_or_extractors(draw):
@@ -83,14 +83,14 @@ def test_scores_are_means_over_collections(draw):
         for layers, value in zip(("1", "2"), values, strict=True)
     ]
     figure = draw(results)
-    assert lines(figure) == {"minilm: idf:0.5": [[1, 2], [3, 6]]}
+    assert lines(figure) == {"minilm: idf:0.25": [[1, 2], [3, 6]]}
     assert figure.get_suptitle() == "a, b"
 
 
 def test_by_w_where_the_contextual_vector_is_0_and_avg_is_1(draw):
     extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
     figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
-    assert lines(figure) == {"minilm: idf:0.5": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
+    assert lines(figure) == {"minilm: idf:0.25": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
 def test_by_w_mixes_that_differ_otherwise_stay_apart(draw):
@@ -100,8 +100,8 @@ def test_by_w_mixes_that_differ_otherwise_stay_apart(draw):
         for w in (0, 1)
     ]
     assert lines(draw(results)) == {
-        "minilm, unseen mapped: idf:0.5": [[0, 1], [0, 1]],
-        "minilm, unseen skip: idf:0.5": [[0, 1], [0, 1]],
+        "minilm, unseen mapped: idf:0.25": [[0, 1], [0, 1]],
+        "minilm, unseen skip: idf:0.25": [[0, 1], [0, 1]],
     }
 
 

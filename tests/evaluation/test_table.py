@@ -52,8 +52,8 @@ def test_one_way_of_embedding_has_a_column_a_collection_and_their_mean():
     assert text_table(results).split("\n") == [
         "spearman, sts12, sts13",
         "",
-        "                              sts12  sts13  average",
-        "idf:0.5 + center + normalize   50.0   60.0     55.0",
+        "                      sts12  sts13  average",
+        "idf:0.25 + normalize   50.0   60.0     55.0",
     ]
 
 
