@@ -43,7 +43,7 @@ _SEARCHES: Mapping[str, Search] = {
     "hybrid without feedback": Search(fusion=Fusion(feedback=0.0)),
     _DEFAULT: Search(),
     **{f"hybrid, alpha {alpha:g}": Search(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
-    **{f"hybrid, feedback {weight:g}": Search(fusion=Fusion(feedback=weight)) for weight in (0.3, 0.5, 1.0)},
+    **{f"hybrid, feedback {weight:g}": Search(fusion=Fusion(feedback=weight)) for weight in (0.5, 1.0)},
     "hybrid, minmax": Search(fusion=Fusion("minmax")),
     "hybrid, rrf": Search(fusion=Fusion("rrf")),
 }
@@ -55,7 +55,6 @@ _EMBEDDERS: Mapping[str, Mapping[str, object]] = {
     "center, two sides": {"postprocess": ("center", "normalize")},
     "idf:0.5, center, two sides": {"weighting": "idf:0.5", "postprocess": ("center", "normalize")},
     "quantile-n, two sides": {"postprocess": ("quantile-n", "normalize")},
-    "first and last layer": {"layers": "first+last"},
 }
 """What the default preset might be in its place, searched densely and by hybrid search."""
 

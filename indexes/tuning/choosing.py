@@ -22,7 +22,7 @@ Doubles = NDArray[np.float64]
 
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _FEEDBACKS = (0.0, 0.3, 0.5, 0.75, 1.0)
-_RAWS_KEPT, _FUSED_KEPT = 4, 3
+_RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3
 SLACK = 0.002
 """nDCG@10 by which a candidate that keeps more of what a store has may be worse and still be taken."""
 
@@ -112,32 +112,39 @@ def macro_mean(values: Doubles, source: NDArray[np.str_] | Sequence[str]) -> flo
 def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> int:
     """Return how many trials :func:`choose` makes at most."""
     fusions = 1 + len(_ALPHAS) + len(_FEEDBACKS) + len(METHODS)
-    dense = len(raws) + (1 + min(_RAWS_KEPT, len(raws))) * len(chains) + len(raws) * (len(raws) > 1)
-    return dense + fusions * (_FUSED_KEPT + 1)
+    dense = 1 + len(raws) + (1 + min(_RAWS_KEPT, len(raws))) * len(chains) + len(raws) * (len(raws) > 1)
+    return dense + _CLOSER + fusions * (_FUSED_KEPT + 1)
 
 
 def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> Trial:
     """Return the best of what is tried; of those within ``SLACK`` of it, the one that keeps the most of ``current``.
 
     Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
-    vectors; then the best few ways with every chain, and every way with the best chain. Methods, weights and feedback
-    of fusion are searched one after the other for the best few of these, and for what there is.
+    vectors; then the best few ways with every chain, and every way with the best chain. That is done without feedback,
+    which takes ten times as long; the best are then tried with it. Methods, weights and feedback of fusion are searched
+    one after the other for the best few of these, and for what there is.
     """
-    fusion = current.fusion
+    at_first = replace(current.fusion, feedback=0.0)
     trials.of(current)
     for config in [*raws, *(chain.on(current.config) for chain in chains)]:
-        trials.where_possible(Settings(config, fusion))
-    for found in _best(trials, [Settings(config, fusion) for config in raws])[:_RAWS_KEPT]:
+        trials.where_possible(Settings(config, at_first))
+    for found in _best(trials, [Settings(config, at_first) for config in raws])[:_RAWS_KEPT]:
         for chain in chains:
-            trials.where_possible(Settings(chain.on(found.settings.config), fusion))
+            trials.where_possible(Settings(chain.on(found.settings.config), at_first))
     if len(raws) > 1:
-        best = ChainChoice.of(_best(trials, list(trials.tried))[0].settings.config)
+        best = ChainChoice.of(_best(trials, _with(trials, at_first))[0].settings.config)
         for config in raws:
-            trials.where_possible(Settings(best.on(config), fusion))
-    kept = [trial.settings for trial in _best(trials, list(trials.tried))[:_FUSED_KEPT]]
+            trials.where_possible(Settings(best.on(config), at_first))
+    for found in _best(trials, _with(trials, at_first))[:_CLOSER]:
+        trials.of(replace(found.settings, fusion=current.fusion))
+    kept = [trial.settings for trial in _best(trials, _with(trials, current.fusion))[:_FUSED_KEPT]]
     for settings in dict.fromkeys([current, *kept]):
         _fuse(trials, settings)
     return _thriftiest(trials, current)
+
+
+def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
+    return [settings for settings in trials.tried if settings.fusion == fusion]
 
 
 def _fuse(trials: Trials, settings: Settings) -> None:

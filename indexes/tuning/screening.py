@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ragembed.config import EmbedderConfig
 from ragembed.indexes.tuning.choosing import Settings, Trials
@@ -42,9 +43,10 @@ def screen(
         return list(raws)
     encoder, ranking = prepare(raws, part, asked)
     trials = Trials(encoder, ranking, range(len(asked.queries)), asked.source)
+    at_first = replace(current.fusion, feedback=0.0)
     best: dict[EmbedderConfig, float] = {}
     for config in raws:
-        tried = {Settings(chain.on(config), current.fusion) for chain in (ChainChoice.of(config), *_CHAINS)}
+        tried = {Settings(chain.on(config), at_first) for chain in (ChainChoice.of(config), *_CHAINS)}
         for settings in tried:
             trials.where_possible(settings)
         best[config] = max(trials.score(trials.tried[each].hybrid) for each in tried if each in trials.tried)
