@@ -28,10 +28,12 @@ from ragembed.evaluation import RetrievalCollection, read_beir, score_rankings
 from ragembed.evaluation.bootstrap import paired_bootstrap
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.judging import DEPTH, Rankings, Search, StoreJudgements, rank, rank_in_store
+from ragembed.indexes.judging import Rankings, Search, StoreJudgements, rank, rank_in_store
 from ragembed.indexes.tuning import TuningReport, tune_store
 
 _MEASURE = "ndcg@10"
+_DEPTH = 10
+"""Results that are asked for, as by ``ragembed query``."""
 _DEFAULT = "default: hybrid with feedback"
 _TUNED = "tuned"
 _PEER = "LangChain FAISS, MiniLM"
@@ -100,15 +102,15 @@ def _measure(collection: RetrievalCollection) -> Measured:
     _say(f"{collection.name}: {len(collection.documents):,} documents")
     found: dict[str, Rankings] = {}
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
-        found |= dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values())), strict=True))
+        found |= dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values()), _DEPTH), strict=True))
         ways = {"dense": Search("dense"), "hybrid": Search()}
         for name, changes in _EMBEDDERS.items():
             _say(f"{collection.name}: {name}")
-            rankings = rank(collection, Embedder.from_preset("minilm", **changes), list(ways.values()))
+            rankings = rank(collection, Embedder.from_preset("minilm", **changes), list(ways.values()), _DEPTH)
             found |= {f"{name}: {way}": each for way, each in zip(ways, rankings, strict=True)}
         for name, (preset, changes) in _ALONE.items():
             _say(f"{collection.name}: {name}")
-            [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [Search("dense")])
+            [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [Search("dense")], _DEPTH)
         _say(f"{collection.name}: tuning")
         found[_TUNED], tuning = _tuned(collection, Path(folder, "store"))
     named = {
@@ -126,7 +128,7 @@ def _tuned(collection: RetrievalCollection, path: Path) -> tuple[Rankings, Tunin
     report = tune_store(path, apply=True)
     with Store.open(path) as store:
         judged = StoreJudgements(collection.relevance, frozenset())
-        return rank_in_store(store, collection.questions, judged, Search(fusion=store.fusion), DEPTH), report
+        return rank_in_store(store, collection.questions, judged, Search(fusion=store.fusion), _DEPTH), report
 
 
 def _peer(collection: RetrievalCollection) -> dict[str, list[str]]:
@@ -139,15 +141,14 @@ def _peer(collection: RetrievalCollection) -> dict[str, list[str]]:
 
 
 def _table(measured: Mapping[str, Measured]) -> str:
-    columns = ("nDCG@10", "less the default's", "recall@100")
+    columns = ("nDCG@10", "less the default's")
     header = ["", *(f"{name}: {what}" for name in measured for what in columns), "mean nDCG@10"]
     ways = list(next(iter(measured.values())).scores)
     rows = []
     for way in [*(way for way in _DRAWN if way in ways), *(way for way in ways if way not in _DRAWN)]:
         cells = []
         for each in measured.values():
-            values = each.scores[way].values
-            cells += [_mean(values[_MEASURE]), _difference(each, way), f"{100.0 * values['recall@100'].mean():.1f}"]
+            cells += [_mean(each.scores[way].values[_MEASURE]), _difference(each, way)]
         mean = float(np.mean([100.0 * each.scores[way].values[_MEASURE].mean() for each in measured.values()]))
         rows.append([way, *cells, f"{mean:.1f}"])
     return table(header, rows)
