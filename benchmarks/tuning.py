@@ -22,7 +22,8 @@ from report import machine, table, write_section
 
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
-from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap, read_beir, spearman
+from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap, read_beir
+from ragembed.evaluation.correlation import spearman_correlation
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.fitting import refit_store
@@ -142,9 +143,9 @@ def _agreement(measured: Mapping[str, Measured]) -> str:
 
 
 def _correlation(measured: Measured, chosen: Sequence[int], kind: str) -> str:
-    pseudo = [getattr(measured.report.candidates[i], kind)[_MEAN] for i in chosen]
-    human = [float(getattr(measured, kind)[i].mean()) for i in chosen]
-    return f"{spearman(pseudo, human):.2f}"
+    pseudo = np.array([getattr(measured.report.candidates[i], kind)[_MEAN] for i in chosen])
+    human = np.array([float(getattr(measured, kind)[i].mean()) for i in chosen])
+    return f"{spearman_correlation(pseudo, human):.2f}"
 
 
 def _picks(measured: Mapping[str, Measured]) -> str:

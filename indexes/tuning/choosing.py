@@ -21,9 +21,8 @@ from ragembed.tuning.vectors import Encoder, PoolVectors
 Doubles = NDArray[np.float64]
 
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_FEEDBACKS = (0.0, 0.3, 0.5, 0.75, 1.0)
 _RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3
-SLACK = 0.002
+SLACK = 0.005
 """nDCG@10 by which a candidate that keeps more of what a store has may be worse and still be taken."""
 
 
@@ -111,7 +110,7 @@ def macro_mean(values: Doubles, source: NDArray[np.str_] | Sequence[str]) -> flo
 
 def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> int:
     """Return how many trials :func:`choose` makes at most."""
-    fusions = 1 + len(_ALPHAS) + len(_FEEDBACKS) + len(METHODS)
+    fusions = 1 + len(_ALPHAS) + len(METHODS)
     dense = 1 + len(raws) + (1 + min(_RAWS_KEPT, len(raws))) * len(chains) + len(raws) * (len(raws) > 1)
     return dense + _CLOSER + fusions * (_FUSED_KEPT + 1)
 
@@ -121,8 +120,8 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
 
     Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
     vectors; then the best few ways with every chain, and every way with the best chain. That is done without feedback,
-    which takes ten times as long; the best are then tried with it. Methods, weights and feedback of fusion are searched
-    one after the other for the best few of these, and for what there is.
+    which takes ten times as long; the best are then tried with it. Weights and methods of fusion are searched one after
+    the other for the best few of these, and for what there is.
     """
     at_first = replace(current.fusion, feedback=0.0)
     trials.of(current)
@@ -148,12 +147,11 @@ def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
 
 
 def _fuse(trials: Trials, settings: Settings) -> None:
-    """Try other ways to fuse, changing one thing after the other and keeping what is best."""
-    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        ("alpha", _ALPHAS),
-        ("feedback", _FEEDBACKS),
-        ("method", METHODS),
-    )
+    """Try other shares of the two scores, and then other methods with the best of these.
+
+    Feedback stays: a question with one answer cannot show that others like it are found, too.
+    """
+    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (("alpha", _ALPHAS), ("method", METHODS))
     for name, values in steps:
         fusions = [settings.fusion, *(replace(settings.fusion, **{name: value}) for value in values)]
         found = [trials.of(replace(settings, fusion=fusion)) for fusion in dict.fromkeys(fusions)]
@@ -165,8 +163,13 @@ def _best(trials: Trials, among: Sequence[Settings]) -> list[Trial]:
     return sorted(found, key=lambda trial: -trials.score(trial.hybrid))
 
 
+def to_choose_from(trials: Trials, current: Settings) -> list[Trial]:
+    """Return what was tried with the present feedback, best first; the rest was a first look."""
+    return _best(trials, [each for each in trials.tried if each.fusion.feedback == current.fusion.feedback])
+
+
 def _thriftiest(trials: Trials, current: Settings) -> Trial:
-    ranked = _best(trials, list(trials.tried))
+    ranked = to_choose_from(trials, current)
     least = trials.score(ranked[0].hybrid) - SLACK
     near = [trial for trial in ranked if trials.score(trial.hybrid) >= least]
     return min(near, key=lambda trial: cost(trial.settings, current))

@@ -20,7 +20,16 @@ from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.schema import connect
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.applying import apply_settings
-from ragembed.indexes.tuning.choosing import Settings, Trial, Trials, choose, cost, macro_mean, most_trials
+from ragembed.indexes.tuning.choosing import (
+    Settings,
+    Trial,
+    Trials,
+    choose,
+    cost,
+    macro_mean,
+    most_trials,
+    to_choose_from,
+)
 from ragembed.indexes.tuning.ranking import Ranking
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.screening import screen
@@ -43,6 +52,8 @@ QUERIES = 400
 """Most pseudo-queries of one source."""
 LEAST_QUERIES = 10
 """Pseudo-queries that a source needs in each half."""
+LEAST_GAIN = 2.0
+"""Points of nDCG@10 that settings must gain on documents held out: less can be how the score errs (docs/tuning.md)."""
 _CHANGED = 1200
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
@@ -275,8 +286,7 @@ class _Half:
 
 
 def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> dict[Settings, Candidate]:
-    """Return all that was tried, best first."""
-    ranked = sorted(trials.tried.values(), key=lambda trial: -trials.score(trial.hybrid))
+    """Return all that there was to choose from, best first."""
     return {
         trial.settings: Candidate(
             label(trial.settings, current),
@@ -287,7 +297,7 @@ def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> d
             half.means(trial.dense),
             {} if trial is now else half.compare(trial.hybrid, now.hybrid),
         )
-        for trial in ranked
+        for trial in to_choose_from(trials, current)
     }
 
 
@@ -303,13 +313,18 @@ def label(settings: Settings, current: Settings) -> str:
     return "; ".join(part for part in parts if part) or "now"
 
 
-def _outcome(hybrid: dict[str, Compared]) -> tuple[Outcome, str]:
+def _outcome(hybrid: Mapping[str, Compared]) -> tuple[Outcome, str]:
     """Return whether the chosen settings are to be taken, and why."""
     worse = [name for name, compared in hybrid.items() if compared.high < 0]
     mean = hybrid[MEAN]
-    shown = f"{mean.difference:+.1f}, 95 % interval {mean.low:+.1f} to {mean.high:+.1f}"
     if worse:
         return "no significant difference", f"on the documents held out it is worse for: {', '.join(worse)}"
-    if mean.low > 0:
-        return "better", f"on the documents held out the mean of nDCG@10 differs by {shown}"
-    return "no significant difference", f"on the documents held out the mean of nDCG@10 differs by {shown}"
+    reason = (
+        f"on the documents held out the mean of nDCG@10 differs by {mean.difference:+.1f}, "
+        f"95 % interval {mean.low:+.1f} to {mean.high:+.1f}"
+    )
+    if mean.low <= 0:
+        return "no significant difference", reason
+    if mean.difference < LEAST_GAIN:
+        return "no significant difference", f"{reason}: less than the {LEAST_GAIN:g} points that are worth a change"
+    return "better", reason

@@ -10,9 +10,9 @@ from ragembed.documents.model import Chunk
 
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-_BREAK = re.compile(
-    r"\n[ \t]*\n|(?<=[。！？])|(?<=[.!?])\s+(?=[\"'“‘(\[]?[A-Z0-9])|\n(?=[ \t]*(?:[#>|]|[-*+] |\d+[.)] ))"
-)
+_BLOCKS = r"\n[ \t]*\n|\n(?=[ \t]*(?:[#>|]|[-*+] |\d+[.)] ))|(?<=[。！？])|(?<=\s[.!?])\s+"
+_BREAK = re.compile(_BLOCKS + r"|(?<=[.!?])\s+(?=[\"'“‘(\[]?[A-Z0-9])")
+_LOWER_BREAK = re.compile(_BLOCKS + r"|(?<=[.!?])\s+")
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*(?:\s+\"[^\"]*\")?\)")
 _LEAD = re.compile(r"^[\s#>*+|-]+|^\s*\d+[.)]\s+")
 _MARKS = re.compile(r"[*`|]+|(?<!\w)_+|_+(?!\w)")
@@ -42,11 +42,13 @@ def sentences(text: str) -> list[tuple[int, int]]:
     """Return the spans of the sentences of ``text``, without white space at their ends.
 
     A sentence ends at a full stop, question or exclamation mark before white space and a capital letter or digit, at a
-    blank line, and before a heading or an item of a list.
+    blank line, and before a heading or an item of a list. In a text without capital letters, and after a mark that
+    stands alone, the letter that follows does not matter.
     """
     spans = []
     start = 0
-    for found in [*_BREAK.finditer(text), None]:
+    pattern = _BREAK if text != text.lower() else _LOWER_BREAK
+    for found in [*pattern.finditer(text), None]:
         stop = len(text) if found is None else found.start()
         left = start + len(text[start:stop]) - len(text[start:stop].lstrip())
         right = stop - (len(text[start:stop]) - len(text[start:stop].rstrip()))
@@ -54,6 +56,11 @@ def sentences(text: str) -> list[tuple[int, int]]:
             spans.append((left, right))
         start = stop if found is None else found.end()
     return spans
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the span of each word, as :func:`word_count` counts them."""
+    return [found.span() for found in _WORD.finditer(text)]
 
 
 def is_prose(text: str) -> bool:

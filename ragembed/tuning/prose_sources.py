@@ -1,4 +1,4 @@
-"""Pseudo-queries from running text: sentences, first sentences, headings, titles."""
+"""Pseudo-queries from running text: sentences, first sentences, runs of words, headings, titles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from typing import TypeAlias
 from ragembed.documents.model import Chunk
 from ragembed.tuning.kinds import kind_of
 from ragembed.tuning.passages import Pool
-from ragembed.tuning.prose import is_prose, normal, plain, sentences, without_name, without_span, word_count
-from ragembed.tuning.queries import PseudoQuery, choice
+from ragembed.tuning.prose import (
+    is_prose,
+    normal,
+    plain,
+    sentences,
+    without_name,
+    without_span,
+    word_count,
+    word_spans,
+)
+from ragembed.tuning.queries import PseudoQuery, choice, key_of
 
 _LEAST_WORDS, _MOST_WORDS = 4, 40
 _LEAST_NAME_WORDS = 2
+_SHORTEST_SPAN, _LONGEST_SPAN, _LEAST_FOR_SPAN = 5, 12, 20
 
 Span: TypeAlias = tuple[int, int]
 Places: TypeAlias = Mapping[str, Sequence[tuple[int, Span]]]
@@ -46,6 +56,26 @@ def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG
     for one in usable:
         if one.opens:
             yield from _without_sentence(pool, one.position, one.text, everywhere)
+
+
+def span(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
+    """Ask for a run of words of each chunk that has no sentence to take out; the answer is the rest of the chunk.
+
+    So are texts asked for whose sentences have no ends, or are very long.
+    """
+    _, usable = _sentences(pool)
+    with_sentence = {one.position for one in usable}
+    for position, passage in enumerate(pool.passages):
+        words = word_spans(passage.chunk.text)
+        if position in with_sentence or kind_of(passage.file) != "prose" or len(words) < _LEAST_FOR_SPAN:
+            continue
+        key = int.from_bytes(key_of(passage.chunk.text, seed, "span"), "little")
+        length = _SHORTEST_SPAN + key % (_LONGEST_SPAN - _SHORTEST_SPAN + 1)
+        first = (key >> 16) % (len(words) - length + 1)
+        start, stop = words[first][0], words[first + length - 1][1]
+        text = plain(passage.chunk.text[start:stop])
+        if is_prose(text):
+            yield PseudoQuery(text, (position,), {position: without_span(passage.chunk, start, stop)})
 
 
 def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources

@@ -9,7 +9,7 @@ import numpy as np
 from ragembed import EmbedderConfig
 from ragembed.indexes.indexing import IndexingRequest, index_files
 
-TOPICS, DIM = 120, 24
+TOPICS, DIM = 80, 24
 
 
 def word(number: int) -> str:

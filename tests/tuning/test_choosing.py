@@ -8,6 +8,8 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import RankError
 from ragembed.indexes import Fusion
 from ragembed.indexes.tuning.choosing import SLACK, Settings, Trials, choose, cost, macro_mean, most_trials
+from ragembed.indexes.tuning.report import Compared
+from ragembed.indexes.tuning.run import _outcome
 from ragembed.indexes.tuning.screening import PROBE, screen
 from ragembed.tuning import SOURCES, Passage, draw_pool
 from ragembed.tuning.candidates import ChainChoice, chain_choices
@@ -44,11 +46,11 @@ def trials(of, done=lambda _: None):
 def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
     def of(config, fusion):
         right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.sides == "one")
-        return 0.2 * right - abs(fusion.alpha - 0.8) - 0.1 * abs(fusion.feedback - 0.3) + 0.1 * (fusion.method == "rrf")
+        return 0.2 * right - abs(fusion.alpha - 0.8) + 0.1 * (fusion.method == "rrf")
 
     chosen = choose(trials(of), NOW, RAWS, CHAINS).settings
     assert (chosen.config.seed, chosen.config.postprocess, chosen.config.sides) == (7, ("abtt:2", "normalize"), "one")
-    assert chosen.fusion == Fusion("rrf", 0.8, 0.3)
+    assert chosen.fusion == Fusion("rrf", 0.8)
 
 
 def test_where_nothing_differs_the_present_settings_are_chosen():
@@ -81,6 +83,21 @@ def test_no_more_trials_are_made_than_announced_and_what_cannot_be_fitted_is_lef
 
 def test_the_mean_over_sources_counts_each_alike():
     assert macro_mean(np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0]), SOURCE) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("mean", "one", "outcome"),
+    [
+        ((4.0, 1.0, 7.0), (4.0, -1.0, 9.0), "better"),
+        ((4.0, 0.0, 8.0), (4.0, 0.0, 8.0), "no significant difference"),
+        ((-4.0, -7.0, -1.0), (1.0, -1.0, 3.0), "no significant difference"),
+        ((1.9, 1.0, 2.8), (1.9, 1.0, 2.8), "no significant difference"),
+        ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "no significant difference"),
+    ],
+)
+def test_better_is_what_gains_enough_significantly_and_worsens_no_source(mean, one, outcome):
+    compared = {name: Compared(9, 50.0, 50.0 + each[0], *each, 0.5) for name, each in (("a", one), ("mean", mean))}
+    assert _outcome(compared)[0] == outcome
 
 
 # Screening

@@ -7,7 +7,7 @@ from ragembed.errors import ConfigError
 from ragembed.tuning import Logged, Passage, collect, draw_pool, read_log
 from ragembed.tuning.log import log_source
 from ragembed.tuning.other_sources import column, docstring, link
-from ragembed.tuning.prose_sources import first_sentence, heading, sentence, title
+from ragembed.tuning.prose_sources import first_sentence, heading, sentence, span, title
 
 FILLER = "These are words that only fill the body of a chunk"
 
@@ -105,6 +105,31 @@ def test_markdown_is_taken_out_of_the_query():
 def test_chinese_sentences_are_found():
     pool = pool_of(("a.txt", "茶是用热水泡的。茶叶在水里泡三分钟。然后趁热喝。"))
     assert list(asked(first_sentence, pool)) == ["茶是用热水泡的。"]
+
+
+def test_sentences_of_a_text_without_capital_letters_are_found():
+    pool = pool_of(("a.txt", "tea is made with hot water . the leaves stay in for a while."))
+    assert list(asked(first_sentence, pool)) == ["tea is made with hot water ."]
+    pool = pool_of(("a.txt", "tea is made with hot water. the leaves stay in for a while."))
+    assert list(asked(first_sentence, pool)) == ["tea is made with hot water."]
+
+
+def test_a_text_without_sentences_is_asked_for_by_some_of_its_words():
+    words = [f"word{chr(97 + n)}" for n in range(26)] * 2
+    pool = pool_of(("a.txt", " ".join(words)))
+    [(text, (answers, changed))] = asked(span, pool).items()
+    assert answers == ["a.txt#0"]
+    assert 5 <= len(text.split()) <= 12
+    kept = changed["a.txt#0"].text.split()
+    assert len(kept) == len(words) - len(text.split())
+    size = len(text.split())
+    assert any(text.split() == words[n : n + size] and kept == words[:n] + words[n + size :] for n in range(52))
+
+
+def test_a_text_with_sentences_and_one_that_is_short_are_not_asked_for_by_runs_of_words():
+    assert (
+        asked(span, pool_of(("a.txt", f"{FILLER}. {FILLER} too. {FILLER} again."), ("b.txt", "only a few words"))) == {}
+    )
 
 
 # Headings and titles
