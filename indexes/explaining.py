@@ -25,6 +25,9 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 TermKind = Literal["question", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
 
+BOILERPLATE = "nothing but boilerplate"
+"""What a note says of a chunk of nothing else, which no score brings before the others."""
+
 _SAME_SCORE = 1e-6
 _OWN = "the question's own vector"
 
@@ -69,7 +72,8 @@ class Part:
 class Explanation:
     """Why a hit has its score.
 
-    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since.
+    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since, or hybrid
+    search found a chunk of nothing but boilerplate: then it is the cosine.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
     sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
     all, to the cosine of question and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
@@ -93,9 +97,25 @@ class Explanation:
     note: str | None = None
 
     @property
-    def text_start(self) -> int:
-        """Where the chunk's own text begins in the text that was embedded, which titles and headings precede."""
-        return len(self.hit.chunk.embedded_text) - len(self.hit.chunk.text)
+    def text_start(self) -> int | None:
+        """Where the chunk's own text begins in the text that was embedded, which titles and headings precede.
+
+        None where only a part of the text was embedded, as boilerplate is left out.
+        """
+        return None if self.hit.chunk.searched else len(self.hit.chunk.embedded_text) - len(self.hit.chunk.text)
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """Which parts of the text that was embedded are where in the chunk's text: start, end, and start in the latter.
+
+        A line that could be one or another of the text's lines is left out.
+        """
+        chunk = self.hit.chunk
+        if not chunk.searched:
+            start = len(chunk.embedded_text) - len(chunk.text)
+            return [(start, start + len(chunk.text), 0)]
+        start = len(chunk.embedded_text) - len(chunk.searched)
+        return [(start + at, start + at + length, own) for at, length, own in _lines_in(chunk.searched, chunk.text)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values; ``pairs`` has a row for each token of the question."""
@@ -163,6 +183,8 @@ def explain_hits(
             explained.append(_dense(view, hit, key, asked))
         else:
             explained.append(_lexical(hit, phrases[key]))
+        if hit.chunk.searched == "":
+            explained[-1] = replace(explained[-1], note=_note_of_boilerplate(explained[-1], asked, candidates))
     return explained
 
 

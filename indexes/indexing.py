@@ -32,6 +32,7 @@ from ragembed.indexes.spool import Spool
 from ragembed.indexes.stemming import ENGLISH, stemmer
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
+from ragembed.postprocess import Chain
 from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
 from ragembed.templates import Template
 
@@ -313,7 +314,11 @@ class _Run:
         current = store.embedder
         vectors = writer.live_vectors()
         postprocess, sides = store.wanted_chain()
-        if not isinstance(current, Embedder) or not _needs_fit(current, postprocess, sides, vectors):
+        if not isinstance(current, Embedder):
+            return
+        # A chain that learns nothing is fitted once, for what drift is told from.
+        untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
+        if not untold and not _needs_fit(current, postprocess, sides, vectors):
             return
         if fitting.fits_on_store(current, postprocess) and vectors < (least := fitting.least_fit(postprocess)):
             if least > fitting.MIN_FIT:
@@ -370,7 +375,7 @@ def _same_files(made: Embedder, asked: Embedder) -> bool:
 def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
     if (current.config.postprocess, current.config.sides) != (tuple(postprocess), sides):
         return True
-    if current.config.postprocess_corpus is not None:
+    if not fitting.fits_on_store(current, postprocess):
         return False
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted

@@ -56,13 +56,7 @@ def search(
     if k == 0 or not queries:
         return [[] for _ in queries]
     vectors = None if mode == "lexical" else view.embedder().encode_queries(queries)
-    way = _Search(view, k, mode, fusion, view.select(where), trace)
-    if arrangement is None:
-        return [list(islice(hits, k)) for hits in way.ranked(queries, vectors, k)]
-    return [
-        arranged(_source(view, query, None if vectors is None else vectors[i : i + 1], way), k, arrangement)
-        for i, query in enumerate(queries)
-    ]
+    return _answered(_Search(view, k, mode, fusion, view.select(where), trace), queries, vectors, arrangement)
 
 
 def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -70,8 +64,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    way = _Search(view, k, "dense", Fusion(), view.select(where))
-    return [list(islice(hits, k)) for hits in way.ranked([""] * len(vectors), vectors, k)]
+    return _answered(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), vectors)
 
 
 def search_mmr(
@@ -87,13 +80,49 @@ def search_mmr(
     if not hits:
         _within(view, k)
         return []
-    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
-    vectors = view.vectors([rows[hit.id] for hit in hits])
-    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
+    others = [hit for hit in hits if hit.chunk.searched != ""]
+    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in others])
+    vectors = view.vectors([rows[hit.id] for hit in others])
+    k = _within(view, k)
+    chosen = [others[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, k, lambda_mult)]
+    return (chosen + [hit for hit in hits if hit.chunk.searched == ""])[:k]
 
 
-def _source(view: View, query: str, vector: Floats | None, way: _Search) -> Source:
+def _answered(
+    way: _Search, queries: Sequence[str], vectors: Floats | None, arrangement: Arrangement | None = None
+) -> list[list[Hit]]:
+    """Return the results for each question, and where they are fewer than asked for, after them what comes last."""
+    found = _arranged(way, queries, vectors, arrangement)
+    if way.selection is None or way.selection.last is None:
+        return found
+    last = replace(way, selection=way.selection.last, trace=None)
+    for i, hits in enumerate(found):
+        if len(hits) < way.k:
+            of_one = None if vectors is None else vectors[i : i + 1]
+            [more] = _arranged(last, [queries[i]], of_one, arrangement)
+            most = None if arrangement is None else arrangement.per_file
+            for hit in more:
+                full = most is not None and sum(each.source == hit.source for each in hits) >= most
+                if len(hits) < way.k and (hit.source is None or not full):
+                    hits.append(hit)
+    return found
+
+
+def _arranged(
+    way: _Search, queries: Sequence[str], vectors: Floats | None, arrangement: Arrangement | None
+) -> list[list[Hit]]:
+    if arrangement is None:
+        return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
+    of_each = [None if vectors is None else vectors[i : i + 1] for i in range(len(queries))]
+    return [
+        arranged(_source(way, query, vector), way.k, arrangement)
+        for query, vector in zip(queries, of_each, strict=True)
+    ]
+
+
+def _source(way: _Search, query: str, vector: Floats | None) -> Source:
     """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
+    view = way.view
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
         question = view.embedder().encode_queries([query]) if vector is None else vector
@@ -121,21 +150,8 @@ class _Search:
     def ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
         """Return for each question its best chunks, best first: at least ``look``, or all that there are.
 
-        ``vectors``, shape ``(n, d)``, are those of the questions; lexical search needs none. Chunks of nothing but
-        boilerplate come after all others.
+        ``vectors``, shape ``(n, d)``, are those of the questions; lexical search needs none.
         """
-        found = self._ranked(queries, vectors, look)
-        if self.selection is None or self.selection.last is None:
-            return found
-        last = replace(self, selection=self.selection.last, trace=None)
-
-        def whole(i: int) -> Iterator[Hit]:
-            yield from found[i]
-            yield from last._ranked([queries[i]], None if vectors is None else vectors[i : i + 1], look)[0]
-
-        return [whole(i) for i in range(len(queries))]
-
-    def _ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
         expressions = [None if self.mode == "dense" else question_expression(self.view, query) for query in queries]
         if vectors is None:
             return [_lexical(self.view, expression, look, self.selection) for expression in expressions]

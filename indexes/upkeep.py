@@ -19,7 +19,7 @@ from ragembed.indexes.ann.picking import least_asked
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.baseline import KEY as BASELINE
-from ragembed.indexes.baseline import Baseline, load_baseline, save_baseline
+from ragembed.indexes.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.database import Database, write_errors
 from ragembed.indexes.devices import building_gpus
 from ragembed.indexes.embedders import save_embedder
@@ -69,6 +69,11 @@ class Upkeep:
         with write_errors(self._store), self._database.transaction():
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether it was kept what the store's embedder was fitted on."""
+        return baseline_record(self._connection) is not None
 
     def baseline(self) -> Baseline | None:
         """Return what the store's embedder was fitted on, None where that was not kept."""

@@ -202,8 +202,13 @@ def _prepare(
 
 
 def _passages(store: Store) -> Iterator[Passage]:
+    """Yield the chunks as they are searched: without boilerplate, and those of nothing else not at all."""
     for record in store.chunks():
-        yield Passage(record.id, record.source, record.chunk)
+        searched = record.chunk.searched
+        if searched is None:
+            yield Passage(record.id, record.source, record.chunk)
+        elif searched:
+            yield Passage(record.id, record.source, replace(record.chunk, text=searched, searched=None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 import random
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes import Store, fitting, schema, writer
+from ragembed.indexes import Arrangement, ChunkRecord, Store, fitting, schema, writer
 from ragembed.indexes.database import Database
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.scan import IndexingOptions
@@ -396,6 +397,37 @@ def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, m
             assert {hit.id for hit in found[:2]} == {"one", "two"}
             assert len(found) == 4
             assert found[2].id == "h7"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+@pytest.mark.parametrize(
+    "arrangement", [Arrangement(dedupe=True), Arrangement(mmr=0.9), Arrangement(per_file=1)], ids=str
+)
+def test_arranged_results_have_boilerplate_last_too(tmp_path, encoder, make_record, mode, arrangement):
+    """Of 120 copies of one text one is left, and the search looks deeper for others before it takes boilerplate."""
+    records = [make_record(f"copy{i:03}", "the lock of the store") for i in range(120)]
+    records += [make_record(f"good{i}", f"the lock of the store is in folder {WORDS[20 + i]}") for i in range(12)]
+    records += [
+        ChunkRecord(f"last{i}", replace(make_record("", f"lock of the store {WORDS[i]}").chunk, searched=""))
+        for i in range(5)
+    ]
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add(records)
+        hits = store.search("lock store", 8, mode, arrangement=arrangement)
+        assert len(hits) == 8
+        assert not [hit.id for hit in hits if hit.id.startswith("last")]
+        everything = store.search("lock store", 500, mode, arrangement=arrangement)
+        names = [hit.id[:4] for hit in everything]
+        assert names == sorted(names, key=lambda name: name == "last")
+        assert ("last" in names) == (mode != "lexical")
+
+
+def test_unlike_each_other_by_vector_has_boilerplate_last_too(tmp_path, encoder, make_record):
+    records = [make_record(f"good{i}", f"a wing in the air {WORDS[i]}") for i in range(4)]
+    records.append(ChunkRecord("last", replace(make_record("", "the lock of the store").chunk, searched="")))
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add(records)
+        assert [hit.id for hit in store.search_mmr("the lock of the store", 5)][-1] == "last"
 
 
 def test_the_tables_are_those_of_the_schema():

@@ -208,6 +208,22 @@ def test_where_nothing_is_fitted_it_still_reports_and_keeps(tmp_path, tiny_confi
     assert report.vocabulary.unseen == 1.0
 
 
+def test_where_nothing_is_fitted_runs_over_files_keep_what_drift_is_told_from(tmp_path, tiny_config):
+    config = tiny_config.replace(postprocess=("normalize",))
+    write(tmp_path / "docs", texts(STORES, 40, 1))
+    request = IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config)
+    index_files(request)
+    before = contents(tmp_path / "store")
+    index_files(request)
+    assert contents(tmp_path / "store").keys() == before.keys()
+    write(tmp_path / "docs" / "more", texts(FLIGHT, 80, 2))
+    index_files(request)
+    report = drift_of(tmp_path / "store")
+    assert report.added == 80
+    assert report.vocabulary.unseen == 1.0
+    assert report.mean_shift > 0.1
+
+
 def test_one_side_is_compared_on_pseudo_queries_too(store, encoded):
     refit_store(store, ("zscore",), "one")
     assert drift_of(store).overlap == 1.0

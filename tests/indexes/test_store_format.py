@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import sqlite3
 import struct
 import unicodedata
 import zlib
+from collections import Counter
 from contextlib import closing
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -116,17 +118,28 @@ class Reader:
         """Return id and fused score; for stores that are smaller than the number of candidates."""
         matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
         assert len(chunks) <= 200
-        words = standardised([matches.get(key, 0.0) for key in chunks])
+        fusion = self.meta("fusion", {"alpha": 0.6, "feedback": 0.75})
+        alpha, feedback = fusion["alpha"], fusion["feedback"]
+
+        def parts(vector, keys):
+            dense = standardised([float(vectors[chunks[key]["row"]] @ vector) for key in keys])
+            return alpha * dense, standardised([matches.get(key, 0.0) for key in keys])
 
         def fused(vector):
-            dense = standardised([float(vectors[chunk["row"]] @ vector) for chunk in chunks.values()])
-            return dict(zip(chunks, (0.6 * dense + 0.4 * words).tolist(), strict=True))
+            dense, words = parts(vector, chunks)
+            scores = (dense + (1 - alpha) * words).tolist()
+            return sorted(zip(chunks, scores, strict=True), key=lambda found: (-found[1], found[0]))
 
         asked = unit(vector[None, :])[0]
-        first = fused(asked)
-        best = sorted(first, key=lambda key: (-first[key], key))[:3]
-        moved = asked + 0.75 * np.mean([vectors[chunks[key]["row"]] for key in best], axis=0)
-        return self._best(fused(unit(moved[None, :])[0]), k)
+        best = [vectors[chunks[key]["row"]] for key, _ in fused(asked)[:3]]
+        moved = unit((asked + feedback * np.mean(best, axis=0))[None, :])[0]
+        found = fused(moved)
+        least = found[: max(100, k)][-1][1]
+        compared = [key for key, score in found if score >= least]
+        dense, words = parts(moved, compared)
+        words += feedback * standardised(shared([embedded_text(chunks[key]) for key in compared]))
+        scores = dense + (1 - alpha) * words / (words.std() if tells_apart(words) else 1.0)
+        return self._best(dict(zip(compared, scores.tolist(), strict=True)), k)
 
     def _matches(self, question):
         expression = match_expression(question)
@@ -185,24 +198,41 @@ STEPS = {
 
 def standardised(scores):
     scores = np.array(scores)
-    if scores.std() <= 1e-6 * np.abs(scores).max():
-        return np.zeros(len(scores))
-    return (scores - scores.mean()) / scores.std()
+    return (scores - scores.mean()) / scores.std() if tells_apart(scores) else np.zeros(len(scores))
+
+
+def tells_apart(scores):
+    return scores.std() > 1e-6 * np.abs(scores).max()
+
+
+def shared(texts):
+    """Return how much each text shares the words of the first three."""
+    words = [Counter(re.findall(r"\w+", cut(text).lower())) for text in texts]
+    holding = Counter(chain.from_iterable(words))
+    mean = max(sum(map(Counter.total, words)) / len(texts), 1)
+
+    def weight(word, counts):
+        frequent = counts[word] * 2.2 / (counts[word] + 1.2 * (0.25 + 0.75 * counts.total() / mean))
+        return frequent * math.log(1 + (len(texts) - holding[word] + 0.5) / (holding[word] + 0.5))
+
+    weights = [{word: weight(word, counts) for word in counts} for counts in words]
+    wanted = {word: sum(best.get(word, 0.0) for best in weights[:3]) for word in holding}
+    return [sum(weight * wanted[word] for word, weight in each.items()) for each in weights]
 
 
 TABLE = PAGE.split("| script | ranges |", 1)[1].split("\n\n", 1)[0]
 RANGES = re.findall(r"\b[0-9A-F]{4,5}(?:-[0-9A-F]{4,5})?", TABLE)
 UNSPACED = [[int(end, 16) for end in ends.split("-")] for ends in RANGES]
 ARABIC, HEBREW = "\u0640\u064b-\u0652\u0670", "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+WORD = re.compile(r"[^\W_]+")
 LEFT_OUT = re.compile(f"[\ufe00-\ufe0f\U000e0100-\U000e01ef{ARABIC}{HEBREW}]")
 
 
-def tokens(text):
-    """Return words, as texts, and runs of letters of scripts without spaces, as lists of letters with their marks."""
+def runs(text):
+    """Yield what lies between runs of scripts without spaces, as texts, and these, as lists of letters with marks."""
     text = re.sub(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])", lambda name: f" {spelt(name[0])} ", text)
     text = re.sub("[\uff01-\uffee]+", lambda run: unicodedata.normalize("NFKC", run[0]), text)
     text = LEFT_OUT.sub("", text)
-    found = []
     for unspaced, run in groupby(text, lambda letter: any(ends[0] <= ord(letter) <= ends[-1] for ends in UNSPACED)):
         run = "".join(run)
         if unspaced:
@@ -212,10 +242,19 @@ def tokens(text):
                     letters[-1] += letter
                 else:
                     letters.append(letter)
-            found.append(letters)
+            yield letters
         else:
-            found += re.findall(r"[^\W_]+", run)
-    return found
+            yield run
+
+
+def tokens(text):
+    """Return words, as texts, and runs of letters of scripts without spaces, as lists of letters with their marks."""
+    return list(chain.from_iterable([run] if isinstance(run, list) else WORD.findall(run) for run in runs(text)))
+
+
+def cut(text):
+    """Return the text that the full-text index gets, where no stems are made."""
+    return "".join(run if isinstance(run, str) else f" {' '.join([*pairs(run), run[-1]])} " for run in runs(text))
 
 
 def spelt(name):
@@ -461,6 +500,8 @@ def made(tmp_path_factory, tiny_config):
                     record("no title", "Two wings", title="", headings=("Two",), metadata={"é": [None, {"a": 1.5}]}),
                 ]
             )
+            with store.writer() as writer:
+                writer.set_meta({"fusion": {"method": "zscore", "alpha": 0.5, "feedback": 1.5, "rrf_k": 60.0}})
     return base / "store"
 
 
@@ -647,12 +688,25 @@ def test_words_of_any_kind(tmp_path, encoder, language):
                     hits = store.search(question, 9, "lexical")
                     assert_same_hits(reader.lexical(question, 9), hits)
             assert hits != []
+            for text in WORDED.values():
+                assert_same_hits(reader.hybrid(encoder.encode_queries([text])[0], text, 9), store.search(text, 9))
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_hybrid_search(reader, store, question):
     vector = store.embedder.encode_queries([question])[0]
     assert_same_hits(reader.hybrid(vector, question, 12), store.search(question, 12))
+
+
+@pytest.mark.parametrize("k", [12, 121])
+def test_hybrid_search_compares_a_part_of_the_candidates_by_words(tmp_path, encoder, k):
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add(record(f"{i}-{copy}", f"{sentence(i)} {i}") for i in range(50) for copy in range(3))
+        question = f"{sentence(3)} 21"
+        with Reader(tmp_path / "s") as reader:
+            assert reader.meta("fusion") is None
+            read = reader.hybrid(encoder.encode_queries([question])[0], question, k)
+        assert_same_hits(read, store.search(question, k))
 
 
 def assert_same_hits(read, hits):
@@ -766,11 +820,12 @@ def test_every_key_of_the_metadata_is_described(reader):
     }
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
     assert set(kept) == keys_of["meta"]
-    for name in ("baseline", "embedder", "index", "index_choice", "index_check"):
+    for name in ("baseline", "embedder", "words", "index", "index_choice", "index_check"):
         assert set(kept[name]) == keys_of[name], name
     assert kept["index_choice"]["wanted"] == kept["index"]
     measurement = kept["index_check"]["measurement"]
-    inside = [*kept["embedder"]["fitted_on"], *kept["wanted"], *kept["indexing"], *measurement, *measurement["recall"]]
+    inside = [*kept["embedder"]["fitted_on"], *measurement, *measurement["recall"]]
+    inside += chain.from_iterable(kept[name] for name in ("boilerplate", "fusion", "indexing", "wanted"))
     assert [name for name in inside if f"`{name}`" not in described] == []
 
 

@@ -9,8 +9,8 @@ import pytest
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import Fusion, Store, reencoding, upkeep
-from ragembed.indexes.tuning import apply_settings, tune_store
+from ragembed.indexes import ChunkRecord, Fusion, Store, reencoding, upkeep
+from ragembed.indexes.tuning import apply_settings, run, tune_store
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 from tests.tuning.corpora import TOPICS, make_store, word
@@ -53,6 +53,20 @@ def right_first(path, mode="dense"):
             [hit] = opened.search(" ".join(word(12 * topic + i) for i in range(4)), 1, mode)
             found += hit.source == f"docs/{topic:03}.txt"
     return found / TOPICS
+
+
+def test_questions_are_made_of_what_is_searched(tmp_path, encoder):
+    """The text of a passage is without boilerplate, so that a question that is taken out of it is out of it."""
+    chunks = {
+        "part": Chunk("A wing lifts.\nAll rights reserved.", searched="A wing lifts."),
+        "none": Chunk("All rights reserved.", searched=""),
+        "all": Chunk("A lock holds."),
+    }
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add(ChunkRecord(name, chunk) for name, chunk in chunks.items())
+        found = {passage.id: passage.chunk for passage in run._passages(store)}
+    assert {name: chunk.text for name, chunk in found.items()} == {"part": "A wing lifts.", "all": "A lock holds."}
+    assert all(chunk.searched is None for chunk in found.values())
 
 
 def test_what_is_clearly_better_is_found(report):
