@@ -43,7 +43,7 @@ def shaded(body: str, explanation: Explanation) -> str:
     if found is None or at < 0:
         return printable(body)
     shown, end = "", 0
-    for start, stop, level in _levels(found, explanation.text_start + at, len(body)):
+    for start, stop, level in _levels(found, explanation.places, at, len(body)):
         if start >= end:
             word = printable(body[start:stop])
             shown += printable(body[end:start]) + click.style(word, fg=_INK, bg=_SHADES[level])
@@ -51,8 +51,13 @@ def shaded(body: str, explanation: Explanation) -> str:
     return shown + printable(body[end:])
 
 
-def _levels(found: Contributions, offset: int, length: int) -> list[tuple[int, int, int]]:
-    """Return start, end and shade of the words to be shaded in the text that begins at ``offset``, in its order."""
+def _levels(
+    found: Contributions, places: Sequence[tuple[int, int, int]], offset: int, length: int
+) -> list[tuple[int, int, int]]:
+    """Return start, end and shade of the words to be shaded in the part of a text from ``offset`` on, in its order.
+
+    ``places`` are those of :attr:`Explanation.places`.
+    """
     by_word = found.of_words()
     values = by_word.pairs.sum(axis=0).tolist()
     most = max(
@@ -60,11 +65,14 @@ def _levels(found: Contributions, offset: int, length: int) -> list[tuple[int, i
     )
     levels = []
     for word, value in zip(by_word.document, values, strict=True):
-        inside = word.start is not None and word.end is not None and offset <= word.start < word.end <= offset + length
-        if inside and most > 0 and value >= _LEAST_SHADE * most and is_word(word.text):
-            share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
-            level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
-            levels.append(((word.start or 0) - offset, (word.end or 0) - offset, level))
+        if word.start is None or word.end is None or most <= 0 or value < _LEAST_SHADE * most or not is_word(word.text):
+            continue
+        share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
+        level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
+        for begin, end, own in places:
+            start, stop = word.start - begin + own - offset, word.end - begin + own - offset
+            if begin <= word.start < word.end <= end and 0 <= start < stop <= length:
+                levels.append((start, stop, level))
     return sorted(levels)
 
 

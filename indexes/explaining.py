@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -183,8 +184,6 @@ def explain_hits(
             explained.append(_dense(view, hit, key, asked))
         else:
             explained.append(_lexical(hit, phrases[key]))
-        if hit.chunk.searched == "":
-            explained[-1] = replace(explained[-1], note=_note_of_boilerplate(explained[-1], asked, candidates))
     return explained
 
 
@@ -339,7 +338,35 @@ def _complete(terms: Sequence[Term], score: float) -> tuple[Term, ...]:
 
 
 def _note(hit: Hit, score: float, note: str | None = None) -> str | None:
-    if abs(hit.score - score) <= _SAME_SCORE:
-        return note
-    later = f"the score {hit.score:.3f} was given afterwards: this explains {score:.3f}, with which it was found"
-    return later if note is None else f"{note}; {later}"
+    notes = [] if note is None else [note]
+    same = abs(hit.score - score) <= _SAME_SCORE
+    if hit.chunk.searched == "":
+        notes.append(f"{BOILERPLATE}: it comes after all others")
+        if not same:
+            notes.append(f"this explains {score:.3f}, not the score {hit.score:.3f} that it has among its like")
+    elif not same:
+        notes.append(
+            f"the score {hit.score:.3f} was given afterwards: this explains {score:.3f}, with which it was found"
+        )
+    return "; ".join(notes) or None
+
+
+def _lines_in(part: str, text: str) -> list[tuple[int, int, int]]:
+    """Return start in ``part``, length and start in ``text`` of the lines that can be but one of the latter's.
+
+    ``part`` is the text without some lines; none are known where it is not.
+    """
+    lines, whole = part.split("\n"), text.split("\n")
+    first = _in_turn(lines, whole)
+    if -1 in first:
+        return []
+    last = [len(whole) - 1 - at for at in _in_turn(lines[::-1], whole[::-1])[::-1]]
+    starts, own = ([0, *accumulate(len(line) + 1 for line in each)] for each in (lines, whole))
+    placed = enumerate(zip(first, last, strict=True))
+    return [(starts[i], len(lines[i]), own[at]) for i, (at, latest) in placed if at == latest]
+
+
+def _in_turn(lines: Sequence[str], among: Sequence[str]) -> list[int]:
+    """Return for each line the first place after that of the line before where ``among`` has it, -1 for none."""
+    rest = iter(enumerate(among))
+    return [next((at for at, other in rest if other == line), -1) for line in lines]

@@ -7,6 +7,7 @@ new store answers with unit-length raw vectors, so that an interrupted run leave
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -303,7 +304,7 @@ class _Run:
         paths = [source_path(path, self._store_path) for path in self._paths if os.path.lexists(path)]
         paths = list(dict.fromkeys([*(before["paths"] if before else []), *paths]))
         known = [name for name in paths if name not in scan.roots or os.path.lexists(file_path(name, self._store_path))]
-        kept = {"paths": known, "options": self._options.to_dict()}
+        kept = json.loads(json.dumps({"paths": known, "options": self._options.to_dict()}))  # lists, as in the store
         if kept != before:
             writer.set_meta({"indexing": kept})
 
@@ -373,7 +374,8 @@ def _same_files(made: Embedder, asked: Embedder) -> bool:
 
 
 def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
-    if (current.config.postprocess, current.config.sides) != (tuple(postprocess), sides):
+    sided = Chain(postprocess).learns and current.config.sides != sides
+    if sided or current.config.postprocess != tuple(postprocess):
         return True
     if not fitting.fits_on_store(current, postprocess):
         return False

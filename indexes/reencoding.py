@@ -9,8 +9,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
+from ragembed.indexes.baseline import Baseline
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
@@ -47,9 +49,10 @@ def reencode(
         spool.flush()
         progress.start("fitting", "chunks", None)
         unfitted.fit_chain(sample.rows(), (record.chunk.embedded_text for record in store.chunks()))
+        baseline = Baseline(writer.last_row(), len(ids), Moments.of(sample.rows()), unfitted.fitted_queries)
         progress.finish()
         raws = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(ids), width))
-        writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta)
+        writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta, baseline)
 
 
 def _counted(store: Store, progress: Progress) -> Iterator[str]:

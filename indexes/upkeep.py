@@ -104,7 +104,7 @@ class Upkeep:
                 f"the raw vectors of {self._store} were made by another model or other token weights: index anew"
             )
         with write_errors(self._store):
-            record = save_embedder(self._store, embedder)
+            record = self._saved(embedder)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or Silent())
@@ -124,25 +124,36 @@ class Upkeep:
         blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]],
         raw_dim: int,
         meta: Mapping[str, object],
+        baseline: Baseline,
     ) -> None:
         """Switch to another embedder with other raw vectors, of all rows that chunks use.
 
         ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction puts
-        them in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta``. The
-        index is as after :meth:`adopt`.
+        them in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta`` and
+        what the embedder was fitted on, ``baseline``. The index is as after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
+            fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
             written = write_segment(self._store, blocks, embedder.postprocess_documents, make)
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
-                about = {**meta, **self._outdated_choice(), "embedder": record, "dim": raw_dim}
-                for key, value in about.items():
+                about = {**self._outdated_choice(), "embedder": record, "dim": raw_dim, BASELINE: fitted_on}
+                for key, value in {**meta, **about}.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
+
+    def _saved(self, embedder: VectorEncoder) -> dict[str, Any]:
+        """Write the embedder's files; where they stay as they were, so does what the database keeps of them.
+
+        Those of a store that was moved name the model where it was, which only the former record leads on from.
+        """
+        stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
+        same = all(record[name] == stored.get(name) for name in ("fingerprint", "files"))
+        return stored if same else record
 
     def texts_of_rows(self) -> Iterator[tuple[int, str]]:
         """Yield the rows that chunks use, ascending, and the embedded text of each."""

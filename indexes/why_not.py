@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.explaining import Contributions
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import blocks, inner_products
-from ragembed.indexes.explaining import Asked, phrase_scores
+from ragembed.indexes.explaining import BOILERPLATE, Asked, phrase_scores
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.hybrid import Candidates, shared_words
 from ragembed.indexes.records import ChunkRecord, Hit
@@ -21,6 +21,7 @@ from ragembed.indexes.search import MODES, Mode, question_expression, search
 from ragembed.indexes.view import View
 
 Doubles = NDArray[np.float64]
+Keys = NDArray[np.int64]
 
 _BLOCK = 4096
 
@@ -30,9 +31,10 @@ class Standing:
     """Where the best chunk of a file comes in one mode of search.
 
     ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
-    question, or the candidates of hybrid search. It is None where the file is not among those; ``score`` is then None,
-    or in hybrid search what the best chunk would have by the scale of the candidates. ``needed`` is the score of the
-    last result, None where there are none.
+    question, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
+    file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
+    candidates, and its own where the file is nothing but boilerplate. ``needed`` is the score of the last result, None
+    where there are none.
     """
 
     mode: Mode
@@ -89,6 +91,11 @@ class WhyNot:
         """Where it comes in the mode that was asked for."""
         return next(standing for standing in self.standings if standing.mode == self.mode)
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the file is nothing but boilerplate: its chunks come after all others, whatever their score."""
+        return self.chunk.chunk.searched == ""
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, the chunks by their ids."""
         return {
@@ -114,7 +121,9 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    own = _chunks_of(view, source)
+    every = _chunks_of(view, source)
+    last, _ = catalog.chunks_of_nothing_else(view.connection)
+    own = [key for key in every if key not in last] or every
     trace: list[Candidates] = []
     [hits] = search(view, [question], k, mode, None, fusion, trace=trace)
     expression = question_expression(view, question)
@@ -124,23 +133,26 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
     if asked is not None and candidates is not None:
         standings["hybrid"] = _in_hybrid(view, own, k, expression or "", fusion, candidates)
     if asked is not None:
-        standings["dense"] = _in_dense(view, own, k, asked)
+        standings["dense"] = _in_dense(view, own, k, asked, last)
     if mode != "dense":
-        standings["lexical"] = _in_lexical(view, own, k, expression)
+        standings["lexical"] = _in_lexical(view, own, k, expression, last)
     # A question without words is searched by its vector alone.
     judged = mode if mode in standings else "dense"
     chunk = standings[judged].chunk or _records(view, own)[0]
     others = [hit for hit in hits if hit.source != source]
+    notes = [None if asked is None else asked.note]
+    if chunk.chunk.searched == "":
+        notes.append(f"{BOILERPLATE}: its chunks come after all others")
     return WhyNot(
         source,
         judged,
-        len(own),
+        len(every),
         len(others),
         tuple(standings.values()),
         chunk,
         () if asked is None else _lost_words(view, asked, chunk, others),
-        () if mode == "dense" else _lost_phrases(view, expression, chunk, own, others),
-        None if asked is None else asked.note,
+        () if mode == "dense" else _lost_phrases(view, expression, chunk, every, others),
+        "; ".join(note for note in notes if note is not None) or None,
     )
 
 
@@ -162,14 +174,15 @@ def _records(view: View, keys: Sequence[int]) -> list[ChunkRecord]:
     return [found[key] for key in keys]
 
 
-def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked) -> Standing:
+def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, last: Keys) -> Standing:
     keys, cosines = _all_cosines(view, asked.vector)
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
-    rank = 1 + int((cosines > cosines[at]).sum())
-    needed = np.sort(cosines)[::-1][: max(k, 1)][-1]
+    ranked = np.sort(cosines[~np.isin(keys, last)])[::-1]
+    rank = None if keys[at] in last else 1 + int((ranked > cosines[at]).sum())
+    needed = float(ranked[: max(k, 1)][-1]) if len(ranked) else None
     [record] = _records(view, [int(keys[at])])
-    return Standing("dense", rank, len(keys), float(cosines[at]), float(needed), record)
+    return Standing("dense", rank, len(ranked), float(cosines[at]), needed, record)
 
 
 def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -184,20 +197,21 @@ def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArra
     return keys, by_row[rows]
 
 
-def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None) -> Standing:
+def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, last: Keys) -> Standing:
     if expression is None:
         return Standing("lexical", None, 0, None, None, None)
-    best = lexical.search(view.connection, expression, k)
-    matching = lexical.rank(view.connection, expression, -1.0) - 1
+    best = lexical.search(view.connection, expression, k, view.select(None))
+    of_last = lexical.scores_of(view.connection, expression, last.tolist()).values()
+    matching = lexical.rank(view.connection, expression, -1.0) - 1 - len(of_last)
     needed = best[: max(k, 1)][-1][1] if best else None
     mine = lexical.scores_of(view.connection, expression, own)
     if not mine:
         return Standing("lexical", None, matching, None, needed, None)
     key = max(mine, key=lambda each: (mine[each], -each))
     [record] = _records(view, [key])
-    return Standing(
-        "lexical", lexical.rank(view.connection, expression, mine[key]), matching, mine[key], needed, record
-    )
+    above = sum(score > mine[key] for score in of_last)
+    rank = None if key in last else lexical.rank(view.connection, expression, mine[key]) - above
+    return Standing("lexical", rank, matching, mine[key], needed, record)
 
 
 def _in_hybrid(

@@ -51,11 +51,11 @@ def command(question: str, file: Path, count: int, mode: Mode, store: Path | Non
 
 def _print(found: WhyNot, shown: str, count: int) -> None:
     rank = found.standing.rank
-    place = f"comes {rank}." if rank is not None else "is not found"
+    place = f"comes {rank}." if rank is not None else "comes last" if found.is_last else "is not found"
     inside = f", among the first {count}" if rank is not None and rank <= count else ""
     say(f"{shown} {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
     for standing in found.standings:
-        say(f"  {standing.mode:<8} {_standing(standing, count)}")
+        say(f"  {standing.mode:<8} {_standing(standing, count, found.is_last)}")
     say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
@@ -73,11 +73,13 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
         say(f"note: {found.note}", err=True)
 
 
-def _standing(standing: Standing, count: int) -> str:
+def _standing(standing: Standing, count: int, is_last: bool) -> str:
     noun = _NOUNS[standing.mode]
     needed = "" if standing.needed is None else f"; result {min(count, standing.of)} has {standing.needed:.3f}"
+    among = " candidates" if standing.mode == "hybrid" else " chunks"
+    if is_last and standing.score is not None:
+        return f"after all {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.rank is not None:
-        among = " candidates" if standing.mode == "hybrid" else " chunks"
         return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.mode == "lexical":
         return f"no word of the question is in it{needed}"

@@ -20,6 +20,7 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError,
 from ragembed.indexes import Budget, Store, VectorEncoder, Wanted
 from ragembed.indexes.ann.specs import AUTO, parse_spec
 from ragembed.indexes.layout import is_store
+from ragembed.indexes.stemming import ENGLISH, Words
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
@@ -52,6 +53,7 @@ class LazyStore:
         if index not in (None, AUTO):
             parse_spec(index)  # one that there cannot be is told here
         self._index, self._budget = index, budget
+        self._language: str | None = None
         self._embedding = embedding
         self._encoder: VectorEncoder | None = None
         self._stores: list[Store] = []  # one at most; a list, so that the finalizer sees a store that is made later
@@ -61,6 +63,16 @@ class LazyStore:
         weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
         if self.store() is None and embedding is None:
             raise StoreNotFoundError(f"there is no store at {self.path}: give an embedding to make one with")
+
+    def use_language(self, language: str) -> None:
+        """Have the store made for words in ``language``, as :meth:`Store.create` takes it.
+
+        Raises :class:`ConfigError` for a language that there is not, and where the store there has another.
+        """
+        Words.of_language(language)
+        self._language = language
+        for store in self._stores:
+            self._require_language(store)
 
     @property
     def embeddings(self) -> Embeddings:
@@ -77,6 +89,7 @@ class LazyStore:
                     self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
                     store = _open(self.path, self._encoder)
                     self._require_index(store)
+                    self._require_language(store)
                     self._stores.append(store)
         if not self._stores:
             return None
@@ -93,7 +106,13 @@ class LazyStore:
             store = self.store()
             if store is None:
                 self._encoder = _encoder_of(self.embeddings)
-                store = Store.create(self.path, self._encoder, index=self._index or AUTO, budget=self._budget)
+                store = Store.create(
+                    self.path,
+                    self._encoder,
+                    index=self._index or AUTO,
+                    budget=self._budget,
+                    language=self._language or ENGLISH,
+                )
                 self._stores.append(store)
             return store
 
@@ -111,6 +130,15 @@ class LazyStore:
             raise ConfigError(
                 f"the store {self.path} has {_asked(wanted)}, and {_asked(given)} was given: leave index and budget "
                 "out, or change what the store has with Store.optimize or ragembed optimize"
+            )
+
+    def _require_language(self, store: Store) -> None:
+        if self._language not in (None, store.language):
+            found = store.language
+            store.close()
+            raise ConfigError(
+                f"the store {self.path} has the language {found!r}, and {self._language!r} was given: leave language "
+                "out, or choose another path, as a store's language stays"
             )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from langchain_core.runnables import run_in_executor
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, StoreNotFoundError
-from ragembed.indexes import Budget, Store
+from ragembed.indexes import Budget, Fusion, Store
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.layout import is_store
 from ragembed.indexes.writer import StoreWriter
@@ -54,6 +54,8 @@ class RagVectorStore(Managing):
         * index: kind of FAISS index, by a name of docs/index-choice.md or a factory string; ``"auto"``, exact below
           50,000 vectors, if left out.
         * budget: a :class:`ragembed.indexes.Budget` of memory, latency and recall that the index is to keep to.
+        * language: what decides on the stems that words are found by, as docs/search.md lists them; English for a new
+          store if left out.
 
     Instantiate:
         ```python
@@ -177,6 +179,19 @@ class RagVectorStore(Managing):
 
     # Making
 
+    def __init__(
+        self,
+        embedding: Embeddings | None = None,
+        path: str | Path | None = None,
+        *,
+        index: str | None = None,
+        budget: Budget | None = None,
+        language: str | None = None,
+    ) -> None:
+        super().__init__(embedding, path, index=index, budget=budget)
+        if language is not None:
+            self._opened.use_language(language)
+
     @classmethod
     def from_texts(
         cls,
@@ -258,7 +273,8 @@ class RagVectorStore(Managing):
     ) -> RagVectorStore:
         """Return another store with the same documents, embedded anew, at ``path`` or in a temporary folder.
 
-        This one stays as it is; the new one has the same index and budget, files, and records of indexing runs.
+        This one stays as it is; the new one has the same index and budget, language, fusion, files, and records of
+        indexing runs.
         :class:`RagEmbeddings` that are not fitted are fitted on the documents. ``batch_size`` and ``progress`` are
         those of :meth:`add_documents`. Raises :class:`ConfigError` where a store at ``path`` holds documents.
         """
@@ -271,12 +287,14 @@ class RagVectorStore(Managing):
         if len(theirs):
             _fit(embedding, (record.chunk.embedded_text for record in theirs.chunks()))
         wanted = theirs.wanted_index
-        rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget)
+        rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
         with rebuilt._opened.made().writer() as writer:
             records = list(theirs.chunks())
             stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()))
             writer.take_run_records(theirs.all_run_records())
+            if theirs.fusion != Fusion():
+                writer.set_meta({"fusion": theirs.fusion.to_dict()})
             writer.merge()
             tell(writer.settle())
         return rebuilt

@@ -6,6 +6,7 @@ import re
 import click
 import pytest
 
+from ragembed import Embedder, EmbedderConfig
 from ragembed.cli.explanation import shaded
 from ragembed.indexes import Store
 
@@ -104,6 +105,37 @@ def test_shades_follow_what_words_contribute(in_folder):
     assert shaded("not in the chunk", explanation) == "not in the chunk"
     assert shaded(body[10:], explanation) != body[10:]
     assert click.unstyle(shaded(body[10:], explanation)) == body[10:]
+
+
+def test_shades_pass_over_boilerplate(tmp_path, make_record, tiny_model):
+    body = "Copyright of the lock\nalpha lock\nAll rights reserved\nbeta\nCopyright of the lock"
+    config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("normalize",))
+    encoder = Embedder(config).fit([body])
+    with Store.create(tmp_path / "s", encoder) as store:
+        store.add([make_record("a", body, title="T", searched="alpha lock\nbeta")])
+        [explanation] = store.explain("lock", 1, "dense")
+    coloured = shaded(body, explanation)
+    assert click.unstyle(coloured) == body
+    start = body.index("alpha")
+    before, line, after = coloured.partition("Copyright of the lock\n")
+    assert (before, line) == ("", body[:start])
+    assert re.search(r"\033\[48;5;\d+mlock\033\[0m\nAll rights reserved\n", after)
+    assert after.endswith("\nCopyright of the lock")
+    assert re.search(r"mlock\033", shaded(body[start:], explanation))
+
+
+def test_why_not_tells_that_a_file_is_boilerplate(in_folder, cli, tiny_model):
+    (in_folder / "src").mkdir()
+    header = "# Licensed under the Wing License.\n# You may obtain a copy of it from the authors.\n"
+    for name in ("lift", "drag", "stall", "flutter", "sweep"):
+        (in_folder / "src" / f"{name}.py").write_text(f"{header}\ndef {name}(angle):\n    return angle\n")
+    (in_folder / "src" / "__init__.py").write_text(header)
+    cli("index", in_folder / "src", "--model", tiny_model)
+    result = cli("why-not", "obtain the lift", "src/__init__.py", "-k", "2")
+    assert result.stdout.startswith("src/__init__.py comes last (hybrid; 1 chunk)\n")
+    assert re.search(r"^  dense    after all 5 chunks, cosine -?\d\.\d+; result 2 has ", result.stdout, re.M)
+    assert "  lexical  no word of the question is in it" in result.stdout
+    assert "note: nothing but boilerplate: its chunks come after all others" in result.stderr
 
 
 def test_why_not_tells_ranks_and_lost_words(indexed, cli):

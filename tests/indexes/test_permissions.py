@@ -11,6 +11,7 @@ import pytest
 from ragembed import EmbedderConfig
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store, fitting
+from ragembed.indexes.baseline import is_baseline
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.verify import Part, verify_store
@@ -92,7 +93,8 @@ def test_a_store_of_files_has_the_mode_that_the_mask_leaves(in_folder, tiny_conf
         index_files(IndexingRequest(store))
         refit_store(store, ("normalize",), "one")
     assert wrong_modes(store, mask) == {}
-    assert {file.name for file in store.glob("embedders/*/*")} == {"config.json", "state.safetensors"}
+    files = sorted("baseline" if is_baseline(file.name) else file.name for file in store.glob("embedders/*/*"))
+    assert files == ["baseline", "config.json", "state.safetensors"]
 
 
 def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
@@ -157,6 +159,7 @@ def test_a_store_is_moved_with_its_model_and_documents(beside, tmp_path):
     report = index_files(IndexingRequest(moved / ".ragembed"))
     assert (report.scan.added, report.encoded, report.scan.unchanged) == (["docs/bird.txt"], 1, 3)
     refit_store(moved / ".ragembed", ("normalize",), "one")
+    assert len(best(moved / ".ragembed")) == 3
     assert verify_store(moved / ".ragembed").problems == []
     again = moved.rename(tmp_path / "once more")
     assert len(best(again / ".ragembed")) == 3

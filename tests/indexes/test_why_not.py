@@ -118,6 +118,54 @@ def found_cosine(store, question, explanation):
     return float(moved @ store.vectors(["far"])[0])
 
 
+@pytest.fixture
+def licensed(tmp_path, embedder, make_record):
+    """The same files, and one of nothing but boilerplate; another has such a chunk beside its own."""
+    with Store.create(tmp_path / "l", embedder) as made:
+        records = [make_record(name, text, name.split("/")[0] + ".md") for name, text in TEXTS.items()]
+        records.append(make_record("licence", QUESTION, "licence.md", title=QUESTION, searched=""))
+        records.append(make_record("animals/c", QUESTION, "animals.md", title=QUESTION, searched=""))
+        with made.writer() as writer:
+            writer.stage(record.chunk.embedded_text for record in records)
+            writer.commit(chunks=records, sources=[*SOURCES, SourceRecord("licence.md", 1, 2, "0" * 64, "r")])
+        yield made
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_file_of_nothing_but_boilerplate_has_no_rank(licensed, mode):
+    found = licensed.why_not(QUESTION, "licence.md", 2, mode)
+    assert found.is_last
+    assert found.note == "nothing but boilerplate: its chunks come after all others"
+    others = [hit for hit in licensed.search(QUESTION, 9, mode) if hit.chunk.searched is None]
+    assert (found.chunk.id, found.standing.chunk.id) == ("licence", "licence")
+    assert (found.standing.rank, found.standing.of) == (None, len(others))
+    assert found.standing.needed == pytest.approx(others[1].score, abs=1e-5)
+    assert found.standing.score is not None
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
+    hits = licensed.search(QUESTION, 9, mode)
+    for source in ("locks.md", "wings.md", "animals.md"):
+        found = licensed.why_not(QUESTION, source, 2, mode)
+        ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source and hit.chunk.searched is None]
+        assert found.standing.rank == (ranks[0] if ranks else None)
+        assert found.standing.of == sum(hit.chunk.searched is None for hit in hits)
+        assert (found.chunk.chunk.searched, found.is_last, found.note) == (None, False, None)
+    assert licensed.why_not(QUESTION, "animals.md", 2, mode).chunks == 3
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_store_of_nothing_but_boilerplate_has_no_result_to_beat(tmp_path, embedder, make_record, mode):
+    with Store.create(tmp_path / "s", embedder) as store:
+        with store.writer() as writer:
+            writer.stage([QUESTION])
+            writer.commit(chunks=[make_record("a", QUESTION, "locks.md", searched="")], sources=SOURCES[:1])
+        found = store.why_not(QUESTION, "locks.md", 2, mode)
+    assert (found.standing.rank, found.standing.of, found.standing.needed) == (None, 0, None)
+    assert found.is_last
+
+
 def test_a_file_that_was_never_indexed_is_an_error(files):
     with pytest.raises(ConfigError, match="never indexed; add it with: ragembed index PATH"):
         files.why_not(QUESTION, "nothing.md")

@@ -19,7 +19,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
-from ragembed.indexes import Budget, Store, Wanted
+from ragembed.indexes import Budget, Fusion, Store, Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
@@ -489,6 +489,34 @@ def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(
     with Store.open(tmp_path / "t") as opened:
         assert opened.wanted_index == Wanted("hnsw", BUDGET)
     assert not (tmp_path / "u").exists()
+
+
+@pytest.mark.guarantee(34)
+def test_a_rebuilt_store_has_the_language_and_the_fusion_of_the_former(tmp_path: Path) -> None:
+    fusion = Fusion("rrf", alpha=0.3)
+    with RagVectorStore(FAKE, tmp_path / "s", language="german") as store:
+        store.add_texts(["die Häuser der Stadt", "der Hund schläft"], ids=["a", "b"])
+        with Store.open(tmp_path / "s", ExternalEncoder(FAKE)) as opened, opened.writer() as writer:
+            writer.set_meta({"fusion": fusion.to_dict()})
+        with store.rebuild(DeterministicFakeEmbedding(size=9), tmp_path / "t") as rebuilt:
+            assert ids(rebuilt.lexical_search("Haus", k=2)) == ids(store.lexical_search("Haus", k=2)) == ["a"]
+    with Store.open(tmp_path / "t") as opened:
+        assert (opened.language, opened.fusion) == ("german", fusion)
+
+
+def test_a_language_is_that_of_the_store_there(tmp_path: Path) -> None:
+    with RagVectorStore(FAKE, tmp_path / "s", language="german") as store:
+        store.add_texts(["die Häuser der Stadt"])
+    with RagVectorStore(FAKE, tmp_path / "s", language="german") as again:
+        assert len(again.lexical_search("Haus")) == 1
+    with pytest.raises(ConfigError, match=r"has the language 'german', and 'english' was given"):
+        RagVectorStore(FAKE, tmp_path / "s", language="english")
+    with pytest.raises(ConfigError, match="unknown language 'klingon'"):
+        RagVectorStore(FAKE, tmp_path / "t", language="klingon")
+    with RagVectorStore(FAKE, tmp_path / "u", language="german") as late:
+        Store.create(tmp_path / "u", ExternalEncoder(FAKE)).close()
+        with pytest.raises(ConfigError, match="has the language 'english'"):
+            late.add_texts(["die Häuser der Stadt"])
 
 
 @pytest.mark.guarantee(34)

@@ -219,6 +219,26 @@ def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tin
     assert verify_store(encoded).problems == []
 
 
+def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_config):
+    config = tiny_config.replace(layers="first+last", postprocess=("zscore",), sides="two")
+    apply_settings(encoded, config, Fusion())
+    with Store.open(encoded) as opened:
+        before = opened.drift()
+        assert (before.notes, before.added, before.removed, before.mean_shift) == ((), 0, 0, 0.0)
+        assert before.overlap == 1.0
+        with opened.writer() as writer:
+            baseline, embedder = writer.baseline(), opened.embedder
+            raw = embedder.raw_documents([text for _, text in writer.texts_of_rows()])
+        np.testing.assert_allclose(baseline.moments.mean, raw.mean(axis=0), atol=2e-3)
+        assert len(baseline.pseudo_queries.texts) == embedder.fitted_on.pseudo_queries > 0
+        opened.add([record("new", "a new text of the writer")])
+        opened.delete(["id2", "id3"])
+        after = opened.drift()
+        assert (after.added, after.removed) == (1, 2)
+        assert after.mean_shift > 0
+    assert verify_store(encoded).problems == []
+
+
 def test_a_deleted_text_that_comes_back_is_encoded_by_the_new_model(encoded, tiny_config):
     apply_settings(encoded, tiny_config.replace(layers="first+last", postprocess=("normalize",)), Fusion())
     with Store.open(encoded) as opened:
