@@ -222,8 +222,8 @@ def _notes(measured: Mapping[str, Measured], load: float) -> str:
     return f"""\
 - Above: nDCG@10 of settings by pseudo-queries (the mean over their sources), beside that of the judged questions, both
   over the whole collection; one document, title and text, is one chunk. Regret is what the best finds more than the one
-  that pseudo-queries put first, by judgements. Embedders: {len(_RAWS)} ways to make raw vectors with each of the chains that
-  tuning knows. Pseudo-queries: {drawn}.
+  that pseudo-queries put first, by judgements. Embedders: {len(_RAWS)} ways to make raw vectors with each of the chains
+  that tuning knows. Pseudo-queries: {drawn}.
 - Below: `ragembed tune --apply` on a store of the collection, and nDCG@10 of the judged questions before and after; in
   brackets 95 % intervals. Regret is to the best of all settings above.
 - {date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; ragembed {version("ragembed")}."""
