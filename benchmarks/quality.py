@@ -44,12 +44,16 @@ _SEARCHES: Mapping[str, Search] = {
     "dense": Search("dense"),
     "hybrid without feedback": Search(fusion=Fusion(feedback=0.0)),
     _DEFAULT: Search(),
+}
+"""Ways to search the store of the default preset."""
+
+_FUSIONS: Mapping[str, Search] = {
     **{f"hybrid, alpha {alpha:g}": Search(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
     **{f"hybrid, feedback {weight:g}": Search(fusion=Fusion(feedback=weight)) for weight in (0.5, 1.0)},
     "hybrid, minmax": Search(fusion=Fusion("minmax")),
     "hybrid, rrf": Search(fusion=Fusion("rrf")),
 }
-"""Ways to search the store of the default preset."""
+"""Other ways to fuse."""
 
 _EMBEDDERS: Mapping[str, Mapping[str, object]] = {
     "uniform weights": {"weighting": "uniform"},
@@ -83,12 +87,13 @@ def main() -> None:
     """Measure, print the tables, and put them and the figure into the page of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
+    parser.add_argument("--full", action="store_true", help="other settings in the place of the defaults, too")
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     arguments = parser.parse_args()
     LANGCHAIN.ensure()
     load = os.getloadavg()[0]
     folders = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
-    measured = {collection.name: _measure(collection) for collection in map(read_beir, folders)}
+    measured = {each.name: _measure(each, arguments.full) for each in map(read_beir, folders)}
     figure = f"![nDCG@10 of each way, by collection](figures/{_FIGURE.name})"
     body = "\n\n".join(["## Retrieval quality", figure, _table(measured), _notes(measured, load)])
     print(body)
@@ -97,14 +102,15 @@ def main() -> None:
         write_section("quality", body)
 
 
-def _measure(collection: RetrievalCollection) -> Measured:
+def _measure(collection: RetrievalCollection, full: bool) -> Measured:
     """Score every way of searching a collection, a document being one chunk."""
     _say(f"{collection.name}: {len(collection.documents):,} documents")
     found: dict[str, Rankings] = {}
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
-        found |= dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values()), _DEPTH), strict=True))
+        searches = {**_SEARCHES, **(_FUSIONS if full else {})}
+        found |= dict(zip(searches, rank(collection, Embedder(), list(searches.values()), _DEPTH), strict=True))
         ways = {"dense": Search("dense"), "hybrid": Search()}
-        for name, changes in _EMBEDDERS.items():
+        for name, changes in (_EMBEDDERS if full else {}).items():
             _say(f"{collection.name}: {name}")
             rankings = rank(collection, Embedder.from_preset("minilm", **changes), list(ways.values()), _DEPTH)
             found |= {f"{name}: {way}": each for way, each in zip(ways, rankings, strict=True)}

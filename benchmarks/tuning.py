@@ -1,4 +1,4 @@
-"""How well the score that ``ragembed tune`` goes by agrees with human judgements, on the judged collections.
+"""How well the score that ``ragembed tune`` goes by agrees with human judgements, and what tuning does to a store.
 
 What is measured, and how to run it, is described in README.md.
 """
@@ -9,10 +9,11 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,56 +25,79 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap, read_beir
 from ragembed.evaluation.correlation import spearman_correlation
-from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.tuning import Candidate, TuningReport, tune_store
+from ragembed.indexes.tuning import TuningReport, tune_store
+from ragembed.indexes.tuning.choosing import macro_mean
 from ragembed.indexes.tuning.ranking import Ranking
 from ragembed.indexes.tuning.words import PoolTexts, match_words
 from ragembed.presets import DEFAULT_PRESET, preset
-from ragembed.tuning.passages import Passage, Place, Pool
-from ragembed.tuning.queries import PseudoQuery
+from ragembed.tuning.candidates import chain_choices, describe
+from ragembed.tuning.passages import Passage, draw_pool
+from ragembed.tuning.queries import PseudoQuery, collect
+from ragembed.tuning.sources import SOURCES
 from ragembed.tuning.vectors import Encoder
 
 Doubles = NDArray[np.float64]
 
-_MEAN = "mean"
+_DEFAULT = preset(DEFAULT_PRESET)
+_RAWS = (
+    _DEFAULT,
+    *(_DEFAULT.replace(weighting=weighting) for weighting in ("uniform", "idf")),
+    *(_DEFAULT.replace(layers=layers) for layers in ("first+last", "5")),
+    *(_DEFAULT.replace(extractor=f"bert+avg:w={w}") for w in (0.25, 0.5)),
+    _DEFAULT.replace(extractor="bert+avg:w=0.5", weighting="idf"),
+)
+_FUSIONS = tuple(Fusion(alpha=alpha) for alpha in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
+_QUERIES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Two scores of each of the same settings, in per cent: by pseudo-queries, and by human judgement."""
+
+    names: Sequence[str]
+    pseudo: Doubles
+    human: Doubles
+
+    @property
+    def agreement(self) -> float:
+        """Spearman's correlation of the two."""
+        return spearman_correlation(self.pseudo, self.human)
+
+    @property
+    def best(self) -> int:
+        """The position of the best by human judgement."""
+        return int(self.human.argmax())
+
+    @property
+    def regret(self) -> float:
+        """What the best finds more than the one that pseudo-queries say is the best, by human judgement."""
+        return float(self.human.max() - self.human[self.pseudo.argmax()])
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was tried on a collection, with nDCG@10 of each judged question, in per cent, of each candidate."""
+    """Of one collection: the grids by name, and the judged questions' values before and after tuning, in per cent."""
 
+    grids: Mapping[str, Grid]
+    queries: Mapping[str, int]
     report: TuningReport
-    hybrid: Sequence[Doubles]
-    dense: Sequence[Doubles]
-
-    @property
-    def now(self) -> int:
-        """The position of the default among the candidates."""
-        return next(i for i, each in enumerate(self.report.candidates) if each.label == "now")
-
-    @property
-    def chosen(self) -> int:
-        """The position of what tuning gives the store: the default where nothing is significantly better."""
-        if self.report.outcome != "better" or self.report.chosen is None:
-            return self.now
-        return self.report.candidates.index(self.report.chosen)
+    before: Doubles
+    after: Doubles
 
 
 def main() -> None:
     """Measure, print the section, and put it into the page of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
-    parser.add_argument("--only", nargs="*", help="names of collections; all, if left out")
-    parser.add_argument("--seed", type=int, default=0, help="seed of what tuning draws")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn")
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    every = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
-    folders = [folder for folder in every if folder.name in arguments.only] if arguments.only else every
+    folders = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
     measured = {each.name: _measure(each, arguments.seed) for each in map(read_beir, folders)}
-    body = "\n\n".join(["## Tuning", _agreement(measured), _picks(measured), _notes(measured, load)])
+    body = "\n\n".join(["## Tuning", _agreement(measured), _outcomes(measured), _notes(measured, load)])
     print(body)
     if not arguments.dry_run:
         write_section("tuning", body)
@@ -83,24 +107,20 @@ def _measure(collection: RetrievalCollection, seed: int) -> Measured:
     print(f"{collection.name}: {len(collection.documents):,} documents", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-") as folder:
         path = Path(folder, "store")
-        unit = Embedder().fit_extractor(collection.documents.values()).with_postprocess(("normalize",), "one")
-        with Store.create(path, unit.fit_chain(np.zeros((1, 1), dtype=np.float32), [])) as store:
+        unfitted = Embedder().fit_extractor(collection.documents.values()).with_postprocess(("normalize",), "one")
+        with Store.create(path, unfitted.fit_chain(np.zeros((1, 1), dtype=np.float32), [])) as store:
             store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
-            refit_store(path, preset(DEFAULT_PRESET).postprocess, preset(DEFAULT_PRESET).sides)
-            report = tune_store(path, seed=seed)
+            refit_store(path, _DEFAULT.postprocess, _DEFAULT.sides)
+            grids, queries = _grids(collection, store, seed)
+            before = _found(collection, store)
+            report = tune_store(path, seed=seed, apply=True)
             print(f"{collection.name}: {report.outcome}: {report.reason}", file=sys.stderr, flush=True)
-            hybrid, dense = _judged(collection, report.candidates, store)
-    return Measured(report, hybrid, dense)
+            return Measured(grids, queries, report, before, _found(collection, store))
 
 
-def _judged(
-    collection: RetrievalCollection, candidates: Sequence[Candidate], store: Store
-) -> tuple[list[Doubles], list[Doubles]]:
-    """Return nDCG@10 of each judged question by human judgement for each candidate, hybrid and dense."""
-    names = list(collection.documents)
-    passages = [Passage(name, None, Chunk(text)) for name, text in collection.documents.items()]
-    pool = Pool(passages, [Place(name, 0, i) for i, name in enumerate(names)], len(names))
+def _found(collection: RetrievalCollection, store: Store) -> Doubles:
     judged = list(collection.relevance)
+<<<<<<< HEAD
     queries = [PseudoQuery(collection.questions[question], (), {}) for question in judged]
     ranking = store._reader.read(
         lambda view: Ranking(
@@ -109,83 +129,119 @@ def _judged(
     )
     encoder = Encoder(list(dict.fromkeys(raw_part(each.config) for each in candidates)), pool, queries)
     rows = range(len(queries))
+||||||| e241c0f
+    queries = [PseudoQuery(collection.questions[question], (), {}) for question in judged]
+    ranking = Ranking(queries, store._reader.read(lambda view: match_words(view.connection, pool, queries)))
+    encoder = Encoder(list(dict.fromkeys(raw_part(each.config) for each in candidates)), pool, queries)
+    rows = range(len(queries))
+=======
+    answers = store.search_many([collection.questions[name] for name in judged], 10)
+    rankings = zip(judged, answers, strict=True)
+    return np.array([100.0 * ndcg([hit.id for hit in hits], collection.relevance[name]) for name, hits in rankings])
 
-    def values(best: Sequence[NDArray[np.int64]]) -> Doubles:
-        found = zip(judged, best, strict=True)
-        return np.array([100.0 * ndcg([names[i] for i in ten], collection.relevance[name]) for name, ten in found])
 
-    hybrid: list[Doubles] = []
-    dense: list[Doubles] = []
-    for each in candidates:
-        vectors = encoder.vectors(each.config)
-        hybrid.append(values(ranking.hybrid_best(vectors, rows, each.fusion)))
-        dense.append(values(ranking.dense_best(vectors, rows)))
-    return hybrid, dense
+def _grids(collection: RetrievalCollection, store: Store, seed: int) -> tuple[dict[str, Grid], dict[str, int]]:
+    """Score many settings by pseudo-queries and by the judged questions, over all documents."""
+    passages = [Passage(name, None, Chunk(text)) for name, text in collection.documents.items()]
+    pool = draw_pool(lambda: passages, len(passages), seed)
+    drawn, _ = collect(pool, SOURCES, seed, limit=_QUERIES, changed_limit=_QUERIES, least=10)
+    judged = [PseudoQuery(collection.questions[name], (), {}) for name in collection.relevance]
+    queries = [*drawn.queries, *judged]
+    ranking = Ranking(queries, store._reader.read(lambda view: match_words(view.connection, pool, queries)))
+    encoder = Encoder(_RAWS, pool, queries)
+    names = [passage.id for passage in pool.passages]
+    pseudo_rows, judged_rows = range(len(drawn.queries)), range(len(drawn.queries), len(queries))
+>>>>>>> 45ff8815eeff53109565a2854ec130bd14ecf3ff
+
+    def judge(best: Sequence[NDArray[np.int64]]) -> float:
+        rankings = zip(collection.relevance.values(), best, strict=True)
+        return float(np.mean([100.0 * ndcg([names[i] for i in ten], relevance) for relevance, ten in rankings]))
+
+    def score(values: Doubles) -> float:
+        return 100.0 * macro_mean(values, drawn.source)
+
+    scores: dict[str, list[tuple[str, float, float]]] = {"dense": [], "hybrid": [], "fusion": []}
+    for config in (chain.on(raw) for raw, chain in product(_RAWS, chain_choices(_DEFAULT))):
+        vectors = encoder.vectors(config)
+        name = describe(config, _DEFAULT) or "default"
+        scores["dense"].append(
+            (name, score(ranking.dense(vectors, pseudo_rows)), judge(ranking.dense_best(vectors, judged_rows)))
+        )
+        for fusion in _FUSIONS if config == _DEFAULT else (Fusion(),):
+            both = (
+                score(ranking.hybrid(vectors, pseudo_rows, fusion)),
+                judge(ranking.hybrid_best(vectors, judged_rows, fusion)),
+            )
+            if fusion == Fusion():
+                scores["hybrid"].append((name, *both))
+            if config == _DEFAULT:
+                scores["fusion"].append((f"alpha {fusion.alpha:g}", *both))
+    grids = {
+        kind: Grid([name for name, _, _ in rows], np.array([p for _, p, _ in rows]), np.array([h for _, _, h in rows]))
+        for kind, rows in scores.items()
+    }
+    return grids, {name: drawn.source.count(name) for name in drawn.sources}
 
 
 def _agreement(measured: Mapping[str, Measured]) -> str:
-    """Return the rank correlations of the score with human judgement, over several sets of candidates."""
-    sets: Mapping[str, tuple[str, Callable[[Candidate], bool]]] = {
-        "all that was tried, hybrid": ("hybrid", lambda _: True),
-        "embedders with the default fusion, hybrid": ("hybrid", lambda each: each.fusion == Fusion()),
-        "embedders, dense alone": ("dense", lambda each: each.fusion == Fusion()),
-        "the default embedder with other fusions, hybrid": ("hybrid", lambda each: each.needs in ("nothing", "note")),
+    about = {
+        "hybrid": "embedders, hybrid search",
+        "dense": "embedders, dense search",
+        "fusion": "weights of fusion, with the default embedder",
     }
+    heads = ["settings", "Spearman", "best by pseudo-queries", "best by judgements", "regret"]
     rows = []
-    for name, (kind, belongs) in sets.items():
-        cells = []
-        for of_collection in measured.values():
-            chosen = [i for i, each in enumerate(of_collection.report.candidates) if belongs(each)]
-            cells += [str(len(chosen)), _correlation(of_collection, chosen, kind)]
-        rows.append([name, *cells])
-    heads = [f"{name}: {what}" for name in measured for what in ("settings", "Spearman")]
+    for collection, of_collection in measured.items():
+        for kind, text in about.items():
+            grid = of_collection.grids[kind]
+            picked = grid.names[int(grid.pseudo.argmax())]
+            rows.append(
+                [
+                    f"{collection}: {text}",
+                    str(len(grid.names)),
+                    f"{grid.agreement:.2f}",
+                    f"{picked}: {grid.human[grid.pseudo.argmax()]:.1f}",
+                    f"{grid.names[grid.best]}: {grid.human.max():.1f}",
+                    f"{grid.regret:.1f}",
+                ]
+            )
     return table(["", *heads], rows)
 
 
-def _correlation(measured: Measured, chosen: Sequence[int], kind: str) -> str:
-    pseudo = np.array([getattr(measured.report.candidates[i], kind)[_MEAN] for i in chosen])
-    human = np.array([float(getattr(measured, kind)[i].mean()) for i in chosen])
-    return f"{spearman_correlation(pseudo, human):.2f}"
-
-
-def _picks(measured: Mapping[str, Measured]) -> str:
+def _outcomes(measured: Mapping[str, Measured]) -> str:
     rows = []
-    for name, of_collection in measured.items():
-        means = [float(values.mean()) for values in of_collection.hybrid]
-        now, chosen = of_collection.now, of_collection.chosen
-        best = int(np.argmax(means))
-        first = of_collection.report.chosen
-        compared = paired_bootstrap(of_collection.hybrid[chosen], of_collection.hybrid[now])
-        difference = f"{compared.difference:+.1f} ({compared.low:+.1f} to {compared.high:+.1f})"
+    for collection, each in measured.items():
+        compared = paired_bootstrap(each.after, each.before)
+        mean = each.report.held_out.get("mean")
+        chosen = each.report.chosen
         rows.append(
             [
-                name,
-                of_collection.report.outcome,
-                "–" if first is None else first.label,
-                f"{means[now]:.1f}",
-                f"{means[chosen]:.1f}",
-                difference if chosen != now else "0",
-                f"{means[best]:.1f}",
-                f"{means[best] - means[chosen]:.1f}",
-                of_collection.report.candidates[best].label,
+                collection,
+                "–" if chosen is None else chosen.label,
+                "–" if mean is None else f"{mean.difference:+.1f} ({mean.low:+.1f} to {mean.high:+.1f})",
+                each.report.outcome,
+                f"{each.before.mean():.1f}",
+                f"{each.after.mean():.1f}",
+                f"{compared.difference:+.1f} ({compared.low:+.1f} to {compared.high:+.1f})",
+                f"{max(each.grids['hybrid'].human.max(), each.grids['fusion'].human.max()) - each.after.mean():.1f}",
             ]
         )
-    heads = ["outcome", "best on the first half", "default", "after tuning", "difference", "best of all", "regret"]
-    return table(["", *heads, "which is"], rows)
+    heads = ["chosen on the first half", "gain on the half held out", "outcome", "default", "after `tune --apply`"]
+    return table(["", *heads, "difference", "regret"], rows)
 
 
 def _notes(measured: Mapping[str, Measured], load: float) -> str:
     drawn = "; ".join(
-        f"{name}: {each.report.pool:,} of {each.report.chunks:,} documents, "
-        + ", ".join(f"{source} {sum(each.report.queries[source])}" for source in each.report.used)
+        f"{name} " + ", ".join(f"{source} {count}" for source, count in each.queries.items())
         for name, each in measured.items()
     )
     return f"""\
-- The score is the mean nDCG@10 of pseudo-queries on the first half of the documents; human judgement is nDCG@10 of the
-  judged questions on the whole collection, of the same settings. One document, title and text, is one chunk. Spearman's
-  correlation is over settings. Regret is what the best of all that was tried finds more than what tuning leaves the
-  store with, by human judgement; in brackets the 95 % interval of a paired bootstrap over the judged questions.
-- Pseudo-queries: {drawn}.
+- Above: nDCG@10 of settings by pseudo-queries (the mean over their sources), beside that of the judged questions, both
+  over the whole collection; one document, title and text, is one chunk. Regret is what the best finds more than the one
+  that pseudo-queries put first, by judgements. Embedders: {len(_RAWS)} ways to make raw vectors with each of the chains
+  that tuning knows. Pseudo-queries: {drawn}.
+- Below: `ragembed tune --apply` on a store of the collection, and nDCG@10 of the judged questions before and after; in
+  brackets 95 % intervals. Regret is to the best of all settings above.
 - {date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; ragembed {version("ragembed")}."""
 
 

@@ -158,7 +158,7 @@ def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
     (tmp_path / "log.tsv").write_text("\n".join([*lines, "a question without an answer"]) + "\n")
     report = tune_store(hidden, queries=tmp_path / "log.tsv")
     assert "query log" in report.used
-    assert sum(report.queries["query log"]) == 60
+    assert sum(report.queries["query log"]) == TOPICS // 2
     assert "1 questions of the log have no answer" in report.reason
 
 
