@@ -120,21 +120,6 @@ def _measure(collection: RetrievalCollection, seed: int) -> Measured:
 
 def _found(collection: RetrievalCollection, store: Store) -> Doubles:
     judged = list(collection.relevance)
-<<<<<<< HEAD
-    queries = [PseudoQuery(collection.questions[question], (), {}) for question in judged]
-    ranking = store._reader.read(
-        lambda view: Ranking(
-            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
-        )
-    )
-    encoder = Encoder(list(dict.fromkeys(raw_part(each.config) for each in candidates)), pool, queries)
-    rows = range(len(queries))
-||||||| e241c0f
-    queries = [PseudoQuery(collection.questions[question], (), {}) for question in judged]
-    ranking = Ranking(queries, store._reader.read(lambda view: match_words(view.connection, pool, queries)))
-    encoder = Encoder(list(dict.fromkeys(raw_part(each.config) for each in candidates)), pool, queries)
-    rows = range(len(queries))
-=======
     answers = store.search_many([collection.questions[name] for name in judged], 10)
     rankings = zip(judged, answers, strict=True)
     return np.array([100.0 * ndcg([hit.id for hit in hits], collection.relevance[name]) for name, hits in rankings])
@@ -147,11 +132,14 @@ def _grids(collection: RetrievalCollection, store: Store, seed: int) -> tuple[di
     drawn, _ = collect(pool, SOURCES, seed, limit=_QUERIES, changed_limit=_QUERIES, least=10)
     judged = [PseudoQuery(collection.questions[name], (), {}) for name in collection.relevance]
     queries = [*drawn.queries, *judged]
-    ranking = Ranking(queries, store._reader.read(lambda view: match_words(view.connection, pool, queries)))
+    ranking = store._reader.read(
+        lambda view: Ranking(
+            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
+        )
+    )
     encoder = Encoder(_RAWS, pool, queries)
     names = [passage.id for passage in pool.passages]
     pseudo_rows, judged_rows = range(len(drawn.queries)), range(len(drawn.queries), len(queries))
->>>>>>> 45ff8815eeff53109565a2854ec130bd14ecf3ff
 
     def judge(best: Sequence[NDArray[np.int64]]) -> float:
         rankings = zip(collection.relevance.values(), best, strict=True)
