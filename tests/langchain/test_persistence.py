@@ -196,6 +196,10 @@ def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp
 
 
 WORDS_4 = """
+DROP TRIGGER chunks_searched;
+DROP INDEX chunks_stripped;
+DROP TABLE source_lines;
+DROP TABLE boilerplate;
 DROP TRIGGER chunks_inserted;
 DROP TRIGGER chunks_deleted;
 DROP TABLE chunks_fts;
