@@ -222,17 +222,6 @@ def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
     return {row[0]: SourceRecord(*row) for row in rows}
 
 
-def source_chunk_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the number of chunks of each file."""
-    return {
-        row[0]: row[1]
-        for row in connection.execute(
-            "SELECT s.path, count(c.key) FROM sources s LEFT JOIN chunks c ON c.source = s.id"
-            " GROUP BY s.id ORDER BY s.path"
-        )
-    }
-
-
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
     """Return the reason for each file that the last runs skipped."""
     return {row[0]: row[1] for row in connection.execute("SELECT path, reason FROM skipped ORDER BY path")}
@@ -346,8 +335,8 @@ def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[s
     """Return the text that each of ``rows``, which chunks use, is the vector of."""
     keys, used = chunks_of_rows(connection, rows)
     key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
-    records = chunks_by_key(connection, list(key_of.values()))
-    return [records[key_of[row]].chunk.embedded_text for row in rows]
+    texts = embedded_by_key(connection, list(key_of.values()))
+    return [texts[key_of[row]] for row in rows]
 
 
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
