@@ -77,10 +77,10 @@ _DRAWN = ("BM25", _PEER, "dense", "hybrid without feedback", _DEFAULT, _TUNED, *
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The scores of every way, and what tuning said."""
+    """The scores of every way, and what tuning said, None where nothing was tuned."""
 
     scores: Mapping[str, RetrievalScore]
-    tuning: TuningReport
+    tuning: TuningReport | None
 
 
 def main() -> None:
@@ -88,12 +88,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
     parser.add_argument("--full", action="store_true", help="other settings in the place of the defaults, too")
+    parser.add_argument("--no-tuning", action="store_true", help="leave out tuning, which takes most of the time")
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     arguments = parser.parse_args()
     LANGCHAIN.ensure()
     load = os.getloadavg()[0]
     folders = sorted(folder for folder in (arguments.data / "retrieval").iterdir() if folder.is_dir())
-    measured = {each.name: _measure(each, arguments.full) for each in map(read_beir, folders)}
+    measured = {each.name: _measure(each, arguments.full, not arguments.no_tuning) for each in map(read_beir, folders)}
     figure = f"![nDCG@10 of each way, by collection](figures/{_FIGURE.name})"
     body = "\n\n".join(["## Retrieval quality", figure, _table(measured), _notes(measured, load)])
     print(body)
@@ -102,7 +103,7 @@ def main() -> None:
         write_section("quality", body)
 
 
-def _measure(collection: RetrievalCollection, full: bool) -> Measured:
+def _measure(collection: RetrievalCollection, full: bool, tune: bool) -> Measured:
     """Score every way of searching a collection, a document being one chunk."""
     _say(f"{collection.name}: {len(collection.documents):,} documents")
     found: dict[str, Rankings] = {}
@@ -117,8 +118,10 @@ def _measure(collection: RetrievalCollection, full: bool) -> Measured:
         for name, (preset, changes) in _ALONE.items():
             _say(f"{collection.name}: {name}")
             [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [Search("dense")], _DEPTH)
-        _say(f"{collection.name}: tuning")
-        found[_TUNED], tuning = _tuned(collection, Path(folder, "store"))
+        tuning = None
+        if tune:
+            _say(f"{collection.name}: tuning")
+            found[_TUNED], tuning = _tuned(collection, Path(folder, "store"))
     named = {
         way: {question: [name for name, _ in best] for question, best in each.items()} for way, each in found.items()
     }
@@ -177,17 +180,18 @@ def _difference(each: Measured, way: str) -> str:
 def _draw(measured: Mapping[str, Measured]) -> None:
     from matplotlib.figure import Figure
 
+    drawn = [way for way in _DRAWN if all(way in each.scores for each in measured.values())]
     figure = Figure(figsize=(11.0, 5.0), dpi=110, layout="constrained")
     axes = figure.subplots(1, len(measured), sharey=True, squeeze=False)[0]
     for axis, (name, each) in zip(axes, measured.items(), strict=True):
-        for row, way in enumerate(_DRAWN):
+        for row, way in enumerate(drawn):
             values = 100.0 * each.scores[way].values[_MEASURE]
             found = paired_bootstrap(values, np.zeros(len(values)))
             error = [[found.difference - found.low], [found.high - found.difference]]
             axis.barh(row, found.difference, xerr=error, color="C1" if way == _DEFAULT else "C0", capsize=2)
             axis.text(1.0, row, f"{found.difference:.1f}", va="center", color="white", fontsize=8)
         axis.set(title=name, xlabel="nDCG@10, per cent, with 95 % interval")
-    axes[0].set_yticks(range(len(_DRAWN)), _DRAWN)
+    axes[0].set_yticks(range(len(drawn)), drawn)
     axes[0].invert_yaxis()
     figure.savefig(_FIGURE)
 
@@ -204,7 +208,9 @@ def _notes(measured: Mapping[str, Measured], load: float) -> str:
 - {date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; ragembed {version("ragembed")}."""
 
 
-def _outcome(report: TuningReport) -> str:
+def _outcome(report: TuningReport | None) -> str:
+    if report is None:
+        return "nothing, as it was left out"
     chosen = "nothing else" if report.chosen is None or report.outcome != "better" else report.chosen.label
     return f"{report.outcome} ({chosen})"
 
