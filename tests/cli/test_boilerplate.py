@@ -59,9 +59,10 @@ def test_results_show_whole_texts(cli):
 
 @pytest.mark.usefixtures("indexed")
 def test_words_of_boilerplate_find_nothing_by_words(cli):
-    cli("query", "reader writer", "--mode", "lexical", exit_code=1)
+    asked = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
+    assert json.loads(cli(*asked, exit_code=1).stdout)["results"] == []
     cli("index", "--boilerplate", "keep")
-    cli("query", "reader writer", "--mode", "lexical")
+    assert any("reader" in result["text"] for result in json.loads(cli(*asked).stdout)["results"])
 
 
 @pytest.mark.usefixtures("indexed")

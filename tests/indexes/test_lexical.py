@@ -123,7 +123,9 @@ def test_a_question_of_ten_thousand_words_is_answered(code):
 
 @given(st.text(st.characters(codec=None), max_size=40))
 def test_any_text_is_a_question(code, query):
-    code.search(query, 5, "lexical")
+    hits = code.search(query, 5, "lexical")
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert not hits or any(map(str.isalnum, query))
 
 
 # Letters without spaces
