@@ -50,11 +50,13 @@ POOL = 2500
 """Most chunks that are searched."""
 QUERIES = 400
 """Most pseudo-queries of one source."""
+QUERIES_ALONE = 1000
+"""Most pseudo-queries of a source that is the only one."""
 LEAST_QUERIES = 10
 """Pseudo-queries that a source needs in each half."""
 LEAST_GAIN = 2.0
-"""Points of nDCG@10 that settings must gain on documents held out: less can be how the score errs (docs/tuning.md)."""
-_CHANGED = 1200
+"""Points of nDCG@10 that must be gained on documents held out by encoding all anew: less can be how the score errs."""
+_CHANGED_PER_QUERY = 3
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
 
@@ -147,7 +149,7 @@ def _tune(
     sources: dict[str, Source] = dict(SOURCES)
     if logged:
         sources[LOG] = lambda of, _: log_source(logged, of)
-    drawn, counts = collect(pool, sources, seed, limit=QUERIES, changed_limit=_CHANGED, least=LEAST_QUERIES)
+    drawn, counts = _collected(pool, sources, seed)
     about = _About(pool, counts, drawn, seed)
     if pool.total < LEAST_CHUNKS:
         return about.report(
@@ -160,7 +162,9 @@ def _tune(
             f"too few questions can be made from these documents ({found}): expected {LEAST_QUERIES} of one kind in "
             "each half",
         )
-    raws = raw_variants(current.config) if encode else [current.config]
+    # Questions of one kind, words out of the texts, say too little of raw vectors: they reward whatever is literal.
+    one_kind = len(drawn.sources) == 1 and LOG not in drawn.sources
+    raws = raw_variants(current.config) if encode and not one_kind else [current.config]
     chains = chain_choices(current.config)
     prepare = partial(_prepare, store.path, device, progress)
     raws = screen(pool, sources, seed, current, raws, prepare)
@@ -178,7 +182,17 @@ def _tune(
     before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
     tried = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
-    return about.report(*_outcome(hybrid), tried)
+    return about.report(*_outcome(hybrid, chosen.settings, current), tried)
+
+
+def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
+    """Draw the pseudo-queries; where one source has to do for all, more of it."""
+    for limit in (QUERIES, QUERIES_ALONE):
+        changed = _CHANGED_PER_QUERY * limit
+        drawn, counts = collect(pool, sources, seed, limit=limit, changed_limit=changed, least=LEAST_QUERIES)
+        if len(drawn.sources) != 1:
+            break
+    return drawn, counts
 
 
 def _prepare(
@@ -318,8 +332,8 @@ def label(settings: Settings, current: Settings) -> str:
     return "; ".join(part for part in parts if part) or "now"
 
 
-def _outcome(hybrid: Mapping[str, Compared]) -> tuple[Outcome, str]:
-    """Return whether the chosen settings are to be taken, and why."""
+def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings) -> tuple[Outcome, str]:
+    """Return whether the chosen settings are to be taken, and why, from how they compare on documents held out."""
     worse = [name for name, compared in hybrid.items() if compared.high < 0]
     mean = hybrid[MEAN]
     if worse:
@@ -330,6 +344,6 @@ def _outcome(hybrid: Mapping[str, Compared]) -> tuple[Outcome, str]:
     )
     if mean.low <= 0:
         return "no significant difference", reason
-    if mean.difference < LEAST_GAIN:
-        return "no significant difference", f"{reason}: less than the {LEAST_GAIN:g} points that are worth a change"
+    if _NEEDS[cost(chosen, current)] == "encode" and mean.difference < LEAST_GAIN:
+        return "no significant difference", f"{reason}: less than the {LEAST_GAIN:g} points that are worth encoding all"
     return "better", reason

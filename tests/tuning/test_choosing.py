@@ -86,18 +86,19 @@ def test_the_mean_over_sources_counts_each_alike():
 
 
 @pytest.mark.parametrize(
-    ("mean", "one", "outcome"),
+    ("mean", "one", "refit", "encode"),
     [
-        ((4.0, 1.0, 7.0), (4.0, -1.0, 9.0), "better"),
-        ((4.0, 0.0, 8.0), (4.0, 0.0, 8.0), "no significant difference"),
-        ((-4.0, -7.0, -1.0), (1.0, -1.0, 3.0), "no significant difference"),
-        ((1.9, 1.0, 2.8), (1.9, 1.0, 2.8), "no significant difference"),
-        ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "no significant difference"),
+        ((4.0, 1.0, 7.0), (4.0, -1.0, 9.0), "better", "better"),
+        ((4.0, 0.0, 8.0), (4.0, 0.0, 8.0), "no significant difference", "no significant difference"),
+        ((-4.0, -7.0, -1.0), (1.0, -1.0, 3.0), "no significant difference", "no significant difference"),
+        ((1.9, 1.0, 2.8), (1.9, 1.0, 2.8), "better", "no significant difference"),
+        ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "no significant difference", "no significant difference"),
     ],
 )
-def test_better_is_what_gains_enough_significantly_and_worsens_no_source(mean, one, outcome):
+def test_better_is_what_gains_significantly_and_enough_for_its_cost_and_worsens_no_source(mean, one, refit, encode):
     compared = {name: Compared(9, 50.0, 50.0 + each[0], *each, 0.5) for name, each in (("a", one), ("mean", mean))}
-    assert _outcome(compared)[0] == outcome
+    assert _outcome(compared, Settings(CHAINS[-1].on(NOW.config), Fusion()), NOW)[0] == refit
+    assert _outcome(compared, Settings(RAWS[1], Fusion()), NOW)[0] == encode
 
 
 # Screening

@@ -12,6 +12,7 @@ from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import ChunkRecord, Fusion, Store, reencoding, upkeep
 from ragembed.indexes.tuning import apply_settings, run, tune_store
 from ragembed.indexes.verify import verify_store
+from ragembed.tuning import SOURCES
 from tests.conftest import KnownEncoder, record
 from tests.tuning.corpora import TOPICS, make_store, word
 
@@ -53,6 +54,25 @@ def right_first(path, mode="dense"):
             [hit] = opened.search(" ".join(word(12 * topic + i) for i in range(4)), 1, mode)
             found += hit.source == f"docs/{topic:03}.txt"
     return found / TOPICS
+
+
+def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch):
+    compared = []
+
+    def screened(pool, sources, seed, current, raws, prepare):
+        compared.append(len(raws))
+        return raws[:1]
+
+    monkeypatch.setattr(run, "screen", screened)
+    monkeypatch.setattr(run, "QUERIES", 30)
+    monkeypatch.setattr(run, "QUERIES_ALONE", 50)
+    several = tune_store(hidden)
+    assert {sum(several.queries[name]) for name in several.used} == {30}
+    monkeypatch.setattr(run, "SOURCES", {"first sentence": SOURCES["first sentence"]})
+    one = tune_store(hidden)
+    assert sum(one.queries["first sentence"]) == 50
+    assert compared[0] > 1
+    assert compared[1:] == [1]
 
 
 def test_questions_are_made_of_what_is_searched(tmp_path, encoder):
