@@ -218,7 +218,7 @@ class Embedder:
         """
         if not self._built.needs_model:
             return ("cpu",)
-        from ragembed.backbone import find_devices
+        from ragembed.backbones.torch_devices import find_devices
 
         return find_devices(self._device)
 
@@ -340,7 +340,7 @@ class Embedder:
         devices = self.device_names()  # a device that is not there is told before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
-        from ragembed.backbone import fast_dtype
+        from ragembed.backbones.torch_devices import fast_dtype
 
         return config.replace(dtype=fast_dtype(devices))
 

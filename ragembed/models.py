@@ -87,7 +87,7 @@ def model_shape(folder: Path) -> tuple[int, int]:
     dim, n_layers = found
     if dim is not None and n_layers is not None:
         return dim, n_layers
-    from ragembed.backbone import config_shape
+    from ragembed.backbones.transformers_model import config_shape
 
     return config_shape(folder)
 

@@ -98,7 +98,8 @@ def _require_cross_encoder(files: ModelFiles) -> None:
 def _load(files: ModelFiles, device: str | None) -> Any:
     from safetensors import SafetensorError
 
-    from ragembed.backbone import find_devices, loading_model
+    from ragembed.backbones.torch_devices import find_devices
+    from ragembed.backbones.transformers_model import loading_model
 
     [first, *_] = find_devices(device)
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, ModelError
 from ragembed.templates import MASK, Template
+from ragembed.word_pieces import WordPieces, splits_by_words
 
 if TYPE_CHECKING:
     import tokenizers
@@ -73,6 +74,7 @@ class TextTokenizer:
         self.max_tokens = _model_limit(folder)
         self.prefix, self.suffix = self._special_frame()
         self._tokenizer.encode_special_tokens = True
+        self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -86,6 +88,8 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, without special tokens and without any limit."""
+        if self._pieces is not None:
+            return self._pieces.ids([_encodable(text) for text in texts])
         return [encoding.ids for encoding in self._encode(texts)]
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -170,7 +174,7 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
     file = folder / "tokenizer.json"
     if file.is_file():
         return Tokenizer.from_file(str(file))
-    from ragembed.backbone import slow_tokenizer
+    from ragembed.backbones.transformers_model import slow_tokenizer
 
     return slow_tokenizer(folder)
 

@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.backbone",),
-    "transformers": ("ragembed.backbone",),
+    "torch": ("ragembed.backbones",),
+    "transformers": ("ragembed.backbones.transformers_model",),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators"),
     "scipy": ("ragembed.evaluation",),

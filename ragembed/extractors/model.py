@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ragembed.backbones.choice import many_texts, one_text
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Floats, Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.models import ModelFiles, model_shape
-from ragembed.numpy_bert import NumpyBert, is_numpy_bert
 from ragembed.templates import Template
 from ragembed.tokenizer import TextTokenizer
-
-if TYPE_CHECKING:
-    from ragembed.backbone import Backbone
 
 
 class ContextualModel:
@@ -84,24 +80,16 @@ class ContextualModel:
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
-        return self._query_backbone().word_embeddings()
+        return one_text(self._files, self._device).word_embeddings()
 
     @cached_property
     def _query_replicas(self) -> Replicas:
-        return Replicas([self._query_backbone])
+        return Replicas([partial(one_text, self._files, self._device)])
 
     def _document_replicas(self) -> tuple[Replicas, int]:
-        from ragembed.backbone import fast_dtype, find_devices, torch_backbone
+        from ragembed.backbones.torch_devices import fast_dtype, find_devices
 
         devices = find_devices(self._device)
         dtype = fast_dtype(devices) if self._dtype == "auto" else self._dtype
-        replicas = Replicas([partial(torch_backbone, self._files, dtype, device) for device in devices])
+        replicas = Replicas([partial(many_texts, self._files, dtype, device) for device in devices])
         return replicas, GPU_TOKENS if devices[0].startswith("cuda") else CPU_TOKENS
-
-    def _query_backbone(self) -> Backbone:
-        folder: Path = self._files.folder
-        if is_numpy_bert(folder):
-            return NumpyBert(folder)
-        from ragembed.backbone import find_devices, torch_backbone
-
-        return torch_backbone(self._files, "float32", find_devices(self._device)[0])

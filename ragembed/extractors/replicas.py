@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ragembed.extractors.protocol import Floats
 
 if TYPE_CHECKING:
-    from ragembed.backbone import Backbone
+    from ragembed.backbones.protocol import Backbone
     from ragembed.extractors.forward import Batch
 
 Take = Callable[["Batch", list[Floats]], None]

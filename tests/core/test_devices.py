@@ -10,8 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed import Embedder, EmbedderConfig, backbone
-from ragembed.backbone import TorchBackbone, fast_dtype, find_devices, torch_backbone
+from ragembed import Embedder, EmbedderConfig
+from ragembed.backbones import torch_devices
+from ragembed.backbones.choice import many_texts
+from ragembed.backbones.packed_bert import PackedBert
+from ragembed.backbones.torch_devices import fast_dtype, find_devices
 from ragembed.devices import choose_devices
 from ragembed.embedder import encode_raw
 from ragembed.errors import ConfigError, GpuError
@@ -121,7 +124,7 @@ def test_a_device_of_another_kind_that_is_not_there(asked):
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_each_kind_of_device_is_judged_by_itself(gpus, monkeypatch, on_cpu):
     gpus((7, 5), (8, 0), (9, 0))
-    monkeypatch.setattr(backbone, "_cpu_reports", lambda name: on_cpu)
+    monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: on_cpu)
     assert fast_dtype(("cpu",)) == ("bfloat16" if on_cpu else "float32")
     assert fast_dtype(("cuda:1", "cuda:2")) == "bfloat16"
     assert fast_dtype(("cuda:0",)) == fast_dtype(("cuda:2", "cuda:0")) == fast_dtype(("mps",)) == "float32"
@@ -129,7 +132,7 @@ def test_each_kind_of_device_is_judged_by_itself(gpus, monkeypatch, on_cpu):
 
 def test_the_device_asked_for_decides_the_arithmetic_of_a_fit(tiny_model, gpus, monkeypatch):
     gpus((9, 0))
-    monkeypatch.setattr(backbone, "_cpu_reports", lambda name: False)
+    monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: False)
     config = EmbedderConfig(model=str(tiny_model))
     assert Embedder(config).fit_extractor(TEXTS).config.dtype == "bfloat16"
     assert Embedder(config, device="cpu").fit_extractor(TEXTS).config.dtype == "float32"
@@ -182,14 +185,14 @@ def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, e
     config = EmbedderConfig(model=str(bert_model), dtype="float32", extractor=extractor)
     one = Embedder(config, device="cpu").fit(TEXTS)
     # Three names of one device, each of which has a replica of its own.
-    monkeypatch.setattr(backbone, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+    monkeypatch.setattr(torch_devices, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
     used = []
 
-    def compute(self, *args, original=TorchBackbone.states):
+    def compute(self, *args, original=PackedBert.states):
         used.append(self)
         return original(self, *args)
 
-    monkeypatch.setattr(TorchBackbone, "states", compute)
+    monkeypatch.setattr(PackedBert, "states", compute)
     told = []
     several = Embedder(config).fit(TEXTS)
     np.testing.assert_array_equal(several.raw_documents(TEXTS, told.append), one.raw_documents(TEXTS))
@@ -201,14 +204,14 @@ def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, e
 
 
 def test_the_model_is_loaded_on_no_more_devices_than_there_are_batches(tiny_config, monkeypatch):
-    monkeypatch.setattr(backbone, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+    monkeypatch.setattr(torch_devices, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
     loaded = []
 
     def load(files, dtype, device):
         loaded.append(device)
-        return torch_backbone(files, dtype, device)
+        return many_texts(files, dtype, device)
 
-    monkeypatch.setattr(backbone, "torch_backbone", load)
+    monkeypatch.setattr("ragembed.extractors.model.many_texts", load)
     embedder = Embedder(tiny_config.replace(weighting="uniform", postprocess=("normalize",))).fit(TEXTS)
     embedder.encode_documents([])
     assert loaded == []
@@ -239,8 +242,8 @@ def test_every_visible_gpu_is_used_unless_told_otherwise(tiny_config):
 def test_hidden_states_on_a_gpu_are_those_of_the_cpu(tiny_model):
     ids, lengths = np.random.default_rng(0).integers(5, 100, size=(8, 40)), np.array([40, 31, 22, 13, 4, 3, 2, 1])
     layers = (-1, 0, 1, 2)
-    on_gpu = TorchBackbone(tiny_model, "float32", "cuda:0").states(ids, lengths, layers)
-    on_cpu = TorchBackbone(tiny_model, "float32", "cpu").states(ids, lengths, layers)
+    on_gpu = TransformersModel(tiny_model, "float32", "cuda:0").states(ids, lengths, layers)
+    on_cpu = TransformersModel(tiny_model, "float32", "cpu").states(ids, lengths, layers)
     for mine, other in zip(on_gpu, on_cpu, strict=True):
         for row, length in enumerate(lengths):
             np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=1e-3)
@@ -266,7 +269,7 @@ def test_several_gpus_make_the_vectors_of_one(tiny_config):
 def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
     ids = np.random.default_rng(0).integers(5, 100, size=(20_000, 64))
     lengths = np.full(len(ids), 64)
-    model = TorchBackbone(tiny_model, "float32", "cuda:0")
+    model = TransformersModel(tiny_model, "float32", "cuda:0")
     whole = model.states(ids, lengths, (2,))[0]
     compute, sizes = model._compute, []
     model._compute = lambda ids, *args: sizes.append(len(ids)) or compute(ids, *args)
@@ -285,6 +288,6 @@ def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
 @needs_gpu
 def test_a_model_is_shared_by_all_who_use_it_on_the_same_gpu(tiny_model):
     files = find_model(str(tiny_model))
-    first = torch_backbone(files, "float32", "cuda:0")
-    assert torch_backbone(files, "float32", "cuda:0") is first
-    assert torch_backbone(files, "float32", "cpu") is not first
+    first = many_texts(files, "float32", "cuda:0")
+    assert many_texts(files, "float32", "cuda:0") is first
+    assert many_texts(files, "float32", "cpu") is not first

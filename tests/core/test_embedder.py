@@ -41,14 +41,14 @@ def test_shapes_types_and_unit_length(embedder):
 
 def test_equals_the_equations_step_by_step(embedder, tiny_model):
     """Token vectors, half idf and half uniform weights, minus the mean of the corpus, at unit length."""
-    from ragembed.backbone import TorchBackbone
+    from ragembed.backbones.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
     rows = [[*tokenizer.prefix, *ids, *tokenizer.suffix] for ids in tokenizer.ids(TEXTS)]
     frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
     raw = []
     for row in rows:
-        hidden = TorchBackbone(tiny_model, "float32", "cpu").states(np.array([row]), np.array([len(row)]), (2,))[0][0]
+        hidden = TransformersModel(tiny_model, "float32", "cpu").states(np.array([row]), np.array([len(row)]), (2,))[0][0]
         idf = np.array([np.log(len(rows) / frequency[token]) for token in row])
         weights = 0.5 * idf / idf.sum() + 0.5 / len(row)
         raw.append(weights @ hidden)
@@ -97,7 +97,7 @@ def test_no_part_of_a_long_text_is_dropped(embedder):
 
 
 def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
-    from ragembed.backbone import TorchBackbone
+    from ragembed.backbones.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
     text = "cat dog bird fish wing flow air heat " * 20
@@ -111,7 +111,7 @@ def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model)
     framing = {*tokenizer.prefix, *tokenizer.suffix}
     idf = np.array([0.0 if token in framing else np.log(len(rows) / frequency.get(token, 1)) for token in tokens])
     weights = 0.5 * idf / idf.sum() + 0.5 / len(tokens)
-    backbone = TorchBackbone(tiny_model, "float32", "cpu")
+    backbone = TransformersModel(tiny_model, "float32", "cpu")
     hidden = np.concatenate([backbone.states(np.array([w]), np.array([len(w)]), (2,))[0][0] for w in windows])
     np.testing.assert_allclose(embedder.raw_documents([text])[0], weights @ hidden, atol=1e-4)
 

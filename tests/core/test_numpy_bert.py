@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ragembed.backbone import TorchBackbone, torch_backbone
+from ragembed.backbones.bert_files import is_plain_bert
+from ragembed.backbones.choice import many_texts
+from ragembed.backbones.numpy_bert import NumpyBert, _erf
+from ragembed.backbones.packed_bert import PackedBert
+from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.errors import ModelError
 from ragembed.models import find_model
-from ragembed.numpy_bert import NumpyBert, _erf, is_numpy_bert
 from ragembed.tensor_map import map_tensors
 
 
@@ -19,7 +22,7 @@ def test_equals_pytorch_in_float32(tiny_model, layers):
     ids = rng.integers(5, 100, size=(3, 9))
     lengths = np.array([9, 4, 1])
     ours = NumpyBert(tiny_model).states(ids, lengths, layers)
-    theirs = TorchBackbone(tiny_model, "float32", "cpu").states(ids, lengths, layers)
+    theirs = TransformersModel(tiny_model, "float32", "cpu").states(ids, lengths, layers)
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.dtype == other.dtype == np.float32
         for row, length in enumerate(lengths):
@@ -38,16 +41,16 @@ def test_layers_are_those_of_transformers(tiny_model):
     ours = NumpyBert(tiny_model).states(ids, np.array([3]), (-1, 0, 1, 2))
     for mine, expected in zip(ours, [table[ids], *(state.numpy() for state in hidden)], strict=True):
         np.testing.assert_allclose(mine, expected, atol=2e-5)
-    for backbone in (NumpyBert(tiny_model), TorchBackbone(tiny_model, "float32", "cpu")):
+    for backbone in (NumpyBert(tiny_model), TransformersModel(tiny_model, "float32", "cpu")):
         np.testing.assert_array_equal(backbone.word_embeddings(), table)
 
 
 def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
     files = find_model(str(tiny_model))
-    first = torch_backbone(files, "float32", "cpu")
-    assert torch_backbone(files, "float32", "cpu") is first
-    assert torch_backbone(files, "bfloat16", "cpu") is not first
-    assert torch_backbone(replace(files, sha256="changed"), "float32", "cpu") is not first
+    first = many_texts(files, "float32", "cpu")
+    assert many_texts(files, "float32", "cpu") is first
+    assert many_texts(files, "bfloat16", "cpu") is not first
+    assert many_texts(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
 @pytest.mark.guarantee(46)
@@ -67,10 +70,10 @@ def test_erf_against_the_standard_library():
 def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
-    assert is_numpy_bert(tmp_path)
+    assert is_plain_bert(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
-    assert not is_numpy_bert(tmp_path)
+    assert not is_plain_bert(tmp_path)
 
 
 def test_mapped_tensors_equal_what_was_saved(tmp_path):

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from ragembed import Embedder, EmbedderConfig, backbone, numpy_bert
+from ragembed import Embedder, EmbedderConfig
+from ragembed.backbones.numpy_bert import NumpyBert
+from ragembed.backbones.packed_bert import PackedBert
+from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.embedder import encode_raw, fit_extractors
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import build_extractor
@@ -16,7 +19,7 @@ OTHER = ["pressure zebra", "", "the bird flies " * 30, "the cat sleeps"]
 def passes(monkeypatch):
     """Windows that went through a model, and the layers that were asked for, at each call."""
     calls = []
-    for kind in (backbone.TorchBackbone, numpy_bert.NumpyBert):
+    for kind in (TransformersModel, PackedBert, NumpyBert):
 
         def states(self, ids, lengths, layers, original=kind.states):
             calls.append((len(ids), layers))

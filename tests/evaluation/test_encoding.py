@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.backbone import TorchBackbone
+from ragembed.backbones.numpy_bert import NumpyBert
+from ragembed.backbones.packed_bert import PackedBert
+from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
-from ragembed.numpy_bert import NumpyBert
 from ragembed.presets import PRESETS
 
 DOCUMENTS = [
@@ -84,7 +85,7 @@ def presets(four_blocks, word_vectors):
 def batches(monkeypatch):
     """The number of batches that went through a model."""
     counted = []
-    for backbone in (TorchBackbone, NumpyBert):
+    for backbone in (TransformersModel, PackedBert, NumpyBert):
 
         def spy(self, *given, _states=backbone.states, **named):
             counted.append(1)

@@ -1,27 +1,23 @@
-"""Hugging Face models through PyTorch: token ids to hidden states. The only importer of torch and transformers."""
+"""Any Hugging Face model through PyTorch: token ids to hidden states. The only importer of transformers."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
 
-from ragembed.devices import choose_devices
 from ragembed.errors import ConfigError, GpuError, ModelError
 from ragembed.specs import WORD_EMBEDDINGS
 
 if TYPE_CHECKING:
     import tokenizers
-
-    from ragembed.models import ModelFiles
 
 Floats = NDArray[np.float32]
 
@@ -29,31 +25,9 @@ _MEMORY_SHARE = 0.8  # of what is free on a GPU; the rest is for its libraries' 
 _VECTORS_PER_BLOCK = 8  # of each token, that a block holds at once: input, query, key, value, sums
 
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
-_SHARING = threading.Lock()
-_SHARED: WeakValueDictionary[tuple[str, str, str], TorchBackbone] = WeakValueDictionary()
 
 
-class Backbone(Protocol):
-    """A model that turns windows of token ids into token vectors."""
-
-    dim: int
-    n_layers: int
-
-    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``: -1 the word embeddings, 0 the blocks' input, 1..L the blocks.
-
-        ``ids`` has shape ``(batch, tokens)``, padded at the right with any id; ``lengths``, shape ``(batch,)``, counts
-        the tokens of each row that are not padding. Each is float32, shape ``(batch, tokens, d)``; rows at padding are
-        undefined.
-        """
-        ...
-
-    def word_embeddings(self) -> Floats:
-        """Return the word-embedding table, float32, shape ``(vocabulary, d)``."""
-        ...
-
-
-class TorchBackbone:
+class TransformersModel:
     """Any Hugging Face encoder or decoder, in eval mode, without gradients.
 
     Parameters
@@ -63,7 +37,7 @@ class TorchBackbone:
     dtype
         ``"float32"`` or ``"bfloat16"``.
     device
-        A name that :func:`find_devices` gives.
+        A name that :func:`ragembed.backbones.torch_devices.find_devices` gives.
 
     Raises
     ------
@@ -96,7 +70,7 @@ class TorchBackbone:
         self._budget = _memory_budget(self._device)
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`Backbone.states`.
+        """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`.
 
         A batch that does not fit in the device's memory is computed in parts, halved until they fit. Raises
         :class:`GpuError` where a single window does not.
@@ -142,7 +116,7 @@ class TorchBackbone:
             return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
 
     def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`Backbone.word_embeddings`."""
+        """Return the word-embedding table; see :meth:`ragembed.backbones.protocol.Backbone.word_embeddings`."""
         table: Floats = self._model.get_input_embeddings().weight.detach().float().cpu().numpy()
         return table
 
@@ -171,19 +145,6 @@ class TorchBackbone:
         return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
 
 
-def torch_backbone(files: ModelFiles, dtype: str, device: str) -> TorchBackbone:
-    """Return the model in ``files.folder``, loaded once for all who use it at the same time; as :class:`TorchBackbone`.
-
-    A model whose files were changed meanwhile is another model.
-    """
-    key = (files.sha256, dtype, device)
-    with _SHARING:
-        backbone = _SHARED.get(key)
-        if backbone is None:
-            backbone = _SHARED[key] = TorchBackbone(files.folder, dtype, device)
-        return backbone
-
-
 def config_shape(folder: Path) -> tuple[int, int]:
     """Return dimension and number of blocks of the model in ``folder``, by whatever names its configuration uses."""
     try:
@@ -193,34 +154,6 @@ def config_shape(folder: Path) -> tuple[int, int]:
         return int(config.hidden_size), int(config.num_hidden_layers)
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"the configuration of the model in {folder} cannot be read: {error}") from error
-
-
-def find_devices(asked: str | None) -> tuple[str, ...]:
-    """Return PyTorch's names of the devices that ``asked`` means; see :func:`ragembed.devices.choose_devices`.
-
-    Raises :class:`ConfigError` where PyTorch knows no such device, :class:`GpuError` where it is not there.
-    """
-    names = choose_devices(asked, torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    for name in names:
-        try:
-            kind = torch.device(name).type
-        except RuntimeError as error:
-            raise ConfigError(
-                f"device is {asked!r}: expected 'auto', 'cpu', 'gpu', numbers of GPUs as in 'gpu:0,2', or a name of "
-                "PyTorch's such as 'mps'"
-            ) from error
-        if kind not in ("cpu", "cuda"):
-            _require_device(name)
-    return names
-
-
-def fast_dtype(devices: Sequence[str]) -> str:
-    """Return ``"bfloat16"`` where each of ``devices`` multiplies it in hardware, else ``"float32"``.
-
-    On a CPU that takes AMX or AVX512-BF16, on a GPU of NVIDIA's compute capability 8.0: without them bfloat16 is slower
-    than float32.
-    """
-    return "bfloat16" if all(_multiplies_bfloat16(torch.device(name)) for name in devices) else "float32"
 
 
 @contextlib.contextmanager
@@ -252,21 +185,6 @@ def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     return result
 
 
-def _require_device(name: str) -> None:
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, ImportError) as error:  # each kind of device has its own
-        raise GpuError(f"device is {name!r}, but PyTorch cannot use it here: choose 'auto' or 'cpu'") from error
-
-
-def _multiplies_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
-    if device.type == "cpu":
-        return _cpu_reports("_is_amx_tile_supported") or _cpu_reports("_is_avx512_bf16_supported")
-    return False
-
-
 def _memory_budget(device: torch.device) -> int | None:
     """Return how many bytes a batch may take on ``device``; None where that is not limited."""
     if device.type != "cuda":
@@ -285,8 +203,3 @@ def _largest(config: Any, name: str, default: int) -> int:
 def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Make a GPU this thread's current one, for kernels that go by that."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _cpu_reports(name: str) -> bool:
-    probe = getattr(torch.cpu, name, None)
-    return bool(probe is not None and probe())

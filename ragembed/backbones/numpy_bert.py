@@ -6,40 +6,33 @@ names are those of Devlin et al. 2019 (post-layer-norm encoder); results equal P
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from ragembed.backbones.bert_files import POSITIONS, TYPES, WORDS, BertTensors
 from ragembed.specs import WORD_EMBEDDINGS
-from ragembed.tensor_map import map_tensors
 
 Floats = NDArray[np.float32]
 
-_WEIGHTS = "model.safetensors"
-_WORDS = "embeddings.word_embeddings.weight"
 _SMALL_BATCH = 256
 
 
 class NumpyBert:
-    """A BERT encoder in float32 on the CPU; ``folder`` must satisfy :func:`is_numpy_bert`."""
+    """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.backbones.bert_files.is_plain_bert`."""
 
     def __init__(self, folder: Path) -> None:
-        config = _read_config(folder)
-        self.dim = int(config["hidden_size"])
-        self.n_layers = int(config["num_hidden_layers"])
-        self._heads = int(config["num_attention_heads"])
-        self._epsilon = float(config.get("layer_norm_eps", 1e-12))
-        self._tensors = map_tensors(folder / _WEIGHTS)
-        self._prefix = _prefix(self._tensors.keys())
+        self._tensors = BertTensors(folder)
+        self._shape = self._tensors.shape
+        self.dim = self._shape.dim
+        self.n_layers = self._shape.n_layers
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.backbone.Backbone.states`."""
+        """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`."""
         # Products of one question are so small that a second thread waits longer than it works.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
@@ -47,13 +40,13 @@ class NumpyBert:
         return [kept[layer] for layer in layers]
 
     def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`ragembed.backbone.Backbone.word_embeddings`."""
-        return self._tensor(_WORDS)
+        """Return the word-embedding table; see :meth:`ragembed.backbones.protocol.Backbone.word_embeddings`."""
+        return self._tensors.tensor(WORDS)
 
     def _states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: frozenset[int]) -> dict[int, Floats]:
         kept = {}
         if WORD_EMBEDDINGS in layers:
-            kept[WORD_EMBEDDINGS] = self._tensors[self._prefix + _WORDS][ids].astype(np.float32)
+            kept[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
         states = self._embed(ids)  # (batch, tokens, d)
         padding = np.arange(ids.shape[1]) >= lengths[:, None]
         bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
@@ -64,13 +57,10 @@ class NumpyBert:
                 kept[layer] = states
         return kept
 
-    def _tensor(self, name: str) -> Floats:
-        return np.asarray(self._tensors[self._prefix + name], dtype=np.float32)
-
     def _embed(self, ids: NDArray[np.int64]) -> Floats:
-        words = self._tensors[self._prefix + _WORDS]
-        positions = self._tensors[self._prefix + "embeddings.position_embeddings.weight"]
-        types = self._tensor("embeddings.token_type_embeddings.weight")
+        words = self._tensors.stored(WORDS)
+        positions = self._tensors.stored(POSITIONS)
+        types = self._tensors.tensor(TYPES)
         states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
         return self._layer_norm(states, "embeddings.LayerNorm")
 
@@ -83,10 +73,10 @@ class NumpyBert:
 
     def _attention(self, states: Floats, bias: Floats, name: str) -> Floats:
         batch, tokens, dim = states.shape
-        size = dim // self._heads
+        size = dim // self._shape.heads
 
         def heads(part: str) -> Floats:  # (batch, heads, tokens, size)
-            return self._linear(states, name + part).reshape(batch, tokens, self._heads, size).transpose(0, 2, 1, 3)
+            return self._linear(states, name + part).reshape(batch, tokens, self._shape.heads, size).transpose(0, 2, 1, 3)
 
         scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / np.float32(np.sqrt(size)) + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -96,15 +86,15 @@ class NumpyBert:
 
     def _linear(self, states: Floats, name: str) -> Floats:
         # One large product over all tokens instead of one a text.
-        flat = states.reshape(-1, states.shape[-1]) @ self._tensor(name + ".weight").T
-        flat += self._tensor(name + ".bias")
+        flat = states.reshape(-1, states.shape[-1]) @ self._tensors.tensor(name + ".weight").T
+        flat += self._tensors.tensor(name + ".bias")
         return flat.reshape(*states.shape[:-1], -1)
 
     def _layer_norm(self, states: Floats, name: str) -> Floats:
         centred = states - states.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + np.float32(self._epsilon))
-        normed: Floats = scaled * self._tensor(name + ".weight") + self._tensor(name + ".bias")
+        scaled = centred / np.sqrt(variance + np.float32(self._shape.epsilon))
+        normed: Floats = scaled * self._tensors.tensor(name + ".weight") + self._tensors.tensor(name + ".bias")
         return normed
 
 
@@ -112,32 +102,6 @@ class NumpyBert:
 def _threads() -> ThreadpoolController:
     """Return the controller of the thread pools of the libraries that are loaded."""
     return ThreadpoolController()
-
-
-def is_numpy_bert(folder: Path) -> bool:
-    """Tell whether :class:`NumpyBert` computes the model in ``folder``: BERT, erf GELU, absolute positions, float32."""
-    if not (folder / _WEIGHTS).is_file():
-        return False
-    config = _read_config(folder)
-    plain = (
-        config.get("model_type") == "bert"
-        and config.get("hidden_act") == "gelu"
-        and config.get("position_embedding_type", "absolute") == "absolute"
-        and not config.get("is_decoder", False)
-    )
-    if not plain:
-        return False
-    tensors = map_tensors(folder / _WEIGHTS)
-    return any(name in (_WORDS, "bert." + _WORDS) and tensor.dtype == np.float32 for name, tensor in tensors.items())
-
-
-def _prefix(names: Any) -> str:
-    return "bert." if any(name.startswith("bert.") for name in names) else ""
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return config
 
 
 def _gelu(x: Floats) -> Floats:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.backbone import TorchBackbone, _memory_budget
+from ragembed.backbones.transformers_model import TransformersModel, _memory_budget
 from ragembed.errors import GpuError
 
 LAYERS = (-1, 1, 2)
@@ -14,13 +14,13 @@ LAYERS = (-1, 1, 2)
 
 @pytest.fixture(scope="module")
 def whole(tiny_model):
-    return TorchBackbone(tiny_model, "float32", "cpu")
+    return TransformersModel(tiny_model, "float32", "cpu")
 
 
 @pytest.fixture
 def short(tiny_model):
     """A model on a device with memory for some windows at once, and the sizes of the batches tried on it."""
-    model = TorchBackbone(tiny_model, "float32", "cpu")
+    model = TransformersModel(tiny_model, "float32", "cpu")
     inside = model._model.forward
     tried = []
 
@@ -85,14 +85,14 @@ def test_a_model_that_does_not_fit_is_an_error(tiny_model, monkeypatch):
 
     monkeypatch.setattr(torch.nn.Module, "to", no_room)
     with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some, or choose another device"):
-        TorchBackbone(tiny_model, "float32", "cpu")
+        TransformersModel(tiny_model, "float32", "cpu")
 
 
 @given(number=st.integers(1, 12), share=st.floats(0, 2))
 def test_a_batch_is_computed_in_parts_of_the_memory_there_is(whole, number, share):
     ids, lengths = windows(number)
     expected = whole.states(ids, lengths, LAYERS)
-    model, tried = TorchBackbone.__new__(TorchBackbone), []
+    model, tried = TransformersModel.__new__(TransformersModel), []
     model.__dict__ = dict(whole.__dict__)
     model._budget = int(share * number * model._row_bytes(ids.shape[1], LAYERS))
     compute = model._compute

@@ -1,0 +1,77 @@
+"""The files of a plain BERT, for forward passes of our own: which models those compute, and their tensors by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.tensor_map import map_tensors
+
+Floats = NDArray[np.float32]
+
+WORDS = "embeddings.word_embeddings.weight"
+POSITIONS = "embeddings.position_embeddings.weight"
+TYPES = "embeddings.token_type_embeddings.weight"
+
+_WEIGHTS = "model.safetensors"
+_PREFIX = "bert."
+
+
+@dataclass(frozen=True, slots=True)
+class BertShape:
+    """Dimension of the token vectors, blocks, heads of each, and what layer normalisation adds to the variance."""
+
+    dim: int
+    n_layers: int
+    heads: int
+    epsilon: float
+
+
+class BertTensors:
+    """The tensors of the model in ``folder``, which must satisfy :func:`is_plain_bert`, read as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        config = _read_config(folder)
+        self.shape = BertShape(
+            int(config["hidden_size"]),
+            int(config["num_hidden_layers"]),
+            int(config["num_attention_heads"]),
+            float(config.get("layer_norm_eps", 1e-12)),
+        )
+        self._tensors = map_tensors(folder / _WEIGHTS)
+        self._prefix = _PREFIX if any(name.startswith(_PREFIX) for name in self._tensors) else ""
+
+    def tensor(self, name: str) -> Floats:
+        """Return a tensor as float32; one that is float32 in the file is a read-only view of it."""
+        return np.asarray(self.stored(name), dtype=np.float32)
+
+    def stored(self, name: str) -> NDArray[Any]:
+        """Return a read-only view of a tensor in the file, of the type that it has there."""
+        return self._tensors[self._prefix + name]
+
+
+def is_plain_bert(folder: Path) -> bool:
+    """Tell whether the model in ``folder`` is BERT with erf GELU and absolute positions, in float32."""
+    if not (folder / _WEIGHTS).is_file():
+        return False
+    config = _read_config(folder)
+    plain = (
+        config.get("model_type") == "bert"
+        and config.get("hidden_act") == "gelu"
+        and config.get("position_embedding_type", "absolute") == "absolute"
+        and not config.get("is_decoder", False)
+    )
+    if not plain:
+        return False
+    tensors = map_tensors(folder / _WEIGHTS)
+    return any(name in (WORDS, _PREFIX + WORDS) and tensor.dtype == np.float32 for name, tensor in tensors.items())
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config

@@ -1,0 +1,125 @@
+"""The forward pass of a BERT without padding gives the hidden states of transformers' own."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.backbones import packed_bert
+from ragembed.backbones.choice import many_texts
+from ragembed.backbones.packed_bert import PackedBert, can_pack
+from ragembed.backbones.transformers_model import TransformersModel
+from ragembed.models import find_model
+
+pytestmark = pytest.mark.skipif(not can_pack(), reason="PyTorch has no oneDNN here")
+
+LAYERS = (-1, 0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def ours(tiny_model):
+    return PackedBert(tiny_model, "float32")
+
+
+@pytest.fixture(scope="module")
+def theirs(tiny_model):
+    return TransformersModel(tiny_model, "float32", "cpu")
+
+
+def windows(lengths):
+    lengths = np.array(lengths)
+    ids = np.random.default_rng(0).integers(5, 100, size=(len(lengths), lengths.max() + 2))
+    return ids, lengths
+
+
+def assert_same(found, expected, lengths, atol=2e-5):
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.dtype == np.float32
+        assert mine.shape == other.shape
+        assert np.isfinite(mine).all()
+        for row, length in enumerate(lengths):
+            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=atol)
+
+
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8))
+def test_equals_transformers_in_float32(ours, theirs, lengths):
+    ids, lengths = windows(lengths)
+    assert_same(ours.states(ids, lengths, LAYERS), theirs.states(ids, lengths, LAYERS), lengths)
+
+
+@pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (-1, 1)])
+def test_layers_are_given_as_asked(ours, theirs, layers):
+    ids, lengths = windows([4, 4, 2])
+    assert_same(ours.states(ids, lengths, layers), theirs.states(ids, lengths, layers), lengths)
+    np.testing.assert_array_equal(ours.word_embeddings(), theirs.word_embeddings())
+    assert (ours.dim, ours.n_layers) == (theirs.dim, theirs.n_layers)
+
+
+def test_bfloat16_is_near(tiny_model, theirs):
+    ids, lengths = windows([9, 7, 7, 3])
+    [found] = PackedBert(tiny_model, "bfloat16").states(ids, lengths, (2,))
+    [expected] = theirs.states(ids, lengths, (2,))
+    for row, length in enumerate(lengths):
+        mine, other = found[row, :length].mean(axis=0), expected[row, :length].mean(axis=0)
+        assert mine @ other > 0.999 * np.linalg.norm(mine) * np.linalg.norm(other)
+
+
+@pytest.mark.guarantee(46)
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8), data=st.data())
+def test_company_and_padding_do_not_change_a_text(ours, lengths, data):
+    ids, lengths = windows(lengths)
+    order = np.array(data.draw(st.permutations(range(len(lengths)))))
+    [together] = ours.states(ids, lengths, (2,))
+    [moved] = ours.states(ids[order], lengths[order], (2,))
+    np.testing.assert_allclose(moved, together[order], atol=1e-5)
+    [alone] = ours.states(ids[:1, : lengths[0]], lengths[:1], (2,))
+    np.testing.assert_allclose(alone[0], together[0, : lengths[0]], atol=1e-5)
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_the_default_model_in_bfloat16_is_near_float32(collections):
+    from ragembed import Embedder
+    from ragembed.evaluation import read_beir
+
+    texts = list(read_beir(collections / "retrieval" / "cran", 40).documents.values())
+    exact, fast = (
+        Embedder.from_preset("minilm", dtype=dtype, weighting="uniform").fit(texts).encode_documents(texts)
+        for dtype in ("float32", "bfloat16")
+    )
+    assert (exact * fast).sum(axis=1).min() >= 0.9995
+
+
+def test_plain_berts_on_a_cpu_are_packed(tiny_model, tmp_path, monkeypatch):
+    files = find_model(str(tiny_model))
+    assert isinstance(many_texts(files, "float32", "cpu"), PackedBert)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not packed_bert.can_pack()
+    (tmp_path / "config.json").write_text(json.dumps({**config, "changed": True}))
+    assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0, 10_000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_is_a_softmax_whatever_the_size_of_its_scores(size, dtype):
+    query_key_value = torch.randn(3, 7, 3, 4, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    query_key_value[:, :, 0] *= size
+    query, key, value = query_key_value.float().permute(2, 0, 3, 1, 4).unbind(0)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    found = packed_bert._attention(query_key_value, query_key_value.new_ones(query_key_value.shape[:2])).float()
+    assert torch.isfinite(found).all()
+    if size == 1.0 or dtype == torch.float32:  # large scores are too coarse in bfloat16 to tell which is the largest
+        torch.testing.assert_close(found, expected, atol=2e-5 if dtype == torch.float32 else 5e-2, rtol=1e-3)
+
+
+def test_attention_where_all_scores_are_low():
+    query_key_value = torch.ones(1, 5, 3, 2, 4)
+    query_key_value[:, :, 0] *= -100.0
+    torch.testing.assert_close(packed_bert._attention(query_key_value, query_key_value.new_ones(query_key_value.shape[:2])), torch.ones(1, 5, 2, 4))

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from ragembed import word_pieces
+from ragembed.tokenizer import TextTokenizer
+from ragembed.word_pieces import WordPieces, splits_by_words
+
+PIECES = ["[UNK]", "[CLS]", "[MASK]", *"abcde.,-é中", *(f"##{letter}" for letter in "abcdeé"), "bad", "##ed"]
+CONTROLS = "\x00\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\u200b\ufffd\ue000\u0301"
+BLANKS = " \t\n\r\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
+
+
+def tokenizer(**settings):
+    made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(**settings)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(["[CLS]", "[MASK]"])
+    made.encode_special_tokens = True
+    return made
+
+
+def expected(of, texts):
+    return [of.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+@pytest.mark.parametrize("settings", [{}, {"lowercase": False}, {"strip_accents": False}])
+@given(texts=st.lists(st.text(st.sampled_from("abcdeABÉé中.,-[]CLSMK" + CONTROLS + BLANKS), max_size=40), max_size=5))
+def test_equals_the_tokenizer(settings, texts):
+    of = tokenizer(**settings)
+    assert splits_by_words(of)
+    pieces = WordPieces(of)
+    for _ in range(2):  # with nothing remembered, and with all of it
+        assert pieces.ids(texts) == expected(of, texts)
+
+
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_equals_the_tokenizer_on_any_text(texts):
+    of = tokenizer()
+    assert WordPieces(of).ids(texts) == expected(of, texts)
+
+
+def test_long_words_are_not_remembered(monkeypatch):
+    of = tokenizer()
+    pieces = WordPieces(of)
+    texts = ["ab " + "c" * 33, "d" * 33 + " ab", "e" * 32]
+    for _ in range(2):
+        assert pieces.ids(texts) == expected(of, texts)
+    assert set(pieces._known) == {"ab", "e" * 32}
+
+
+def test_no_more_words_are_remembered_than_allowed(monkeypatch):
+    monkeypatch.setattr(word_pieces, "_MOST", 3)
+    of = tokenizer()
+    pieces = WordPieces(of)
+    for text in ("a b", "c d", "e a", "b c"):
+        assert pieces.ids([text]) == expected(of, [text])
+        assert len(pieces._known) <= 4
+
+
+def test_other_tokenizers_are_left_alone():
+    assert not splits_by_words(tokenizer(clean_text=False))
+    with_words = tokenizer()
+    with_words.add_tokens([AddedToken("a b")])
+    assert not splits_by_words(with_words)
+    other = tokenizer()
+    other.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert not splits_by_words(other)
+    other.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    other.normalizer = normalizers.Lowercase()
+    assert not splits_by_words(other)
+    assert not splits_by_words(Tokenizer(models.BPE()))
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_real_texts_have_the_ids_of_the_models_tokenizer(collections):
+    from ragembed.evaluation import read_beir
+    from ragembed.models import find_model
+
+    of = TextTokenizer(find_model("sentence-transformers/all-MiniLM-L6-v2").folder)
+    assert of._pieces is not None
+    for name in ("cran", "npl"):
+        texts = list(read_beir(collections / "retrieval" / name).documents.values())
+        texts += ["Ünïcödé 中文 faiss.IndexFlat 0x80070005 \U0001f600\ud800 [MASK]", ""]
+        assert of.ids(texts) == [encoding.ids for encoding in of._encode(texts)]
+        assert of.ids(texts)[-1] == []
+        np.testing.assert_array_equal([len(ids) for ids in of.ids(texts)], [len(o) for o in of.offsets(texts)])
