@@ -34,7 +34,7 @@ class WordPieces:
         known = self._known if len(self._known) < _MOST else {}
         fresh = list(set().union(*split) - known.keys())
         encodings = self._tokenizer.encode_batch(fresh, add_special_tokens=False)
-        rare = {}
+        rare: dict[str, list[int]] = {}
         for word, encoding in zip(fresh, encodings, strict=True):
             (known if len(word) <= _LONGEST else rare)[word] = encoding.ids
         self._known = known

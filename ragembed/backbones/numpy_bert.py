@@ -76,7 +76,9 @@ class NumpyBert:
         size = dim // self._shape.heads
 
         def heads(part: str) -> Floats:  # (batch, heads, tokens, size)
-            return self._linear(states, name + part).reshape(batch, tokens, self._shape.heads, size).transpose(0, 2, 1, 3)
+            return (
+                self._linear(states, name + part).reshape(batch, tokens, self._shape.heads, size).transpose(0, 2, 1, 3)
+            )
 
         scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / np.float32(np.sqrt(size)) + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))

@@ -192,12 +192,9 @@ def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tenso
 
 def can_pack() -> bool:
     """Tell whether PyTorch has the kernels here: oneDNN's on a CPU of the x86 family."""
-    operations: Any = torch.ops.mkldnn
-    return (
-        torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
-        and all(hasattr(operations, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    )
+    onednn: Any = torch.backends.mkldnn
+    kernels = ("_reorder_linear_weight", "_linear_pointwise")
+    return bool(onednn.is_available() and onednn.enabled and all(hasattr(torch.ops.mkldnn, name) for name in kernels))
 
 
 def _product(states: torch.Tensor, linear: _Linear, then: str = "none") -> torch.Tensor:
@@ -206,7 +203,5 @@ def _product(states: torch.Tensor, linear: _Linear, then: str = "none") -> torch
 
 
 def _sum(states: torch.Tensor, linear: _Linear, other: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-        states, other, linear.weight, linear.bias, "add"
-    )
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(states, other, linear.weight, linear.bias, "add")
     return result

@@ -15,6 +15,7 @@ from ragembed.backbones import torch_devices
 from ragembed.backbones.choice import many_texts
 from ragembed.backbones.packed_bert import PackedBert
 from ragembed.backbones.torch_devices import fast_dtype, find_devices
+from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.devices import choose_devices
 from ragembed.embedder import encode_raw
 from ragembed.errors import ConfigError, GpuError

@@ -46,9 +46,10 @@ def test_equals_the_equations_step_by_step(embedder, tiny_model):
     tokenizer = embedder.tokenizer
     rows = [[*tokenizer.prefix, *ids, *tokenizer.suffix] for ids in tokenizer.ids(TEXTS)]
     frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
+    backbone = TransformersModel(tiny_model, "float32", "cpu")
     raw = []
     for row in rows:
-        hidden = TransformersModel(tiny_model, "float32", "cpu").states(np.array([row]), np.array([len(row)]), (2,))[0][0]
+        hidden = backbone.states(np.array([row]), np.array([len(row)]), (2,))[0][0]
         idf = np.array([np.log(len(rows) / frequency[token]) for token in row])
         weights = 0.5 * idf / idf.sum() + 0.5 / len(row)
         raw.append(weights @ hidden)

@@ -9,7 +9,6 @@ from safetensors.numpy import save_file
 from ragembed.backbones.bert_files import is_plain_bert
 from ragembed.backbones.choice import many_texts
 from ragembed.backbones.numpy_bert import NumpyBert, _erf
-from ragembed.backbones.packed_bert import PackedBert
 from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.errors import ModelError
 from ragembed.models import find_model
