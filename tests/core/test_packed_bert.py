@@ -119,8 +119,9 @@ def test_attention_is_a_softmax_whatever_the_size_of_its_scores(size, dtype):
         torch.testing.assert_close(found, expected, atol=2e-5 if dtype == torch.float32 else 5e-2, rtol=1e-3)
 
 
-def test_attention_where_all_scores_are_low():
+def test_attention_where_all_scores_are_low_mixes_nothing_that_is_not_real():
     query_key_value = torch.ones(1, 5, 3, 2, 4)
     query_key_value[:, :, 0] *= -100.0
+    query_key_value[:, 3:, 2] = 7.0
     real = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
     torch.testing.assert_close(packed_bert._attention(query_key_value, real), torch.ones(1, 5, 2, 4))
