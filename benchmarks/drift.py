@@ -25,6 +25,7 @@ from ragembed.indexes.drift import PARTS
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.presets import preset
 from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.token_ids import TokenIds
 from ragembed.weighting import TokenCounter, TokenStatistics
 
 Floats = NDArray[np.float32]
@@ -145,7 +146,7 @@ def _read(name: str, count: int, rng: random.Random) -> list[str]:
 
 def _prepared(embedder: Embedder, texts: Sequence[str]) -> Texts:
     spans = [draw_pseudo_queries([text], 1, embedder.config.seed)[0] for text in texts]
-    ids = [np.asarray(each, dtype=np.int64) for each in embedder.tokenizer.ids(texts)]
+    ids = list(embedder.tokenizer.ids(texts))
     return Texts(texts, ids, _rounded(embedder.raw_documents(texts)), embedder.raw_pseudo_queries(spans))
 
 
@@ -198,7 +199,7 @@ def _found(chain: TwoSidedChain, queries: Floats, documents: Floats) -> Numbers:
 def _counted(embedder: Embedder, ids: Sequence[Numbers]) -> TokenStatistics:
     tokenizer = embedder.tokenizer
     counter = TokenCounter(tokenizer.vocabulary_size, [*tokenizer.prefix, *tokenizer.suffix])
-    counter.add(ids)
+    counter.add(TokenIds.of(ids))
     return counter.statistics()
 
 

@@ -31,6 +31,7 @@ from ragembed.indexes.baseline import Baseline, load_baseline
 from ragembed.indexes.view import View
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
+from ragembed.token_ids import TokenIds
 from ragembed.weighting import TokenCounter, TokenStatistics
 
 TEXTS = 10_000
@@ -165,7 +166,7 @@ class _Measurement:
 
     def _ids(self, rows: Sequence[int]) -> list[Ids]:
         texts = catalog.texts_of_rows(self._connection, rows)
-        return [np.asarray(ids, dtype=np.int64) for ids in self._embedder.tokenizer.ids(texts)]
+        return list(self._embedder.tokenizer.ids(texts))
 
     # Searches
 
@@ -242,7 +243,7 @@ def _chosen(count: int, least: int, rng: np.random.Generator) -> Rows:
 
 def _counted(ids: Sequence[Ids], tokenizer: Tokenizer) -> TokenStatistics:
     counter = TokenCounter(tokenizer.vocabulary_size, [*tokenizer.prefix, *tokenizer.suffix])
-    counter.add(ids)
+    counter.add(TokenIds.of(ids))
     return counter.statistics()
 
 

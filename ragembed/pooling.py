@@ -5,6 +5,8 @@ Source: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks alon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -121,21 +123,27 @@ class WeightedMean:
         return mixed
 
 
-def mean_shares(base: Floats, weights: Floats, share: float) -> NDArray[np.float64]:
-    """Return what :class:`WeightedMean` multiplies each token of one text with, float64, shape ``(n,)``.
+def mean_shares(base: Floats, weights: Floats, share: float, lengths: Sequence[int]) -> NDArray[np.float64]:
+    """Return what :class:`WeightedMean` multiplies each token with, float64, shape ``(n,)``.
 
-    ``base`` and ``weights``, shape ``(n,)``, are those of all tokens of the text. The shares sum to 1, and to 0 where
-    no token takes part.
+    ``base`` and ``weights``, shape ``(n,)``, are those of all tokens of some texts, which have ``lengths`` tokens. The
+    shares of a text sum to 1, and to 0 where no token takes part.
     """
-    scaled = [_scaled_to_one(each.astype(np.float64)) for each in (base, weights)]
-    if share == 0.0 or not scaled[1].any():
-        return scaled[0]
-    return share * scaled[1] + (1.0 - share) * scaled[0]
+    texts = np.repeat(np.arange(len(lengths)), lengths)
+    uniform, _ = _scaled_to_one(base, texts, len(lengths))
+    if share == 0.0:
+        return uniform
+    weighted, total = _scaled_to_one(weights, texts, len(lengths))
+    shares: NDArray[np.float64] = np.where(total > 0.0, share * weighted + (1.0 - share) * uniform, uniform)
+    return shares
 
 
-def _scaled_to_one(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    total = weights.sum()
-    return weights / total if total > 0.0 else np.zeros_like(weights)
+def _scaled_to_one(
+    weights: Floats, texts: NDArray[np.int64], number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weights as shares of their text's sum, and that sum, for each token."""
+    total = np.bincount(texts, weights=weights, minlength=number)[texts]
+    return np.divide(weights, total, out=np.zeros(len(weights)), where=total > 0.0), total
 
 
 class _Sums:

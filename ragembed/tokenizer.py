@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, ModelError
 from ragembed.templates import MASK, Template
+from ragembed.token_ids import TokenIds
 from ragembed.word_pieces import WordPieces, splits_by_words
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class TextTokenizer:
         """How many special tokens frame each window."""
         return len(self.prefix) + len(self.suffix)
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens and without any limit."""
         if self._pieces is not None:
             return self._pieces.ids([_encodable(text) for text in texts])
-        return [encoding.ids for encoding in self._encode(texts)]
+        return TokenIds.of(encoding.ids for encoding in self._encode(texts))
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""

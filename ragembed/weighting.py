@@ -7,7 +7,7 @@ Sources: [S] Stankevičius & Lukoševičius 2024, section 3.3 (idf, -biases); Ar
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.specs import parse_weighting
+from ragembed.token_ids import TokenIds
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
@@ -169,13 +170,13 @@ class TokenCounter:
         self._occurrences = np.zeros(vocabulary, dtype=np.int64)
         self._texts = 0
 
-    def add(self, texts_ids: Iterable[Sequence[int] | Counts]) -> None:
+    def add(self, ids: TokenIds) -> None:
         """Count the token ids of some texts."""
-        for ids in texts_ids:
-            distinct, counts = np.unique(np.asarray(ids, dtype=np.int64), return_counts=True)
-            self._frequency[distinct] += 1
-            self._occurrences[distinct] += counts
-            self._texts += 1
+        vocabulary = len(self._occurrences)
+        once = np.unique(ids.texts * vocabulary + ids.flat) % vocabulary  # each token once in each text
+        self._frequency += np.bincount(once, minlength=vocabulary)
+        self._occurrences += np.bincount(ids.flat, minlength=vocabulary)
+        self._texts += len(ids)
 
     def statistics(self) -> TokenStatistics:
         """Return what was counted."""

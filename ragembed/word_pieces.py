@@ -6,19 +6,22 @@ Hugging Face's ``tokenizers``), and natural text repeats its words, so that most
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragembed.token_ids import TokenIds
 
 if TYPE_CHECKING:
     import tokenizers
 
 _REMOVED = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
 """Control characters that the normalizer drops and Python takes for blanks."""
-_LONGEST = 32
-"""Letters of a word that is remembered: longer ones seldom come again."""
-_MOST = 1 << 17
-"""Words that are remembered at a time, in some tens of megabytes."""
+_MOST_LETTERS = 1 << 21
+"""Letters of the words that are remembered, in some tens of megabytes; beyond, they are learned anew."""
 
 
 class WordPieces:
@@ -26,20 +29,43 @@ class WordPieces:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._known: dict[str, list[int]] = {}
+        self._learning = threading.Lock()
+        self._forget()
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens."""
-        split = [_words(text) for text in texts]
-        known = self._known if len(self._known) < _MOST else {}
-        fresh = list(set().union(*split) - known.keys())
-        encodings = self._tokenizer.encode_batch(fresh, add_special_tokens=False)
-        rare: dict[str, list[int]] = {}
-        for word, encoding in zip(fresh, encodings, strict=True):
-            (known if len(word) <= _LONGEST else rare)[word] = encoding.ids
-        self._known = known
-        find = (known | rare if rare else known).__getitem__
-        return [list(chain.from_iterable(map(find, words))) for words in split]
+        split = [text.split() for text in _splittable(texts)]
+        with self._learning:
+            self._learn(set().union(*split))
+            numbers, starts, pieces = self._numbers, self._starts, self._pieces
+            if self._letters > _MOST_LETTERS:
+                self._forget()
+        words = np.fromiter(map(numbers.__getitem__, chain.from_iterable(split)), np.int64)
+        counts = starts[words + 1] - starts[words]
+        # The pieces of each word follow one another: where the first is, and how far on from it.
+        ends = np.cumsum(counts)
+        places = np.repeat(starts[words] - ends + counts, counts) + np.arange(counts.sum())
+        text_of_word = np.repeat(np.arange(len(texts)), np.fromiter(map(len, split), np.int64, len(texts)))
+        lengths = np.bincount(text_of_word, weights=counts, minlength=len(texts)).astype(np.int64)
+        return TokenIds(pieces[places], lengths)
+
+    def _forget(self) -> None:
+        """Begin anew: words by number, where the pieces of each begin and the last one's end, and all pieces."""
+        self._numbers: dict[str, int] = {}
+        self._starts = np.zeros(1, dtype=np.int64)
+        self._pieces = np.zeros(0, dtype=np.int64)
+        self._letters = 0
+
+    def _learn(self, words: set[str]) -> None:
+        fresh = list(words - self._numbers.keys())
+        if not fresh:
+            return
+        learned = TokenIds.of(each.ids for each in self._tokenizer.encode_batch(fresh, add_special_tokens=False))
+        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(learned.lengths)])
+        self._pieces = np.concatenate([self._pieces, learned.flat])
+        first = len(self._numbers)
+        self._numbers.update(zip(fresh, range(first, first + len(fresh)), strict=True))
+        self._letters += sum(map(len, fresh))
 
 
 def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:
@@ -56,7 +82,9 @@ def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:
     )
 
 
-def _words(text: str) -> list[str]:
-    if any(character in text for character in map(chr, _REMOVED)):
-        text = text.translate(_REMOVED)
-    return text.split()
+def _splittable(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts without what the normalizer drops and Python takes for blanks."""
+    together = "".join(texts)
+    if any(character in together for character in map(chr, _REMOVED)):
+        return [text.translate(_REMOVED) for text in texts]
+    return texts

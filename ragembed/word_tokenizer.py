@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
+from ragembed.token_ids import TokenIds
+
 MAX_TOKENS = 256
 """Tokens of a chunk: word vectors have no window, so this is the default model's."""
 
@@ -46,7 +48,7 @@ class WordTokenizer:
         self.prefix: list[int] = []
         self.suffix: list[int] = []
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the ids of each text's words that the vocabulary knows, in their order."""
         known: dict[str, list[int]] = {}
         rows = []
@@ -58,7 +60,7 @@ class WordTokenizer:
                     known[form] = [number for number, _ in self._words(form)]
                 row += known[form]
             rows.append(row)
-        return rows
+        return TokenIds.of(rows)
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return for each text the ``(start, end)`` character spans of its atoms, known or not."""

@@ -62,7 +62,7 @@ class _Window:
     """A run of one text's token ids, and whether it is the text's last."""
 
     text: int
-    ids: Sequence[int]
+    ids: NDArray[np.int64]
     last: bool
 
 
@@ -119,8 +119,8 @@ class Forward:
             for group in self._groups(windows, batch_tokens):
                 yield self._batch(group)
 
-    def _windows(self, text: int, ids: Sequence[int]) -> Iterator[_Window]:
-        if not ids and self._room == self._max_tokens:
+    def _windows(self, text: int, ids: NDArray[np.int64]) -> Iterator[_Window]:
+        if not len(ids) and self._room == self._max_tokens:
             return  # nothing at all to send: no tokens, and no frame around them
         for start in range(0, max(len(ids), 1), self._room):
             yield _Window(text, ids[start : start + self._room], last=start + self._room >= len(ids))
@@ -145,7 +145,7 @@ class Forward:
         ids = np.zeros((len(group), width), dtype=np.int64)
         kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
         for row, (window, length) in enumerate(zip(group, lengths, strict=True)):
-            ids[row, :length] = [*frame.prefix, *window.ids, *frame.suffix]
+            ids[row, :length] = np.concatenate([frame.prefix, window.ids, frame.suffix])
             kinds[row, :length] = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(window.ids), *frame.suffix_kinds]
         completed = sum(window.last for window in group)
         return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed)

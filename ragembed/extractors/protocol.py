@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
+from ragembed.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
@@ -50,7 +51,7 @@ class Tokenizer(Protocol):
         """Special token ids after a text."""
         ...
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens and without any limit."""
         ...
 

@@ -6,6 +6,7 @@ by the tokens that they share.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,9 @@ class RandomTable:
         self.dim = dim
         self._seed = seed
         self._sigma = sigma
-        self._drawn: dict[int, Floats] = {}
+        self._row_of: dict[int, int] = {}
+        self._drawn = np.empty((0, dim), dtype=np.float32)
+        self._drawing = threading.Lock()
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -36,12 +39,13 @@ class RandomTable:
 
     def rows(self, ids: Ids) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
-        rows = np.empty((len(ids), self.dim), dtype=np.float32)
-        for row, number in enumerate(ids.tolist()):
-            if number not in self._drawn:
-                self._drawn[number] = self._draw(number)
-            rows[row] = self._drawn[number]
-        return rows
+        with self._drawing:
+            fresh = sorted(set(ids.tolist()) - self._row_of.keys())
+            if fresh:
+                self._drawn = np.concatenate([self._drawn, [self._draw(number) for number in fresh]])
+                self._row_of.update({number: row for row, number in enumerate(fresh, start=len(self._row_of))})
+            drawn = self._drawn
+        return drawn[[self._row_of[number] for number in ids.tolist()]]
 
     def present(self, ids: Ids) -> NDArray[np.bool_]:
         """Return True for each id."""

@@ -5,7 +5,7 @@ Nothing but a table is needed to encode: no model, no deep-learning framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.protocol import Floats, Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.pooling import WeightedMean, mean_shares
+from ragembed.pooling import mean_shares
+from ragembed.token_ids import TokenIds
 
-_TOKENS_PER_GROUP = 4096
 _TEXTS_PER_BLOCK = 1024
 
 Ids = NDArray[np.int64]
@@ -91,10 +91,10 @@ class StaticExtractor(FittedByWeights):
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
         """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
         self.weights.require_fitted()
-        vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             block = texts[start : start + _TEXTS_PER_BLOCK]
-            vectors[start : start + len(block)] = self._means([self._framed(ids) for ids in self._tokenizer.ids(block)])
+            vectors[start : start + len(block)] = self._means(self._framed(self._tokenizer.ids(block)))
             if progress is not None:
                 progress(len(block))
         return vectors
@@ -103,58 +103,30 @@ class StaticExtractor(FittedByWeights):
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
         own, spans = self._tokenizer.located(text)
-        ids, tokens = self._framed(own), text_tokens(text, spans)
+        ids, tokens = self._framed(TokenIds.of([own])).flat, text_tokens(text, spans)
         if self._special_tokens:
             before, after = (
                 [Token(name, origin="special") for name in self._tokenizer.names(part)] for part in self._frame
             )
             tokens = [*before, *tokens, *after]
         base = self._table.present(ids).astype(np.float32)
-        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share)
+        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])
         return TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares)
 
     @property
     def _frame(self) -> tuple[list[int], list[int]]:
         return self._tokenizer.prefix, self._tokenizer.suffix
 
-    def _framed(self, ids: Sequence[int]) -> Ids:
-        if self._special_tokens:
-            ids = [*self._tokenizer.prefix, *ids, *self._tokenizer.suffix]
-        return np.asarray(ids, dtype=np.int64)
+    def _framed(self, ids: TokenIds) -> TokenIds:
+        return ids.framed(*self._frame) if self._special_tokens else ids
 
-    def _means(self, texts: Sequence[Ids]) -> Floats:
-        mean = WeightedMean(len(texts), self.dim, self.weights.share)
-        for group in _groups(texts):
-            ids, present = _padded([piece for _, piece in group])
-            distinct, place = np.unique(ids, return_inverse=True)
-            place = place.reshape(ids.shape)  # NumPy 1 gives it flat
-            base = (present & self._table.present(distinct)[place]).astype(np.float32)
-            vectors = self._table.rows(distinct)[place]
-            mean.add(np.array([text for text, _ in group]), vectors, base, self.weights.of(ids, base))
-        return mean.result()
-
-
-def _groups(texts: Sequence[Ids]) -> Iterator[list[tuple[int, Ids]]]:
-    """Yield pieces of texts, with the texts' numbers, of similar length together, few enough tokens for the cache."""
-    pieces = [
-        (i, ids[at : at + _TOKENS_PER_GROUP])
-        for i, ids in enumerate(texts)
-        for at in range(0, len(ids), _TOKENS_PER_GROUP)
-    ]
-    group: list[tuple[int, Ids]] = []
-    for piece in sorted(pieces, key=lambda piece: len(piece[1]), reverse=True):
-        if group and len(group[0][1]) * (len(group) + 1) > _TOKENS_PER_GROUP:
-            yield group
-            group = []
-        group.append(piece)
-    if group:
-        yield group
-
-
-def _padded(pieces: Sequence[Ids]) -> tuple[Ids, NDArray[np.bool_]]:
-    """Return the ids in rows, filled up with the first of them, and which are not filling."""
-    lengths = np.array([len(piece) for piece in pieces])
-    present = np.arange(lengths.max()) < lengths[:, None]
-    ids = np.full(present.shape, pieces[0][0], dtype=np.int64)
-    ids[present] = np.concatenate(pieces)
-    return ids, present
+    def _means(self, ids: TokenIds) -> Floats:
+        distinct, place = ids.distinct()
+        base = self._table.present(distinct)[place].astype(np.float32)
+        shares = mean_shares(base, self.weights.of(ids.flat, base), self.weights.share, ids.lengths.tolist())
+        rows, shares = self._table.rows(distinct), shares.astype(np.float32)
+        means = np.zeros((len(ids), self.dim), dtype=np.float32)
+        ends = np.cumsum(ids.lengths)
+        for mean, start, end in zip(means, (ends - ids.lengths).tolist(), ends.tolist(), strict=True):
+            np.matmul(shares[start:end], rows[place[start:end]], out=mean)
+        return means

@@ -192,7 +192,7 @@ class TransformerExtractor(FittedByWeights):
         kept = Kept(self._combination, self._pooling)
         self.model.exact_forward(side).run([text], [kept])
         ids, kinds, base, hidden = kept.tokens(self.dim)
-        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share)
+        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])
         return TokenParts.merged(self._tokens(text, side, ids, kinds), shares[:, None] * hidden, shares)
 
     def _tokens(self, text: str, side: Side, ids: NDArray[np.int64], kinds: NDArray[np.int8]) -> list[Token]:

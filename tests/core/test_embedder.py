@@ -102,7 +102,7 @@ def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model)
 
     tokenizer = embedder.tokenizer
     text = "cat dog bird fish wing flow air heat " * 20
-    ids = tokenizer.ids([text])[0]
+    [ids] = tokenizer.ids([text])
     room = embedder.max_tokens - 2
     windows = [[*tokenizer.prefix, *ids[i : i + room], *tokenizer.suffix] for i in range(0, len(ids), room)]
     assert len(windows) > 2

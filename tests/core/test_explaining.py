@@ -273,7 +273,11 @@ def test_shares_are_those_of_the_weighted_mean(tokens, share):
     hidden = np.eye(len(tokens), dtype=np.float32)[None]
     mean = WeightedMean(1, len(tokens), share)
     mean.add(np.array([0]), hidden, base[None], weights[None])
-    np.testing.assert_allclose(mean_shares(base, weights, share), mean.result()[0], atol=1e-5)
+    expected = mean.result()[0]
+    np.testing.assert_allclose(mean_shares(base, weights, share, [len(tokens)]), expected, atol=1e-5)
+    twice = [np.concatenate([each, each]) for each in (base, weights)]
+    of_three = mean_shares(*twice, share, [len(tokens), 0, len(tokens)])
+    np.testing.assert_allclose(of_three, np.concatenate([expected, expected]), atol=1e-5)
 
 
 def test_equal_tokens_are_one_row():
@@ -289,7 +293,7 @@ def test_words_are_located_where_they_stand(text):
     index = {word: i for i, word in enumerate(["the", "dog", "'s", "don't", "東京", "都", "u.s.", "."])}
     tokenizer = WordTokenizer(index)
     ids, spans = tokenizer.located(text)
-    assert ids == tokenizer.ids([text])[0]
+    assert [ids] == tokenizer.ids([text]).tolist()
     for name, (start, end) in zip(tokenizer.names(ids), spans, strict=True):
         assert text[start:end].lower() == name
     assert spans == sorted(spans)

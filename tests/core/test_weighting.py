@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragembed.token_ids import TokenIds
 from ragembed.weighting import (
     FREQUENT_TOKENS,
     Idf,
@@ -22,7 +23,7 @@ VOCABULARY = ["a", "b", "c", "d"]
 def counted(texts, vocabulary, framing):
     counter = TokenCounter(vocabulary, framing)
     for ids in texts:
-        counter.add([ids])
+        counter.add(TokenIds.of([ids]))
     return counter.statistics()
 
 

@@ -1,4 +1,5 @@
-import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,10 @@ def expected(of, texts):
     return [of.encode(text, add_special_tokens=False).ids for text in texts]
 
 
+def found(pieces, texts):
+    return pieces.ids(texts).tolist()
+
+
 @pytest.mark.parametrize("settings", [{}, {"lowercase": False}, {"strip_accents": False}])
 @given(texts=st.lists(st.text(st.sampled_from("abcdeABÉé中.,-[]CLSMK" + CONTROLS + BLANKS), max_size=40), max_size=5))
 def test_equals_the_tokenizer(settings, texts):
@@ -33,31 +38,46 @@ def test_equals_the_tokenizer(settings, texts):
     assert splits_by_words(of)
     pieces = WordPieces(of)
     for _ in range(2):  # with nothing remembered, and with all of it
-        assert pieces.ids(texts) == expected(of, texts)
+        assert found(pieces, texts) == expected(of, texts)
 
 
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_equals_the_tokenizer_on_any_text(texts):
     of = tokenizer()
-    assert WordPieces(of).ids(texts) == expected(of, texts)
+    assert found(WordPieces(of), texts) == expected(of, texts)
 
 
-def test_long_words_are_not_remembered(monkeypatch):
+def test_words_are_learned_anew_where_they_are_too_many(monkeypatch):
+    monkeypatch.setattr(word_pieces, "_MOST_LETTERS", 4)
     of = tokenizer()
     pieces = WordPieces(of)
-    texts = ["ab " + "c" * 33, "d" * 33 + " ab", "e" * 32]
+    for text in ("ab cd", "ce", "bad " * 3, "ab cd", "dabeabd"):
+        assert found(pieces, [text, ""]) == expected(of, [text, ""])
+        assert sum(map(len, pieces._numbers)) <= 4
+
+
+def test_a_word_is_split_once(monkeypatch):
+    asked = []
+
+    class Watched:
+        def encode_batch(self, words, add_special_tokens):
+            asked.extend(words)
+            return of.encode_batch(words, add_special_tokens=add_special_tokens)
+
+    of = tokenizer()
+    pieces = WordPieces(Watched())
     for _ in range(2):
-        assert pieces.ids(texts) == expected(of, texts)
-    assert set(pieces._known) == {"ab", "e" * 32}
+        assert found(pieces, ["bad ab", "ab bad bad"]) == expected(of, ["bad ab", "ab bad bad"])
+    assert sorted(asked) == ["ab", "bad"]
 
 
-def test_no_more_words_are_remembered_than_allowed(monkeypatch):
-    monkeypatch.setattr(word_pieces, "_MOST", 3)
+def test_threads_share_what_is_learned():
     of = tokenizer()
     pieces = WordPieces(of)
-    for text in ("a b", "c d", "e a", "b c"):
-        assert pieces.ids([text]) == expected(of, [text])
-        assert len(pieces._known) <= 4
+    texts = [[f"{a}{b} {b}{c}" for b in "abcde" for c in "abcde"] for a in "abcde"]
+    with ThreadPoolExecutor(5) as pool:
+        for _ in range(10):
+            assert list(pool.map(lambda block: found(pieces, block), texts)) == [expected(of, each) for each in texts]
 
 
 def test_other_tokenizers_are_left_alone():
@@ -84,6 +104,6 @@ def test_real_texts_have_the_ids_of_the_models_tokenizer(collections):
     for name in ("cran", "npl"):
         texts = list(read_beir(collections / "retrieval" / name).documents.values())
         texts += ["Ünïcödé 中文 faiss.IndexFlat 0x80070005 \U0001f600\ud800 [MASK]", ""]
-        assert of.ids(texts) == [encoding.ids for encoding in of._encode(texts)]
-        assert of.ids(texts)[-1] == []
-        np.testing.assert_array_equal([len(ids) for ids in of.ids(texts)], [len(o) for o in of.offsets(texts)])
+        assert found(of, texts) == [encoding.ids for encoding in of._encode(texts)]
+        assert found(of, texts)[-1] == []
+        assert of.ids(texts).lengths.tolist() == [len(spans) for spans in of.offsets(texts)]

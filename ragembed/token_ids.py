@@ -1,0 +1,64 @@
+"""Token ids of several texts in one array, so that counting and pooling need no loop over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenIds:
+    """The token ids of texts: ``flat``, shape ``(tokens,)``, text after text; ``lengths``, shape ``(texts,)``.
+
+    Iterating gives the ids of each text, shape ``(tokens of it,)``.
+    """
+
+    flat: Ids
+    lengths: Ids
+
+    @classmethod
+    def of(cls, texts: Iterable[Sequence[int]]) -> TokenIds:
+        """Put the ids of each text together."""
+        texts = list(texts)
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        return cls(np.fromiter(chain.from_iterable(texts), np.int64, int(lengths.sum())), lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Ids]:
+        return iter(np.split(self.flat, np.cumsum(self.lengths)[:-1])) if len(self) else iter(())
+
+    def tolist(self) -> list[list[int]]:
+        """Return the ids of each text as a list."""
+        return [ids.tolist() for ids in self]
+
+    @property
+    def texts(self) -> Ids:
+        """The number of the text that each token belongs to, shape ``(tokens,)``."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def distinct(self) -> tuple[Ids, Ids]:
+        """Return the different ids, ascending, and where each token's is among them, shape ``(tokens,)``."""
+        different = np.flatnonzero(np.bincount(self.flat))
+        place = np.zeros(self.flat.max(initial=-1) + 1, dtype=np.int64)
+        place[different] = np.arange(len(different))
+        return different, place[self.flat]
+
+    def framed(self, prefix: Sequence[int], suffix: Sequence[int]) -> TokenIds:
+        """Return the same with ``prefix`` before each text and ``suffix`` after it."""
+        lengths = self.lengths + len(prefix) + len(suffix)
+        ends = np.cumsum(lengths)[:, None]
+        before = ends - lengths[:, None] + np.arange(len(prefix))
+        after = ends - len(suffix) + np.arange(len(suffix))
+        flat, own = np.empty(int(lengths.sum()), dtype=np.int64), np.ones(int(lengths.sum()), dtype=bool)
+        flat[before], flat[after] = prefix, suffix
+        own[before] = own[after] = False
+        flat[own] = self.flat
+        return TokenIds(flat, lengths)
