@@ -32,6 +32,10 @@ class WordPieces:
         self._learning = threading.Lock()
         self._forget()
 
+    def __reduce__(self) -> tuple[type[WordPieces], tuple[tokenizers.Tokenizer]]:
+        """Let a copy begin with no word known."""
+        return WordPieces, (self._tokenizer,)
+
     def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens."""
         split = [text.split() for text in _splittable(texts)]

@@ -71,6 +71,7 @@ class PackedBert:
     """
 
     def __init__(self, folder: Path, dtype: str) -> None:
+        self._made_of = folder, dtype
         self._tensors = BertTensors(folder)
         self._shape = self._tensors.shape
         self._dtype: torch.dtype = getattr(torch, dtype)
@@ -80,6 +81,10 @@ class PackedBert:
         self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.tensor(TYPES)[0])
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
         self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
+
+    def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
+        """Let a copy read the model anew, since packed weights cannot be copied."""
+        return PackedBert, self._made_of
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`."""

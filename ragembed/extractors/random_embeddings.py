@@ -32,6 +32,10 @@ class RandomTable:
         self._drawn = np.empty((0, dim), dtype=np.float32)
         self._drawing = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[RandomTable], tuple[int, int, float]]:
+        """Let a copy begin with no vector drawn."""
+        return RandomTable, (self._seed, self.dim, self._sigma)
+
     @property
     def config(self) -> Mapping[str, Any]:
         """Seed, dimension and standard deviation."""

@@ -1,6 +1,8 @@
 """The forward pass of a BERT without padding gives the hidden states of transformers' own."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -56,6 +58,12 @@ def test_layers_are_given_as_asked(ours, theirs, layers):
     assert_same(ours.states(ids, lengths, layers), theirs.states(ids, lengths, layers), lengths)
     np.testing.assert_array_equal(ours.word_embeddings(), theirs.word_embeddings())
     assert (ours.dim, ours.n_layers) == (theirs.dim, theirs.n_layers)
+
+
+def test_a_copy_gives_the_same(ours):
+    ids, lengths = windows([4, 2])
+    for other in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        np.testing.assert_array_equal(other.states(ids, lengths, (2,))[0], ours.states(ids, lengths, (2,))[0])
 
 
 def test_bfloat16_is_near(tiny_model, theirs):

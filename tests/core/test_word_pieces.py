@@ -1,3 +1,5 @@
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -69,6 +71,14 @@ def test_a_word_is_split_once(monkeypatch):
     for _ in range(2):
         assert found(pieces, ["bad ab", "ab bad bad"]) == expected(of, ["bad ab", "ab bad bad"])
     assert sorted(asked) == ["ab", "bad"]
+
+
+def test_a_copy_finds_the_same():
+    of = tokenizer()
+    pieces = WordPieces(of)
+    pieces.ids(["bad ab"])
+    for other in (copy.deepcopy(pieces), pickle.loads(pickle.dumps(pieces))):
+        assert found(other, ["bad cd"]) == expected(of, ["bad cd"])
 
 
 def test_threads_share_what_is_learned():
