@@ -142,7 +142,7 @@ def _scaled_to_one(
     weights: Floats, texts: NDArray[np.int64], number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weights as shares of their text's sum, and that sum, for each token."""
-    total = np.bincount(texts, weights=weights, minlength=number)[texts]
+    total = np.asarray(np.bincount(texts, weights=weights, minlength=number), dtype=np.float64)[texts]
     return np.divide(weights, total, out=np.zeros(len(weights)), where=total > 0.0), total
 
 

@@ -23,7 +23,7 @@ class TokenIds:
     lengths: Ids
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[int]]) -> TokenIds:
+    def of(cls, texts: Iterable[Sequence[int] | Ids]) -> TokenIds:
         """Put the ids of each text together."""
         texts = list(texts)
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))

@@ -49,7 +49,7 @@ def _load(folder: Path, dtype: str, device: str) -> Backbone:
     if device.startswith("cpu") and is_plain_bert(folder):
         from ragembed.backbones.packed_bert import PackedBert, can_pack
 
-        if can_pack():
+        if can_pack(dtype):
             return PackedBert(folder, dtype)
     from ragembed.backbones.transformers_model import TransformersModel
 

@@ -2,12 +2,13 @@
 
 Token vectors of all texts stand in one matrix without gaps. Query, key and value are one product; GELU and the
 residual are added by the product's own kernel (oneDNN's post-operations), whose weights are packed once for it; texts
-of one length share an attention without a mask. Equations are those of Devlin et al. 2019, as in
+of about one length share an attention. Equations are those of Devlin et al. 2019, as in
 :mod:`ragembed.backbones.numpy_bert`.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,13 @@ from ragembed.specs import WORD_EMBEDDINGS
 
 Floats = NDArray[np.float32]
 
-_PACKED_FOR = 2048  # rows of a product; any number works
-_ROWS = 128
-_WIDTH_STEP = 16
+_PACKED_FOR = 2048  # rows of a product that its weights are packed for; any number works
+_ROWS, _WIDTH_STEP = (
+    128,
+    16,
+)  # multiples of which a matrix has rows and a text tokens: oneDNN keeps a plan for each size
 _SCORES = 1 << 17  # of each head that are computed at a time: they are to stay in the cache
+_X86 = ("x86_64", "amd64")
 _LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # of a token's weights, within which they are exact enough as they are
 
 
@@ -67,7 +71,7 @@ class _Group:
 class PackedBert:
     """BERT on the CPU; ``folder`` must satisfy :func:`ragembed.backbones.bert_files.is_plain_bert`.
 
-    ``dtype`` is ``"float32"`` or ``"bfloat16"``. Where :func:`can_pack` is false it cannot be made.
+    ``dtype`` is ``"float32"`` or ``"bfloat16"``, one of which :func:`can_pack` is true.
     """
 
     def __init__(self, folder: Path, dtype: str) -> None:
@@ -90,7 +94,7 @@ class PackedBert:
         """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`."""
         present = np.arange(ids.shape[1]) < lengths[:, None]
         tokens = int(lengths.sum())
-        filling = -tokens % _ROWS  # few different sizes: oneDNN keeps a plan, and its memory, for each
+        filling = -tokens % _ROWS
         flat = np.concatenate([ids[present], np.zeros(filling, dtype=ids.dtype)])
         places = np.concatenate([np.nonzero(present)[1], np.zeros(filling, dtype=np.int64)])
         found = {}
@@ -183,10 +187,10 @@ def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tenso
     texts, tokens, _, heads, dim = query_key_value.shape
     parts = query_key_value.permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, d)
     query, key = (part.reshape(texts * heads, tokens, dim) for part in parts[:2])
+    query = query * dim**-0.5
     # The sum of a token's weights comes with its values, as that of a column of ones.
     values = torch.cat([parts[2], query.new_ones(texts, heads, tokens, 1)], dim=-1) * real[:, None, :, None]
     values = values.view(texts * heads, tokens, dim + 1)
-    query *= dim**-0.5
     sums = torch.bmm(torch.bmm(query, key.transpose(1, 2)).exp_(), values)
     if not _LEAST_SUM < sums[..., dim].min() <= sums[..., dim].max() < _MOST_SUM:
         scores = torch.bmm(query, key.transpose(1, 2))
@@ -195,11 +199,14 @@ def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tenso
     return mixed.view(texts, heads, tokens, dim).transpose(1, 2)
 
 
-def can_pack() -> bool:
-    """Tell whether PyTorch has the kernels here: oneDNN's on a CPU of the x86 family."""
+def can_pack(dtype: str) -> bool:
+    """Tell whether PyTorch has the kernels for ``dtype`` here: oneDNN's on a CPU of the x86 family."""
     onednn: Any = torch.backends.mkldnn
-    kernels = ("_reorder_linear_weight", "_linear_pointwise")
-    return bool(onednn.is_available() and onednn.enabled and all(hasattr(torch.ops.mkldnn, name) for name in kernels))
+    if platform.machine().lower() not in _X86 or not (onednn.is_available() and onednn.enabled):
+        return False
+    kernels: Any = torch.ops.mkldnn
+    there = all(hasattr(kernels, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    return there and (dtype != "bfloat16" or bool(kernels._is_mkldnn_bf16_supported()))
 
 
 def _product(states: torch.Tensor, linear: _Linear, then: str = "none") -> torch.Tensor:

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.backbones import packed_bert
-from ragembed.backbones.choice import many_texts
+from ragembed.backbones.choice import _load, many_texts
 from ragembed.backbones.packed_bert import PackedBert, can_pack
 from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.models import find_model
 
-pytestmark = pytest.mark.skipif(not can_pack(), reason="PyTorch has no oneDNN here")
+needs_bfloat16 = pytest.mark.skipif(not can_pack("bfloat16"), reason="oneDNN has no bfloat16 on this CPU")
+pytestmark = pytest.mark.skipif(not can_pack("float32"), reason="PyTorch has no oneDNN here")
 
 LAYERS = (-1, 0, 1, 2)
 
@@ -65,6 +66,7 @@ def test_a_copy_gives_the_same(ours):
         np.testing.assert_array_equal(other.states(ids, lengths, (2,))[0], ours.states(ids, lengths, (2,))[0])
 
 
+@needs_bfloat16
 def test_bfloat16_is_near(tiny_model, theirs):
     ids, lengths = windows([9, 7, 7, 3])
     [found] = PackedBert(tiny_model, "bfloat16").states(ids, lengths, (2,))
@@ -86,6 +88,7 @@ def test_company_and_padding_do_not_change_a_text(ours, lengths, data):
     np.testing.assert_allclose(alone[0], together[0, : lengths[0]], atol=1e-5)
 
 
+@needs_bfloat16
 @pytest.mark.usefixtures("needs_minilm")
 def test_the_default_model_in_bfloat16_is_near_float32(collections):
     from ragembed import Embedder
@@ -108,7 +111,7 @@ def test_plain_berts_on_a_cpu_are_packed(tiny_model, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
     assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert not packed_bert.can_pack()
+    assert not can_pack("float32")
     (tmp_path / "config.json").write_text(json.dumps({**config, "changed": True}))
     assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
 
@@ -132,3 +135,11 @@ def test_attention_where_all_scores_are_low_mixes_nothing_that_is_not_real():
     query_key_value[:, 3:, 2] = 7.0
     real = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
     torch.testing.assert_close(packed_bert._attention(query_key_value, real), torch.ones(1, 5, 2, 4))
+
+
+@pytest.mark.parametrize(("machine", "dtype", "bfloat16"), [("arm64", "float32", True), ("x86_64", "bfloat16", False)])
+def test_other_machines_are_left_to_transformers(tiny_model, monkeypatch, machine, dtype, bfloat16):
+    monkeypatch.setattr(packed_bert.platform, "machine", lambda: machine)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: bfloat16)
+    assert not can_pack(dtype)
+    assert isinstance(_load(tiny_model, dtype, "cpu"), TransformersModel)
