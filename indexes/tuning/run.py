@@ -165,6 +165,8 @@ def _tune(
     # Questions of one kind, words out of the texts, say too little of raw vectors: they reward whatever is literal.
     one_kind = len(drawn.sources) == 1 and LOG not in drawn.sources
     raws = raw_variants(current.config) if encode and not one_kind else [current.config]
+    if encode and one_kind:
+        about = replace(about, note="; what needs all encoded anew was not compared, with questions of one kind alone")
     chains = chain_choices(current.config)
     prepare = partial(_prepare, store.path, device, progress)
     raws = screen(pool, sources, seed, current, raws, prepare)
@@ -233,12 +235,13 @@ class _About:
     counts: Mapping[str, tuple[int, int]]
     drawn: QuerySet
     seed: int
+    note: str = ""
 
     def report(self, outcome: Outcome, reason: str, found: _Found | None = None) -> TuningReport:
         found = found or _Found()
         return TuningReport(
             outcome,
-            reason,
+            f"{reason}{self.note}",
             self.pool.total,
             len(self.pool),
             len({place.run for place in self.pool.places}),

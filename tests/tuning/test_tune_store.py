@@ -56,7 +56,7 @@ def right_first(path, mode="dense"):
     return found / TOPICS
 
 
-def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch):
+def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch, tmp_path):
     compared = []
 
     def screened(pool, sources, seed, current, raws, prepare):
@@ -71,8 +71,16 @@ def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkey
     monkeypatch.setattr(run, "SOURCES", {"first sentence": SOURCES["first sentence"]})
     one = tune_store(hidden)
     assert sum(one.queries["first sentence"]) == 50
+    assert "was not compared, with questions of one kind alone" in one.reason
+    assert "was not compared" not in several.reason
+    assert "was not compared" not in tune_store(hidden, encode=False).reason
+    monkeypatch.setattr(run, "SOURCES", {})
+    asked = [f"{word(12 * topic)} {word(12 * topic + 7)}\tdocs/{topic:03}.txt" for topic in range(TOPICS)]
+    (tmp_path / "log.tsv").write_text("\n".join(asked) + "\n")
+    assert "was not compared" not in tune_store(hidden, queries=tmp_path / "log.tsv").reason
     assert compared[0] > 1
-    assert compared[1:] == [1]
+    assert compared[1:3] == [1, 1]
+    assert compared[3] == compared[0]
 
 
 def test_questions_are_made_of_what_is_searched(tmp_path, encoder):
