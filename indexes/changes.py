@@ -100,6 +100,18 @@ def disown(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
     connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
 
 
+def rebuild_words(connection: sqlite3.Connection) -> None:
+    """Make the full-text index anew from the chunks; postings, which are made of what it holds, go."""
+    connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+    forget_postings(connection)
+
+
+def forget_postings(connection: sqlite3.Connection) -> None:
+    """Forget all postings; lexical search asks FTS5 until there are others."""
+    connection.execute("DELETE FROM postings")
+    connection.execute("DELETE FROM stale_postings")
+
+
 def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
     """Give those of ``rows`` that no chunk uses a tombstone, and take it from the others."""
     affected = [(row,) for row in rows]

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import catalog, page_sums, wal
+from ragembed.indexes import catalog, changes, page_sums, wal
 from ragembed.indexes.schema import connect
 from ragembed.indexes.stemming import Words
 
@@ -88,7 +88,7 @@ class Database:
         current = Words.of_language(made.language)
         if made != current:
             with self.transaction():
-                self.connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+                changes.rebuild_words(self.connection)
                 catalog.set_meta(self.connection, "words", current.to_dict())
 
     def free_share(self) -> float:

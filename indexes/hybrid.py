@@ -90,7 +90,7 @@ class Words:
     def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> Words:
         """Search for the best ``depth`` and beyond."""
         limit = max(LEXICAL_DEPTH, depth)
-        matches = lexical.search(view.connection, expression, limit, selection)
+        matches = view.matches(expression, limit, selection)
         # Below the deepest match listed, its score is the closest bound that is known without searching again.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
         return cls(dict(matches), floor, [key for key, _ in lexical.with_ties(matches, depth)])

@@ -113,7 +113,7 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> Check:
     """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    view = View(connection, lambda: segments, lambda: embedder, lambda where: select(connection, where))
+    view = View(connection, lambda: segments, lambda: embedder, lambda where: select(connection, where), lambda: None)
     queries = _questions(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())

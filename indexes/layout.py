@@ -14,7 +14,9 @@ STORE_VARIABLE = "RAGEMBED_STORE"
 DATABASE = "store.db"
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
+POSTINGS = "postings"
 RAW, INDEX = "raw.f16", "index.faiss"
+BLOCK = "postings.safetensors"
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 

@@ -86,6 +86,16 @@ def shown(phrase: str) -> str:
     return phrase.replace('"', "")
 
 
+def all_scores(connection: sqlite3.Connection, expression: str) -> list[tuple[int, float]]:
+    """Return ``(chunk key, BM25 score)`` of every chunk that matches ``expression``, in no order."""
+    return [
+        (key, score)
+        for key, score in connection.execute(
+            "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,)
+        )
+    ]
+
+
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
     """Return the BM25 score of each of the chunks ``keys`` that matches ``expression``; higher is better."""
     found = connection.execute(

@@ -137,6 +137,13 @@ def _from_4(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG00
     catalog.set_meta(connection, "words", Words().to_dict())
 
 
+def _from_5(connection: sqlite3.Connection, store: Path) -> None:  # noqa: ARG001  the signature of the others
+    """Make room for postings, which the triggers of words take note of; the next change to a large store makes them."""
+    _execute(connection, _DROP_TRIGGERS_5)
+    _execute(connection, schema.WORD_TRIGGERS)
+    _execute(connection, schema.POSTINGS)
+
+
 def _hash_as_stored(connection: sqlite3.Connection) -> None:
     """Give vectors of texts with lone surrogates the hash of the text as it is stored, with question marks."""
     former = connection.execute(
@@ -165,7 +172,19 @@ DROP TRIGGER chunks_deleted;
 DROP TABLE chunks_fts;
 """
 
-_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
+_DROP_TRIGGERS_5 = """
+DROP TRIGGER chunks_inserted;
+DROP TRIGGER chunks_deleted;
+DROP TRIGGER chunks_searched;
+"""
+
+_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+}
 
 
 def _replace(connection: sqlite3.Connection, table: str, new: str, columns: str, select: str) -> None:

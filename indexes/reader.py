@@ -17,6 +17,7 @@ from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.embedders import load_embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.layout import DATABASE
+from ragembed.indexes.postings.reading import OpenPostings
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.schema import connect
 from ragembed.indexes.segments import Segment
@@ -54,6 +55,7 @@ class Reader:
         self._segments: dict[str, Segment] = {}
         self._selected_in = -1
         self._selections: dict[Filter | None, Selection | None] = {}
+        self._postings = OpenPostings(path)
         self._idle: list[sqlite3.Connection] = []
         self._opened: tuple[int, int] | None = None
         self._lock = threading.RLock()
@@ -68,6 +70,7 @@ class Reader:
             self._idle.clear()
             self._segments.clear()
             self._selections.clear()
+            self._postings.clear()
 
     def read(self, answer: Callable[[View], Answer]) -> Answer:
         """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
@@ -102,6 +105,7 @@ class Reader:
                 lambda: self._open_segments(connection),
                 lambda: self._embedder(connection),
                 lambda where: self._select(connection, where),
+                lambda: self._postings.of(connection),
             )
         except sqlite3.DatabaseError as error:
             raise StoreDamagedError(

@@ -21,7 +21,7 @@ from ragembed.files import sync, write_file
 from ragembed.indexes import catalog, filters, page_sums, terms
 from ragembed.indexes.stemming import ENGLISH, NO_STEMMER, tokenizer
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
@@ -127,6 +127,9 @@ CREATE VIRTUAL TABLE chunks_fts USING fts5 (
     title, headings, text, content = 'chunk_terms', content_rowid = 'key',
     tokenize = "{tokenizer}"
 );
+"""
+
+WORD_TRIGGERS = """
 CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
     INSERT INTO chunks_fts (rowid, title, headings, text)
     VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
@@ -134,13 +137,31 @@ END;
 CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT OR REPLACE INTO stale_postings (chunk, postings)
+    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
 END;
 CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
     INSERT INTO chunks_fts (rowid, title, headings, text)
     VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
+    INSERT OR REPLACE INTO stale_postings (chunk, postings)
+    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
 END;
+"""
+
+POSTINGS = """
+CREATE TABLE postings (                 -- files that are made of what the full-text index holds
+    key        INTEGER PRIMARY KEY AUTOINCREMENT,
+    folder     TEXT NOT NULL UNIQUE,    -- name below postings/
+    chunks     INTEGER NOT NULL,
+    last_chunk INTEGER NOT NULL,        -- highest key of its chunks
+    sha256     TEXT NOT NULL
+);
+CREATE TABLE stale_postings (           -- chunks that were deleted or changed since
+    chunk    INTEGER PRIMARY KEY,
+    postings INTEGER NOT NULL           -- highest key of postings then: these, and all before, count no more for it
+);
 """
 
 BOILERPLATE = """
@@ -162,11 +183,13 @@ CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NUL
 
 def words_schema(language: str) -> str:
     """Return what makes the full-text index of texts in ``language``."""
-    return _WORDS.format(tokenizer=tokenizer(language))
+    return _WORDS.format(tokenizer=tokenizer(language)) + WORD_TRIGGERS
 
 
 def _whole_schema(language: str) -> str:
-    return SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + BOILERPLATE + RUN_RECORDS
+    return (
+        SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + POSTINGS + BOILERPLATE + RUN_RECORDS
+    )
 
 
 def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:

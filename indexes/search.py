@@ -175,7 +175,7 @@ def question_expression(view: View, question: str) -> str | None:
 
 
 def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
-    found = dict(lexical.search(view.connection, expression, k, selection)) if expression else {}
+    found = dict(view.matches(expression, k, selection)) if expression else {}
     return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
 

@@ -23,6 +23,7 @@ from ragembed.indexes.baseline import Baseline, baseline_record, load_baseline, 
 from ragembed.indexes.database import Database, write_errors
 from ragembed.indexes.devices import building_gpus
 from ragembed.indexes.embedders import save_embedder
+from ragembed.indexes.postings.upkeep import update_postings
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import SegmentRecord, of_kind, write_segment
@@ -232,7 +233,9 @@ class Upkeep:
     # Index
 
     def settle(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
-        """Pick the index where the store has outgrown it or another is ``wanted``; measure it where it changed.
+        """Bring up to date what is made of chunks: postings, and the index.
+
+        The index is picked where the store has outgrown it or another is ``wanted``, and measured where it changed.
 
         Returns what is to be said of it. Nothing is done while a run over files is to be carried on. Raises
         :class:`ragembed.errors.BudgetError` where no index meets what is asked for anew: the store keeps the one that
@@ -245,6 +248,8 @@ class Upkeep:
                 self.set_meta({"index": wanted.to_dict()})
             return []
         progress = progress or Silent()
+        with write_errors(self._store):
+            update_postings(self._store, self._database, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_wanted(self._connection)
         choice = catalog.index_choice(self._connection)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes import catalog
+from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.filters import Filter
+from ragembed.indexes.postings.ranking import Postings
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import Selection
@@ -35,13 +36,14 @@ _TIES, _MOST_TIES = 8, 1000
 class View:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
 
-    ``segments``, by key, ``embedder`` and ``select`` are functions, because not every question needs them.
+    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
     """
 
     connection: sqlite3.Connection
     segments: Callable[[], Mapping[int, Segment]]
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
+    postings: Callable[[], Postings | None]
 
     def dim(self) -> int | None:
         """Return the dimension of the vectors that are searched, None where there are none yet."""
@@ -101,6 +103,13 @@ class View:
 
     def _postprocess(self, raw: Floats) -> Floats:
         return self.embedder().postprocess_documents(raw)
+
+    def matches(self, expression: str, limit: int, selection: Selection | None) -> list[tuple[int, float]]:
+        """Return what :func:`ragembed.indexes.lexical.search` does, from postings where the store has them."""
+        postings = self.postings()
+        if postings is None:
+            return lexical.search(self.connection, expression, limit, selection)
+        return postings.search(self.connection, expression, limit, selection)
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""

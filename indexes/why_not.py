@@ -200,7 +200,7 @@ def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArra
 def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, last: Keys) -> Standing:
     if expression is None:
         return Standing("lexical", None, 0, None, None, None)
-    best = lexical.search(view.connection, expression, k, view.select(None))
+    best = view.matches(expression, k, view.select(None))
     of_last = lexical.scores_of(view.connection, expression, last.tolist()).values()
     matching = lexical.rank(view.connection, expression, -1.0) - 1 - len(of_last)
     needed = best[: max(k, 1)][-1][1] if best else None

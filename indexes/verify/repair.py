@@ -1,4 +1,4 @@
-"""Rebuilding what can be rebuilt: an index from the raw vectors, raw vectors from the texts, the embedder from both.
+"""Rebuilding what can be rebuilt: an index from the raw vectors, these and postings from the texts, the embedder.
 
 A damaged baseline is dropped: the next refit makes another.
 """
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
-from ragembed.indexes import catalog, compaction, page_sums
+from ragembed.indexes import catalog, changes, compaction, page_sums
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import copy_baseline
 from ragembed.indexes.database import Database, open_for_writing, write_errors
 from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
+from ragembed.indexes.postings.upkeep import update_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import SegmentFiles, SegmentRecord, as_it_was, to_raw, write_segment
@@ -71,7 +72,10 @@ class _Repair:
         with open_for_writing(self._store / DATABASE) as database:
             if Part.WORDS in self._parts:
                 with database.transaction():
-                    database.connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+                    changes.rebuild_words(database.connection)
+            if Part.POSTINGS in self._parts:
+                with database.transaction():
+                    changes.forget_postings(database.connection)
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
@@ -87,6 +91,8 @@ class _Repair:
                     self._save(database, self._embedder(database), [])
                 if self._parts & {Part.RAW, Part.INDEX}:
                     self._restore_segments(database, self._embedder(database))
+            if self._parts & {Part.WORDS, Part.POSTINGS}:
+                update_postings(self._store, database, self._progress)
             compaction.sweep_unnamed(self._store, database.connection)
 
     # Segments

@@ -13,6 +13,7 @@ class Part(Enum):
     PAGES = "pages"
     SUMS = "sums"
     WORDS = "words"
+    POSTINGS = "postings"
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"

@@ -18,6 +18,7 @@ from ragembed.indexes.layout import (
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
+    POSTINGS,
     RAW,
     SEGMENTS,
     require_store,
@@ -28,6 +29,7 @@ from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import RAW_TYPE, SegmentRecord
 from ragembed.indexes.verify import database, vectors
+from ragembed.indexes.verify.postings import check_postings
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
 
@@ -105,6 +107,7 @@ class _Verification:
                 self._report.problems += database.check_structure(connection)
                 self._check_words()
                 if not self._report.parts() & {Part.DATABASE, Part.PAGES}:
+                    self._report.problems += check_postings(self._store, connection)
                     self._check_vectors(connection)
         except (RagembedError, sqlite3.DatabaseError) as error:
             if isinstance(error, IncompatibleStoreError) and Part.PAGES not in self._report.parts():
@@ -118,7 +121,7 @@ class _Verification:
         ignore = self._store / GITIGNORE
         if not ignore.is_file() or ignore.read_bytes() != GITIGNORE_TEXT:
             self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r} alone")
-        for name in (SEGMENTS, EMBEDDERS):
+        for name in (SEGMENTS, EMBEDDERS, POSTINGS):
             if (self._store / name).is_symlink():
                 self._add(Part.DATABASE, name, "it is a symbolic link, which no store has")
 
@@ -149,7 +152,8 @@ class _Verification:
                 self._store, taking_over.files, Part.REWRITTEN, Part.REWRITTEN, taking_over.key
             )
         self._progress.finish()
-        self._note_leftovers([record.files.folder for record in (*records, *catalog.rewritten(connection))])
+        self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *catalog.rewritten(connection))])
+        self._note_leftovers(POSTINGS, [record.files.folder for record in catalog.postings(connection)])
         if embedder is not None and Part.RAW not in report.parts():
             self._check_canaries(connection, records, embedder)
 
@@ -186,12 +190,12 @@ class _Verification:
             self._add(Part.CANARY, EMBEDDERS, message)
         self._report.canaries = min(vectors.CANARIES, self._report.chunks)
 
-    def _note_leftovers(self, named: list[str]) -> None:
-        folder = self._store / SEGMENTS
+    def _note_leftovers(self, name: str, named: list[str]) -> None:
+        folder = self._store / name
         left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
         if left:
-            self._report.leftovers = len(left)
-            self._note(f"{len(left)} folders below {SEGMENTS} belong to no commit: the next run removes them")
+            self._report.leftovers += len(left)
+            self._note(f"{len(left)} folders below {name} belong to no commit: the next run removes them")
 
     def _add(self, part: Part, file: str, message: str) -> None:
         self._report.problems.append(Problem(part, file, message))

@@ -37,7 +37,7 @@ def check_files(store: Path, files: SegmentFiles, raw_part: Part, index_part: Pa
     """Compare a segment's files with the hashes that the database holds."""
     for name, expected, part in ((RAW, files.raw_sha256, raw_part), (INDEX, files.index_sha256, index_part)):
         file = f"{SEGMENTS}/{files.folder}/{name}"
-        if (message := _difference(store / file, expected)) is not None:
+        if (message := file_difference(store / file, expected)) is not None:
             yield Problem(part, file, message, key)
 
 
@@ -98,7 +98,7 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
     """Compare the embedder's files with the hashes that the database holds."""
     for name, expected in record["files"].items():
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
-        if (message := _difference(store / file, expected)) is not None:
+        if (message := file_difference(store / file, expected)) is not None:
             yield Problem(Part.EMBEDDER, file, message)
 
 
@@ -106,7 +106,7 @@ def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
     """Compare the embedder's baseline, if it has one, with the hash that the database holds."""
     if (record := baseline_record(connection)) is not None:
         file = baseline_file(store, record)
-        if (message := _difference(file, record["sha256"])) is not None:
+        if (message := file_difference(file, record["sha256"])) is not None:
             yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
 
 
@@ -143,7 +143,8 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     return [(records[key].id, records[key].chunk.embedded_text, *places[rows[key]]) for key in keys]
 
 
-def _difference(file: Path, expected: str) -> str | None:
+def file_difference(file: Path, expected: str) -> str | None:
+    """Tell what is wrong with a file that is to have the sha256 ``expected``, None where nothing is."""
     try:
         found = read_sha256(file)
     except FileNotFoundError:

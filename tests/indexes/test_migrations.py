@@ -22,6 +22,7 @@ from ragembed.indexes import Store, migrations, schema
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.postings import upkeep
 from ragembed.indexes.schema import FORMAT_VERSION
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.postprocess import unit_rows
@@ -61,6 +62,12 @@ def third(request, tmp_path):
 def fourth(tmp_path):
     """A store of format 4 with records of runs and a text without spaces."""
     return extracted("format-4-flat", tmp_path / "fourth")
+
+
+@pytest.fixture
+def fifth(tmp_path):
+    """A store of format 5 with chunks that are searched by a part of their text, and records of runs."""
+    return extracted("format-5-flat", tmp_path / "fifth")
 
 
 @pytest.fixture
@@ -450,6 +457,63 @@ def test_a_migrated_database_of_format_4_is_as_one_made_anew(fourth, tmp_path):
     assert digest(fourth) == before
 
 
+# From format 5
+
+
+def test_the_archive_holds_a_store_of_format_5(fifth):
+    assert ask(fifth, "PRAGMA user_version") == [(5,)]
+    assert ask(fifth, "SELECT name FROM sqlite_schema WHERE name LIKE '%postings%'") == []
+    assert ask(fifth, "SELECT id, searched FROM chunks WHERE searched IS NOT NULL") == [
+        ("id21", "Kept words."),
+        ("id22", ""),
+    ]
+
+
+@pytest.mark.guarantee(40)
+def test_all_that_is_in_a_store_of_format_5_is_there(fifth):
+    names = ("chunks", "vectors", "segments", "tombstones", "sources", "meta", "run_records", "sqlite_sequence")
+    columns = {name: columns_of(fifth, name) for name in names}
+    tables = {name: ask(fifth, f"SELECT {columns[name]} FROM {name}") for name in names}
+    files = {name: sha for name, sha in digest(fifth).items() if name.startswith(("segments", "embedders"))}
+    encoder = KnownEncoder()
+    with Store.open(fifth, encoder) as store:
+        assert store.status()["format"] == FORMAT_VERSION
+        assert [hit.id for hit in store.search("third", 5, "lexical")] == ["id3"]
+        assert [hit.id for hit in store.search("学習", 5, "lexical")] == ["id20"]
+        assert [hit.id for hit in store.search("copyright kept", 5, "lexical")] == ["id21"]
+        assert store.run_records("pages").keys() == ["id1", "id3"]
+        assert encoder.encoded == 0
+    assert {name: ask(fifth, f"SELECT {columns[name]} FROM {name}") for name in tables} == tables
+    assert {name: sha for name, sha in digest(fifth).items() if name in files} == files
+    report = verify_store(fifth, KnownEncoder())
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_a_store_of_format_5_goes_on(fifth, monkeypatch):
+    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 10)
+    with Store.open(fifth, KnownEncoder()) as store:
+        before = store.search("text number", 99, "lexical")
+        assert ask(fifth, "SELECT chunks FROM postings") == []
+        store.delete(["id0"])
+        [(chunks,)] = ask(fifth, "SELECT chunks FROM postings")
+        assert chunks == len(store)
+        store.delete(["id1"])
+        assert ask(fifth, "SELECT count(*) FROM stale_postings") == [(1,)]
+        after = store.search("text number", 99, "lexical")
+        assert {hit.id for hit in before} - {hit.id for hit in after} == {"id0", "id1"}
+    assert verify_store(fifth, KnownEncoder()).problems == []
+
+
+def test_a_migrated_database_of_format_5_is_as_one_made_anew(fifth, tmp_path):
+    Store.open(fifth, KnownEncoder()).close()
+    Store.create(tmp_path / "new", KnownEncoder()).close()
+    assert tables_of(fifth) == tables_of(tmp_path / "new")
+    before = digest(fifth)
+    Store.open(fifth, KnownEncoder()).close()
+    verify_store(fifth, KnownEncoder())
+    assert digest(fifth) == before
+
+
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
 def test_a_store_that_only_says_it_is_older_stays_as_it_is(tmp_path, encoder, version):
     with Store.create(tmp_path / "s", encoder) as store:
@@ -498,13 +562,14 @@ def test_a_migration_that_fails_at_any_statement_leaves_an_older_format(known, t
             assert ask(store, "SELECT value LIKE '{%' FROM meta WHERE key = 'index'") in ([(versions[-1] > 2,)], [])
             records = ask(store, "SELECT name FROM sqlite_schema WHERE name LIKE 'run_records%'")
             assert bool(records) == (versions[-1] > 3)
-            assert "searched" not in columns_of(store, "chunks")
+            assert ("searched" in columns_of(store, "chunks")) == (versions[-1] > 4)
+            assert ask(store, "SELECT name FROM sqlite_schema WHERE name = 'postings'") == []
             assert_migrated(store)
         else:
             left = None
             break
     assert versions == sorted(versions)
-    assert all(versions.count(version) >= least for version, least in ((1, 15), (2, 2), (3, 4), (4, 9)))
+    assert all(versions.count(version) >= least for version, least in ((1, 15), (2, 2), (3, 4), (4, 9), (5, 8)))
     assert_migrated(store)
 
 

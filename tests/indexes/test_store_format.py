@@ -29,9 +29,10 @@ from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.postings import upkeep
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.specs import POSTPROCESSORS
-from tests.conftest import WORDS, record
+from tests.conftest import WORDS, KnownEncoder, record
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text(encoding="utf-8")
 
@@ -47,7 +48,7 @@ class Reader:
         self.database = sqlite3.connect(f"{(folder / 'store.db').resolve().as_uri()}?mode=ro", uri=True)
         self.database.row_factory = sqlite3.Row
         assert self.database.execute("PRAGMA application_id").fetchone()[0] == 0x52474531
-        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 5
+        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 6
         self.database.execute("BEGIN")
         self.segments = {row["key"]: row for row in self.database.execute("SELECT * FROM segments")}
 
@@ -147,6 +148,32 @@ class Reader:
             return {}
         query = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid"
         return dict(self.database.execute(query, (expression,)).fetchall())
+
+    def of_term(self, term):
+        """Return the BM25 score of each chunk that has a term of the full-text index, from postings."""
+        lengths, counts = {}, {}
+        for row in self.database.execute("SELECT * FROM postings"):
+            file = self.folder / "postings" / row["folder"] / "postings.safetensors"
+            assert sha256(file) == row["sha256"]
+            arrays = safetensors(file)
+            stale = self.database.execute("SELECT chunk FROM stale_postings WHERE postings >= ?", (row["key"],))
+            gone = {each["chunk"] for each in stale}
+            assert (len(arrays["chunks"]), arrays["chunks"].max()) == (row["chunks"], row["last_chunk"])
+            keys = arrays["chunks"].tolist()
+            lengths |= {key: n for key, n in zip(keys, arrays["lengths"].tolist(), strict=True) if key not in gone}
+            text = arrays["text"].tobytes()
+            terms = [text[start:end].decode() for start, end in pairwise([0, *arrays["text_ends"].tolist()])]
+            assert terms == sorted(terms, key=str.encode)
+            places = dict(zip(terms, pairwise([0, *arrays["ends"].tolist()]), strict=True))
+            inside = slice(*places.get(term, (0, 0)))
+            positions, times = arrays["positions"][inside].tolist(), arrays["counts"][inside].tolist()
+            have = zip(positions, times, strict=True)
+            counts |= {keys[position]: f for position, f in have if keys[position] not in gone}
+        assert lengths.keys() == self.chunks().keys()
+        mean, total, n = sum(lengths.values()) / len(lengths), len(lengths), len(counts)
+        logarithm = math.log((total - n + 0.5) / (n + 0.5))
+        idf = logarithm if logarithm > 0 else 1e-6
+        return {key: f * 2.2 / (f + 1.2 * (0.25 + 0.75 * lengths[key] / mean)) * idf for key, f in counts.items()}
 
     def _best(self, scores, k):
         chunks = self.chunks()
@@ -307,7 +334,7 @@ def embedded_text(chunk):
 def safetensors(file):
     data = file.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
-    types = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
+    types = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1", "U16": "<u2", "U32": "<u4"}
     arrays = {}
     for name, about in json.loads(data[8 : 8 + length]).items():
         start, end = (8 + length + offset for offset in about["data_offsets"])
@@ -573,6 +600,22 @@ def test_hashes_of_segments_and_embedders(reader):
     assert (reader.folder.parent / about["model_beside"]).resolve() == Path(about["model"])
 
 
+def test_postings_give_the_scores_of_the_full_text_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 1)
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        for first in (0, 40, 60, 70):
+            texts = {f"id{i}": " ".join(WORDS[i % 7 : i % 11 + 3] * (1 + i % 3)) for i in range(first, first + 20)}
+            store.add(record(name, text, title=WORDS[len(text) % 5]) for name, text in texts.items())
+        store.delete(["id3", "id50"])
+    with Reader(tmp_path / "s") as reader:
+        for word, term in (("the", "the"), ("lock", "lock"), ("reader", "reader"), ("missing", "miss")):
+            matches = reader.database.execute(
+                "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (word,)
+            )
+            assert reader.of_term(term) == pytest.approx(dict(matches.fetchall()))
+        assert reader.of_term("lock")
+
+
 def test_hashes_of_texts(reader):
     hashes = dict(reader.database.execute("SELECT row, text_hash FROM vectors").fetchall())
     for each in reader.chunks().values():
@@ -802,7 +845,7 @@ def section(heading):
 def test_every_table_and_column_is_described(reader):
     names = [row["name"] for row in reader.database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     tables = [name for name in names if not name.startswith(("sqlite_", "chunks_fts_"))]
-    assert len(tables) == 12
+    assert len(tables) == 14
     for table in tables:
         described = section(table)
         for column in reader.database.execute(f"PRAGMA table_info({table})"):

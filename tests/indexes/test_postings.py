@@ -1,0 +1,365 @@
+"""Postings give FTS5's scores to the last bit, whatever was done to the store, and only where every chunk has some."""
+
+import shutil
+import sqlite3
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragembed.errors import StoreDamagedError
+from ragembed.indexes import Store, catalog, lexical
+from ragembed.indexes.filters import parse
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.postings import merging, upkeep
+from ragembed.indexes.postings.block import Block
+from ragembed.indexes.postings.live import LiveBlock
+from ragembed.indexes.postings.terms import IndexedTerms
+from ragembed.indexes.reader import Reader
+from ragembed.indexes.scan import IndexingOptions
+from ragembed.indexes.schema import connect
+from ragembed.indexes.search import question_expression
+from ragembed.indexes.verify import Part, verify_store
+from tests.conftest import KnownEncoder, record
+
+WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]
+QUESTIONS = [
+    "zebra",
+    "the lock of a writer",
+    "the the locks lock",
+    '"writer lock" flow',
+    "naive x9 C++",
+    "東京 写真 図",
+    "a_b wing.flow",
+    "nothing that is there",
+    " ".join(WORDS),
+]
+
+texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+chunks = st.fixed_dictionaries(
+    {"text": texts, "title": st.none() | texts, "searched": st.none() | texts, "headings": st.lists(texts, max_size=2)}
+)
+names = st.sampled_from([f"id{i}" for i in range(8)])
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.tuples(names, chunks), min_size=1, max_size=6)),
+        st.tuples(st.just("delete"), st.lists(names, min_size=1, max_size=3)),
+        st.tuples(st.just("optimize"), st.none()),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Stores have postings from the first chunk on."""
+    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 1)
+
+
+@pytest.fixture
+def many(small, tmp_path):
+    """A store of 300 chunks in three blocks of postings, of which some chunks have gone."""
+    rng = np.random.default_rng(4)
+    with Store.create(tmp_path / "many", KnownEncoder()) as store:
+        for start, stop in ((0, 220), (220, 280), (280, 300)):
+            store.add(
+                record(f"id{i}", f"number {i} " + " ".join(rng.choice(WORDS, rng.integers(1, 40))), metadata={"n": i})
+                for i in range(start, stop)
+            )
+        store.delete([f"id{i}" for i in range(0, 300, 7)])
+        yield store
+
+
+def filled(records):
+    return [record(name, **{**given, "headings": tuple(given["headings"])}) for name, given in records]
+
+
+def both(store, question, limit, where=None):
+    """Return what postings and what FTS5 give for a question."""
+    reader = Reader(store.path, KnownEncoder())
+    with reader.view() as view:
+        expression, selection = question_expression(view, question), view.select(where)
+        postings = view.postings()
+        assert postings is not None
+        given = postings.search(view.connection, expression, limit, selection)
+        expected = lexical.search(view.connection, expression, limit, selection)
+    reader.close()
+    return given, expected
+
+
+def blocks_of(store):
+    with closing(sqlite3.connect(store.path / "store.db")) as connection:
+        return connection.execute("SELECT folder, chunks FROM postings ORDER BY key").fetchall()
+
+
+def stale_in(store):
+    with closing(sqlite3.connect(store.path / "store.db")) as connection:
+        return connection.execute("SELECT count(*) FROM stale_postings").fetchone()[0]
+
+
+def has_postings(store):
+    reader = Reader(store.path, KnownEncoder())
+    with reader.view() as view:
+        found = view.postings() is not None
+    reader.close()
+    return found
+
+
+@settings(max_examples=25)
+@given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
+def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "LEAST_CHUNKS", 1)
+        with Store.create(Path(folder, "store"), KnownEncoder(), language=language) as store:
+            for what, value in done:
+                if what == "add":
+                    store.add(filled(value))
+                elif what == "delete":
+                    store.delete(value)
+                else:
+                    store.optimize()
+            assert bool(blocks_of(store)) == bool(len(store))
+            if len(store):
+                for question in QUESTIONS:
+                    given, expected = both(store, question, limit)
+                    assert given == expected
+            assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("where", [None, "n IN (1, 2, 120, 270, 290)", "n != 1"])
+def test_scores_under_filters_are_those_of_fts5(many, where):
+    for question, limit in product(QUESTIONS, (1, 20, 1000)):
+        given, expected = both(many, question, limit, None if where is None else parse(where))
+        assert given == expected
+
+
+def test_every_search_goes_by_postings_where_there_are_some(many, monkeypatch):
+    expected = {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")}
+    monkeypatch.setattr(lexical, "search", None)
+    assert {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")} == expected
+    assert many.search("the zebra lock", 0, "lexical") == []
+
+
+def test_threads_get_the_same(many):
+    expected = [many.search(question, 20, "lexical") for question in QUESTIONS]
+    many.close()
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda question: many.search(question, 20, "lexical"), QUESTIONS * 8))
+    assert found == expected * 8
+
+
+def test_a_small_store_has_none(tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add([record("a", "zebra")])
+        assert (blocks_of(store), (store.path / "postings").exists()) == ([], False)
+
+
+def test_a_store_that_becomes_small_has_none_any_more(many, monkeypatch):
+    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 250)
+    many.delete(["id1"])
+    assert blocks_of(many) != []
+    many.delete([f"id{i}" for i in range(20)])
+    assert (blocks_of(many), stale_in(many), list((many.path / "postings").iterdir())) == ([], 0, [])
+    assert len(many.search("zebra", 999, "lexical")) > 100
+
+
+def test_blocks_grow_with_the_logarithm_of_the_store(small, tmp_path):
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        for i in range(80):
+            store.add([record(f"id{i}", f"zebra {i}")])
+            assert len(blocks_of(store)) <= 6
+            assert sum(chunks for _, chunks in blocks_of(store)) == i + 1
+        folders = {folder for folder, _ in blocks_of(store)}
+        assert {entry.name for entry in (store.path / "postings").iterdir()} == folders
+        given, expected = both(store, "zebra 7 70", 99)
+        assert given == expected
+
+
+def test_notes_of_deleted_chunks_go_with_the_blocks_that_they_concern(many):
+    many.delete([f"id{i}" for i in range(200)])
+    many.add([record("new", "zebra")])
+    many.delete(["new"])
+    many.add([record(f"more{i}", "zebra flow") for i in range(200)])
+    assert (len(blocks_of(many)), stale_in(many)) == (1, 0)
+
+
+def test_chunks_that_were_committed_alone_are_found_too(many):
+    """As by a process that was killed before it had made postings."""
+    with many.writer() as writer:
+        writer.stage(["zebra alone"])
+        writer.commit(chunks=[record("alone", "zebra alone")])
+    assert not has_postings(many)
+    assert many.search("alone", 1, "lexical")[0].id == "alone"
+    many.add([record("next", "zebra next")])
+    assert has_postings(many)
+    given, expected = both(many, "zebra alone next", 99)
+    assert given == expected
+
+
+def test_a_chunk_of_which_another_part_is_searched_has_new_postings(small, tmp_path, tiny_config):
+    """Lines become boilerplate as files come that repeat them, and chunks that were there are searched anew."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    line = "This page is the property of the zebra company and may not be copied."
+    request = IndexingRequest(tmp_path / "s", (folder,), IndexingOptions(), tiny_config)
+    left_out = []
+    for count in (2, 30):
+        for i in range(count):
+            (folder / f"{i}.txt").write_text(f"{line}\n\nText number {i} of them all.\n\n{line}\n", encoding="utf-8")
+        index_files(request)
+        with Store.open(tmp_path / "s") as store:
+            left_out.append(sum(each.chunk.searched is not None for each in store.chunks()))
+            for question in ("zebra company", "number 1", "text"):
+                given, expected = both(store, question, 99)
+                assert given == expected
+    assert left_out[0] == 0 < left_out[1]
+
+
+def test_files_are_copied_along(many, tmp_path):
+    expected = many.search("the zebra lock", 20, "lexical")
+    many.copy(tmp_path / "copy")
+    with Store.open(tmp_path / "copy", KnownEncoder()) as copy:
+        assert blocks_of(copy) == blocks_of(many)
+        assert has_postings(copy)
+        assert copy.search("the zebra lock", 20, "lexical") == expected
+
+
+def test_what_a_killed_write_left_is_swept(many):
+    stray = many.path / "postings" / "01234567-89ab-cdef-0123-456789abcdef"
+    shutil.copytree(next((many.path / "postings").iterdir()), stray)
+    temporary = many.path / "postings" / f".{stray.name}.tmp"
+    shutil.copytree(stray, temporary)
+    report = many.verify()
+    assert (report.problems, report.leftovers) == ([], 2)
+    many.add([record("x", "y")])
+    assert not stray.exists()
+    assert not temporary.exists()
+
+
+def damaged_by_a_byte(file):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [damaged_by_a_byte, Path.unlink])
+def test_damage_is_told_and_mended(many, damage):
+    expected = many.search("the zebra lock", 20, "lexical")
+    many.close()
+    folder, _ = blocks_of(many)[0]
+    damage(many.path / "postings" / folder / "postings.safetensors")
+    with pytest.raises(StoreDamagedError, match=r"postings\.safetensors.*verify --repair"):
+        many.search("the zebra lock", 20, "lexical")
+    [problem] = verify_store(many.path, KnownEncoder()).problems
+    assert (problem.part, problem.file) == (Part.POSTINGS, f"postings/{folder}/postings.safetensors")
+    report = many.verify(repair=True)
+    assert (report.problems, report.repaired) == ([], [problem])
+    assert has_postings(many)
+    assert many.search("the zebra lock", 20, "lexical") == expected
+
+
+def test_postings_of_chunks_that_are_not_there_are_told(many):
+    with closing(connect(many.path / "store.db", writable=True)) as connection:
+        connection.execute("DELETE FROM stale_postings WHERE chunk = (SELECT min(chunk) FROM stale_postings)")
+    problems = {problem.part: problem for problem in many.verify().problems}
+    assert "postings of 1 chunks that the store does not have" in problems[Part.POSTINGS].message
+
+
+def test_a_rebuilt_full_text_index_has_new_postings(many):
+    before = blocks_of(many)
+    expected = many.search("the zebra lock", 20, "lexical")
+    with closing(connect(many.path / "store.db", writable=True)) as connection:
+        connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')")
+    assert Part.WORDS in many.verify().parts()
+    many.verify(repair=True, trust_database=True)
+    assert {folder for folder, _ in blocks_of(many)}.isdisjoint(folder for folder, _ in before)
+    assert many.search("the zebra lock", 20, "lexical") == expected
+
+
+# Blocks
+
+columns = st.tuples(st.none() | texts, st.none() | texts, st.none() | texts)
+
+
+def arrays(block):
+    return {field.name: getattr(block, field.name) for field in fields(Block)}
+
+
+def postings(block, term):
+    return list(zip(*(each.tolist() for each in block.of(term)), strict=True))
+
+
+def assert_same(block, other):
+    for name, array in arrays(block).items():
+        np.testing.assert_array_equal(array, getattr(other, name), err_msg=name)
+
+
+@given(
+    given=st.lists(st.lists(st.tuples(columns, st.booleans()), min_size=1, max_size=5), min_size=1, max_size=4),
+    together=st.integers(1, 5),
+)
+def test_a_merged_block_is_that_of_the_chunks_that_stay(given, together):
+    terms = IndexedTerms("english")
+    parts, left, first = [], [], 0
+    for chunks_of_part in given:
+        keys = list(range(first, first + len(chunks_of_part)))
+        gone = np.array(keys)[~np.array([stays for _, stays in chunks_of_part])]
+        parts.append(LiveBlock.without(terms.postings(keys, [texts for texts, _ in chunks_of_part]), gone))
+        left += [(key, texts) for key, (texts, stays) in zip(keys, chunks_of_part, strict=True) if stays]
+        first += len(keys)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_TERMS", together)
+        merging.merge(parts, Path(folder, "merged"))
+        merged = Block.read(Path(folder, "merged"))
+        assert_same(merged, terms.postings([key for key, _ in left], [texts for _, texts in left]))
+
+
+def test_a_block_says_who_has_a_term_how_often(tmp_path):
+    terms = IndexedTerms("english")
+    made = terms.postings([5, 9, 12], [("zebra", "[]", "zebras run"), (None, "[]", "runs"), (None, None, "")])
+    made.save(tmp_path / "block")
+    block = Block.read(tmp_path / "block")
+    assert_same(block, made)
+    assert [block.term(i) for i in range(len(block.ends))] == [b"run", b"zebra"]
+    assert postings(LiveBlock(block), b"zebra") == [(0, 2)]
+    assert postings(LiveBlock(block), b"run") == [(0, 1), (1, 1)]
+    assert postings(LiveBlock(block), b"runs") == postings(LiveBlock(block), b"zz") == []
+    assert postings(LiveBlock.without(block, np.array([5, 12])), b"run") == [(1, 1)]
+    assert (block.chunks.tolist(), block.lengths.tolist()) == ([5, 9, 12], [3, 1, 0])
+
+
+def test_more_than_255_of_a_term_are_counted(tmp_path):
+    block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
+    block.save(tmp_path / "block")
+    assert postings(LiveBlock(Block.read(tmp_path / "block")), b"wing") == [(0, 70_000)]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_a_file_that_is_no_block_is_refused(tmp_path, content):
+    (tmp_path / "block").write_bytes(content)
+    with pytest.raises(StoreDamagedError, match="block"):
+        Block.read(tmp_path / "block")
+
+
+def test_arrays_that_do_not_fit_are_refused(tmp_path):
+    block = IndexedTerms("none").postings([1, 2], [(None, None, "a b"), (None, None, "b")])
+    shorter = Block(**{**arrays(block), "positions": block.positions[:-1]})
+    shorter.save(tmp_path / "block")
+    with pytest.raises(StoreDamagedError, match="do not fit"):
+        Block.read(tmp_path / "block")
+
+
+def test_stale_chunks_and_those_without_postings_are_what_the_triggers_note(many):
+    with closing(connect(many.path / "store.db", writable=False)) as connection:
+        assert catalog.chunks_without_postings(connection).tolist() == []
+        first, *_, last = (record.key for record in catalog.postings(connection))
+        assert len(catalog.stale_chunks(connection, first)) == 43
+        assert len(catalog.stale_chunks(connection, last)) == 43
