@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.postings.block import Block, Counts, Integers, Positions
+from ragembed.indexes.postings.block import Block, Integers
 
 Mask = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+_SEARCH = 16
+"""Postings that are gone through in the time in which one is searched for."""
+
+
+@dataclass(frozen=True, eq=False)
 class LiveBlock:
     """A block, and which of its chunks are as they were when it was made, shape ``(n,)``; None where all are."""
 
@@ -41,12 +46,25 @@ class LiveBlock:
         """Return those of ``values``, one for each chunk, that are of live ones."""
         return values if self.live is None else values[self.live]
 
-    def of(self, term: bytes) -> tuple[Positions, Counts]:
-        """Return the positions of the live chunks that have ``term``, and how often each does."""
-        inside = self.block.of(term)
-        return self.of_postings(self.block.positions[inside], inside), self.of_postings(
-            self.block.counts[inside], inside
-        )
+    @cached_property
+    def dead(self) -> Integers:
+        """The positions of the chunks that are not live, ascending."""
+        return np.zeros(0, dtype=np.int64) if self.live is None else np.flatnonzero(~self.live)
+
+    @cached_property
+    def order(self) -> Integers:
+        """The positions of the chunks in order of their keys."""
+        return np.argsort(self.block.chunks, kind="stable")
+
+    def count(self, inside: slice) -> int:
+        """Return how many of the block's postings ``inside``, which are of one term, are of live chunks."""
+        positions = self.block.positions[inside]
+        if self.live is None or not len(positions):
+            return len(positions)
+        if len(self.dead) * _SEARCH > len(positions):
+            return int(np.count_nonzero(self.live[positions]))
+        at = np.minimum(np.searchsorted(positions, self.dead.astype(positions.dtype)), len(positions) - 1)
+        return len(positions) - int(np.count_nonzero(positions[at] == self.dead))
 
     def of_postings(self, values: NDArray[Scalar], inside: slice) -> NDArray[Scalar]:
         """Return those of ``values``, one for each posting ``inside`` the block's, that are of live chunks."""

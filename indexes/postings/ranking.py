@@ -15,10 +15,14 @@ from ragembed.indexes.postings.terms import IndexedTerms
 from ragembed.indexes.selection import Selection
 
 Doubles = NDArray[np.float64]
+Keys = NDArray[np.int64]
 
 K1, B = 1.2, 0.75
 LEAST_IDF = 1e-6
 """Weight of a term that half of the chunks have, or more."""
+
+_LEAST_SCORE = math.ulp(0.0)
+_SAMPLED, _MORE = 8192, 16
 
 
 class Postings:
@@ -35,7 +39,6 @@ class Postings:
         self._chunks = sum(map(len, blocks))
         mean = sum(int(each.lengths().sum()) for each in blocks) / self._chunks or 1.0
         self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in blocks]
-        self._order = [np.argsort(each.block.chunks) for each in blocks]
 
     def search(
         self, connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
@@ -53,20 +56,26 @@ class Postings:
         return _best(self._blocks, found, limit, selection)
 
     def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
-        postings = [each.of(term) for each in self._blocks]
-        have = sum(len(positions) for positions, _ in postings)
+        places = [each.block.of(term) for each in self._blocks]
+        have = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))
         idf = math.log((self._chunks - have + 0.5) / (have + 0.5))
         idf = idf if idf > 0 else LEAST_IDF
-        for scores, norms, (positions, counts) in zip(found, self._norms, postings, strict=True):
-            times = counts.astype(np.float64)
-            scores[positions] += idf * ((times * (K1 + 1.0)) / (times + norms[positions]))
+        for scores, norms, each, inside in zip(found, self._norms, self._blocks, places, strict=True):
+            positions, counts = each.block.positions[inside], each.block.counts[inside]
+            at, part = positions.astype(np.intp), counts.astype(np.float64)
+            divisor = norms.take(at, mode="clip")  # a fifth of the time of indexing, as add.at is of +=
+            divisor += part
+            part *= K1 + 1.0
+            part /= divisor
+            part *= idf
+            np.add.at(scores, at, part)
 
     def _add_phrase(self, found: Sequence[Doubles], connection: sqlite3.Connection, phrase: str) -> None:
         matches = lexical.all_scores(connection, phrase)
         keys = np.array([key for key, _ in matches], dtype=np.int64)
         values = np.array([score for _, score in matches])
-        for scores, order, each in zip(found, self._order, self._blocks, strict=True):
-            chunks = each.block.chunks
+        for scores, each in zip(found, self._blocks, strict=True):
+            chunks, order = each.block.chunks, each.order
             at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
             here = chunks[at] == keys
             scores[at[here]] += values[here]
@@ -76,18 +85,36 @@ def _best(
     blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Selection | None
 ) -> list[tuple[int, float]]:
     """Return key and score of the best, those that tie with the last of ``limit`` too, best first."""
-    keys, scores = [], []
-    for each, of_block in zip(blocks, found, strict=True):
-        matching = np.flatnonzero(of_block if each.live is None else of_block * each.live)
-        keys.append(each.block.chunks[matching])
-        scores.append(of_block[matching])
-    all_keys, all_scores = np.concatenate(keys), np.concatenate(scores)
-    if selection is not None:
-        admitted = selection.admits(all_keys)
-        all_keys, all_scores = all_keys[admitted], all_scores[admitted]
-    if len(all_scores) > limit:
-        least = np.partition(all_scores, len(all_scores) - limit)[len(all_scores) - limit]
-        all_keys, all_scores = all_keys[all_scores >= least], all_scores[all_scores >= least]
-    order = np.lexsort((all_keys, -all_scores))
-    best = list(zip(all_keys[order].tolist(), all_scores[order].tolist(), strict=True))
-    return lexical.with_ties(best, limit)
+    for each, scores in zip(blocks, found, strict=True):
+        scores[each.dead] = 0.0
+    keys, values = _above(blocks, found, _probable_least(found, limit), selection)
+    if len(keys) < limit:
+        keys, values = _above(blocks, found, _LEAST_SCORE, selection)
+    if len(values) > limit:
+        least = np.partition(values, len(values) - limit)[len(values) - limit]
+        keys, values = keys[values >= least], values[values >= least]
+    order = np.lexsort((keys, -values))
+    return lexical.with_ties(list(zip(keys[order].tolist(), values[order].tolist(), strict=True)), limit)
+
+
+def _above(
+    blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Selection | None
+) -> tuple[Keys, Doubles]:
+    """Return the keys of selected chunks that score at least ``least``, and what they score."""
+    places = [np.flatnonzero(scores >= least) for scores in found]
+    keys = np.concatenate([each.block.chunks[at] for each, at in zip(blocks, places, strict=True)])
+    values = np.concatenate([scores[at] for scores, at in zip(found, places, strict=True)])
+    if selection is None:
+        return keys, values
+    admitted = selection.admits(keys)
+    return keys[admitted], values[admitted]
+
+
+def _probable_least(found: Sequence[Doubles], limit: int) -> float:
+    """Return a score that probably more than ``limit`` chunks reach, and not many times as many, by a sample."""
+    step = max(1, sum(map(len, found)) // _SAMPLED)
+    sample = np.concatenate([scores[::step] for scores in found])
+    rank = 2 * limit // step + _MORE
+    if rank >= len(sample):
+        return _LEAST_SCORE
+    return max(float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), _LEAST_SCORE)

@@ -18,7 +18,7 @@ from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store, catalog, lexical
 from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing import IndexingRequest, index_files
-from ragembed.indexes.postings import merging, upkeep
+from ragembed.indexes.postings import merging, ranking, upkeep
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.live import LiveBlock
 from ragembed.indexes.postings.terms import IndexedTerms
@@ -294,7 +294,8 @@ def arrays(block):
 
 
 def postings(block, term):
-    return list(zip(*(each.tolist() for each in block.of(term)), strict=True))
+    inside = block.of(term)
+    return list(zip(block.positions[inside].tolist(), block.counts[inside].tolist(), strict=True))
 
 
 def assert_same(block, other):
@@ -329,17 +330,37 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
     block = Block.read(tmp_path / "block")
     assert_same(block, made)
     assert [block.term(i) for i in range(len(block.ends))] == [b"run", b"zebra"]
-    assert postings(LiveBlock(block), b"zebra") == [(0, 2)]
-    assert postings(LiveBlock(block), b"run") == [(0, 1), (1, 1)]
-    assert postings(LiveBlock(block), b"runs") == postings(LiveBlock(block), b"zz") == []
-    assert postings(LiveBlock.without(block, np.array([5, 12])), b"run") == [(1, 1)]
+    assert postings(block, b"zebra") == [(0, 2)]
+    assert postings(block, b"run") == [(0, 1), (1, 1)]
+    assert postings(block, b"runs") == postings(block, b"zz") == []
+    assert LiveBlock.without(block, np.array([5, 12])).count(block.of(b"run")) == 1
     assert (block.chunks.tolist(), block.lengths.tolist()) == ([5, 9, 12], [3, 1, 0])
 
 
 def test_more_than_255_of_a_term_are_counted(tmp_path):
     block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
     block.save(tmp_path / "block")
-    assert postings(LiveBlock(Block.read(tmp_path / "block")), b"wing") == [(0, 70_000)]
+    assert postings(Block.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
+
+
+@pytest.mark.parametrize("gone", [[], [1], [1, 2, 7], list(range(0, 400, 2)), list(range(400))])
+def test_live_postings_are_counted(gone):
+    texts = [(None, None, "wing" if i % 3 else "wing flow") for i in range(400)]
+    block = LiveBlock.without(IndexedTerms("none").postings(range(400), texts), np.array(gone, dtype=np.int64))
+    assert len(block) == 400 - len(gone)
+    assert block.count(block.block.of(b"wing")) == 400 - len(gone)
+    assert block.count(block.block.of(b"flow")) == sum(i not in gone for i in range(0, 400, 3))
+    assert block.count(block.block.of(b"none")) == 0
+
+
+@pytest.mark.parametrize("sampled", [1, 7, 10_000])
+def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
+    monkeypatch.setattr(ranking, "_SAMPLED", sampled)
+    monkeypatch.setattr(ranking, "_MORE", 1)
+    for question, limit in product(QUESTIONS, (1, 5, 40)):
+        for where in (None, parse("n < 30")):
+            given, expected = both(many, question, limit, where)
+            assert given == expected
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
