@@ -268,6 +268,10 @@ class Store(Searching):
                     {"folder": record.files.folder, "rows": record.files.rows, "kind": record.files.kind}
                     for record in catalog.segments(connection)
                 ],
+                "postings": [
+                    {"folder": record.files.folder, "chunks": record.files.chunks}
+                    for record in catalog.postings(connection)
+                ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": catalog.embedder(connection),
                 "fusion": catalog.fusion(connection).to_dict(),

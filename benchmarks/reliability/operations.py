@@ -26,6 +26,7 @@ from ragembed.errors import IndexWarning
 from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store, index_choice, kinds, view
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.postings import upkeep
 from reliability.common import finish, parser, scratch, told
 from reliability.corpus import HashedEncoder
 from reliability.mirror import Entry, Mirror, Predicate, Ranking
@@ -48,6 +49,7 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
         (kinds, "LEAST_APPROXIMATE", least),
         (picking, "LEAST_ASKED", least),
         (index_choice, "QUERIES", 20),
+        (upkeep, "LEAST_CHUNKS", least),
         (view, "_EXACT_ROWS", 16),
         (view, "_EXACT_SHARE", 0.0),
     ]

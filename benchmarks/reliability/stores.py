@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.indexes import Store, VectorEncoder
-from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, SEGMENTS
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, POSTINGS, SEGMENTS
 from ragembed.indexes.search import Mode
 
 STORE = ".ragembed"
@@ -120,11 +120,12 @@ def leftovers(store: Path) -> list[str]:
         status = opened.status()
     named = {
         SEGMENTS: {segment["folder"] for segment in status["segments"]},
+        POSTINGS: {block["folder"] for block in status["postings"]},
         EMBEDDERS: {status["embedder"]["fingerprint"]},
     }
     left = {entry.name for entry in store.iterdir()} - _LASTING - named.keys()
     for folder, names in named.items():
-        left |= {f"{folder}/{entry.name}" for entry in (store / folder).iterdir() if entry.name not in names}
+        left |= {f"{folder}/{entry.name}" for entry in (store / folder).glob("*") if entry.name not in names}
     return sorted(left)
 
 

@@ -179,6 +179,7 @@ def test_blocks_grow_with_the_logarithm_of_the_store(small, tmp_path):
             assert sum(chunks for _, chunks in blocks_of(store)) == i + 1
         folders = {folder for folder, _ in blocks_of(store)}
         assert {entry.name for entry in (store.path / "postings").iterdir()} == folders
+        assert {block["folder"] for block in store.status()["postings"]} == folders
         given, expected = both(store, "zebra 7 70", 99)
         assert given == expected
 
