@@ -61,14 +61,22 @@ def packages(python: str | Path) -> dict[str, str]:
     return versions
 
 
-def _constraints() -> str:
-    """Return ``constraints.txt`` without what langchain-huggingface 1.2.3 wants otherwise: huggingface-hub < 2."""
+def _constraints(*without: str) -> str:
+    """Return ``constraints.txt`` without what a peer wants otherwise."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("huggingface_hub"))
+    return "".join(line for line in lines if line.partition("==")[0] not in without)
 
 
-LANGCHAIN = Environment(_BENCHMARKS / ".venv-peer", _BENCHMARKS / "peers" / "requirements.txt", _constraints())
-"""LangChain with its FAISS store; what it shares with ragembed has the versions of ``constraints.txt``."""
+LANGCHAIN = Environment(
+    _BENCHMARKS / ".venv-peer", _BENCHMARKS / "peers" / "requirements.txt", _constraints("huggingface_hub")
+)
+"""LangChain with its FAISS store; what it shares with ragembed has the versions of ``constraints.txt``.
+
+langchain-huggingface 1.2.3 wants huggingface_hub < 2.
+"""
+
+SPEED = Environment(_BENCHMARKS / ".venv-speed", _BENCHMARKS / "peers" / "speed_requirements.txt", _constraints())
+"""What single paths are compared with: model2vec, bm25s, txtai."""
 
 INDEXES = Environment(_BENCHMARKS / ".venv-index", _BENCHMARKS / "peers" / "index_requirements.txt")
 """Libraries for vector indexes."""

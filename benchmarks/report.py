@@ -29,6 +29,15 @@ def write_section(name: str, body: str, path: Path = RESULTS) -> None:
     path.write_text(page, encoding="utf-8")
 
 
+def read_section(name: str, path: Path = RESULTS) -> str | None:
+    """Return what :func:`write_section` wrote under ``name``, None where there is no such section."""
+    begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if begin not in page:
+        return None
+    return page.partition(begin)[2].partition(end)[0].strip()
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table whose columns but the first are aligned to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
@@ -50,10 +59,11 @@ def machine() -> str:
     """Return the model of the processor, the number of cores, the system and the Python version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{_processor()}, {cores} cores, {platform.system()}, {python}"
+    return f"{processor()}, {cores} cores, {platform.system()}, {python}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the model of the processor."""
     described = Path("/proc/cpuinfo")
     if described.is_file():
         for line in described.read_text(encoding="utf-8").splitlines():

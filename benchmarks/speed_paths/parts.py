@@ -1,0 +1,28 @@
+"""The parts of the comparison by name: what each measures, and about how long it takes on two idle cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from speed_paths import encode, methods, quantile, static
+from speed_paths.scores import Outcome
+from speed_paths.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A title, minutes, whether ``--check`` measures it, and what measures it."""
+
+    title: str
+    minutes: float
+    quick: bool
+    measure: Callable[[Setting], Outcome]
+
+
+PARTS = {
+    "encode": Part("Encoding", 4, True, encode.measure),
+    "methods": Part("Ways of embedding", 2, True, methods.measure),
+    "static": Part("Static vectors", 1, True, static.measure),
+    "quantile": Part("Quantiles", 1.5, True, quantile.measure),
+}
