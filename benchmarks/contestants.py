@@ -21,7 +21,7 @@ from ragembed.models import find_model
 RAGEMBED = Path(sys.executable).with_name("ragembed")
 MODES = ("dense", "hybrid")
 
-_PEERS = Path(__file__).resolve().parent / "peers"
+PEERS = Path(__file__).resolve().parent / "peers"
 _DEPTH = 100
 
 Command = list[str | Path]
@@ -107,17 +107,17 @@ class LangChain(Contestant):
 
     def index_command(self, documents: Path, store: Path) -> Command:
         """Return the program that indexes."""
-        return [LANGCHAIN.python, _PEERS / "langchain_index.py", documents, store, self.model]
+        return [LANGCHAIN.python, PEERS / "langchain_index.py", documents, store, self.model]
 
     def query_command(self, question: str) -> Command:
         """Return the program that loads the store and asks once."""
-        return [LANGCHAIN.python, _PEERS / "langchain_query.py", self.store, self.model, question]
+        return [LANGCHAIN.python, PEERS / "langchain_query.py", self.store, self.model, question]
 
     def rankings(self, collection: RetrievalCollection, runner: Runner) -> dict[str, list[str]]:
         """Return the documents found for each question, by a program that asks them all."""
         questions, found = runner.folder / "questions.json", runner.folder / "rankings.json"
         questions.write_text(json.dumps(collection.questions), encoding="utf-8")
-        runner.run([LANGCHAIN.python, _PEERS / "langchain_run.py", self.store, self.model, questions, found])
+        runner.run([LANGCHAIN.python, PEERS / "langchain_run.py", self.store, self.model, questions, found])
         return {key: _documents(files) for key, files in json.loads(found.read_text(encoding="utf-8")).items()}
 
 

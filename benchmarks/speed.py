@@ -10,7 +10,9 @@ import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 from collection import TEST_DATA
@@ -18,7 +20,7 @@ from measure import Runner
 from report import machine, processor
 from speed_paths import records
 from speed_paths.page import write_page
-from speed_paths.parts import PARTS, Part
+from speed_paths.parts import PARTS
 from speed_paths.regressions import Comparison, compare
 from speed_paths.scores import Outcome, Score
 from speed_paths.setting import Setting, environment, say
@@ -36,7 +38,7 @@ def main() -> None:
     for part in arguments.parts:
         load, started = os.getloadavg()[0], time.perf_counter()
         say(f"{part}: about {PARTS[part].minutes:g} minutes")
-        outcome = _measure(PARTS[part], arguments)
+        outcome = _measure(part, arguments)
         minutes = (time.perf_counter() - started) / 60
         when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
         body = "\n\n".join([f"### {PARTS[part].title}", *outcome.paragraphs, when])
@@ -57,7 +59,7 @@ def _check(arguments: argparse.Namespace) -> None:
     scores: list[Score] = []
     for part in arguments.parts:
         say(f"{part}: measured again")
-        scores += _measure(PARTS[part], arguments).scores
+        scores += _measure(part, arguments).scores
     found: Comparison = compare(scores, kept, arguments.tolerance, processor())
     for sentence in (*found.notes, *found.worse):
         say(sentence)
@@ -66,7 +68,8 @@ def _check(arguments: argparse.Namespace) -> None:
     say(f"no ratio is worse than recorded by more than {arguments.tolerance:.0%}")
 
 
-def _measure(part: Part, arguments: argparse.Namespace) -> Outcome:
+def _measure(part: str, arguments: argparse.Namespace) -> Outcome:
+    """Measure a part in a process of its own: a large one would hide the memory of the programs that it starts."""
     with tempfile.TemporaryDirectory(prefix="ragembed-speed-", dir=arguments.cache) as name:
         folder = Path(name).resolve()
         setting = Setting(
@@ -80,7 +83,8 @@ def _measure(part: Part, arguments: argparse.Namespace) -> Outcome:
             quick=arguments.check,
         )
         setting.cache.mkdir(parents=True, exist_ok=True)
-        return part.measure(setting)
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            return fresh.submit(PARTS[part].measure, setting).result()
 
 
 def _arguments() -> argparse.Namespace:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from environments import LANGCHAIN
 from report import significant, table
@@ -17,6 +16,7 @@ from ragembed.config import DEFAULT_MODEL
 from ragembed.evaluation import read_beir
 from ragembed.models import find_model
 from ragembed.tokenizer import TextTokenizer
+from speed_paths.limits import multiplier, operations, rate
 from speed_paths.scores import Outcome, Score
 from speed_paths.setting import PROGRAMS, Setting, say
 from speed_paths.shown import of_medians, share, spread, times
@@ -24,7 +24,6 @@ from speed_paths.turns import Contestant, Turns, take_turns
 
 _PRESET = "minilm"
 _GOAL, _LEAST_SHARE, _LEAST_COSINE = 6.0, 0.5, 0.9995
-_SQUARE, _TRIAL_SQUARE = 4096, 1024
 _TRIAL_TEXTS = 60
 _OURS, _PEER, _LIMIT = "ragembed", "sentence-transformers", "matrix product"
 
@@ -48,7 +47,7 @@ def measure(setting: Setting) -> Outcome:
         say(f"encoding {name}")
         texts = _cut(setting, name, folder)
         found = take_turns(_contestants(setting, texts, folder), setting.turns, setting.runner)
-        told = _Encoded(name, texts, found, _operations(folder, texts.lengths))
+        told = _Encoded(name, texts, found, operations(folder, texts.lengths))
         rows.append(told.row())
         scores += told.scores()
         sentences.append(told.sentence())
@@ -107,7 +106,7 @@ class _Encoded:
     @property
     def limit(self) -> float:
         """Operations in a second."""
-        return float(self.found[_LIMIT].ready["operations"]) / statistics.median(self.found[_LIMIT].seconds)
+        return rate(self.found[_LIMIT])
 
     @property
     def floor(self) -> float:
@@ -131,18 +130,9 @@ def _cut(setting: Setting, name: str, folder: Path) -> _Texts:
 
 def _contestants(setting: Setting, texts: _Texts, folder: Path) -> list[Contestant]:
     request = {"texts": str(texts.file), "model": str(folder), "preset": _PRESET}
-    square = {"size": setting.choose(_SQUARE, _TRIAL_SQUARE)}
     return [
         Contestant(_OURS, sys.executable, PROGRAMS / "encode_ragembed.py", request),
         Contestant(_PEER, LANGCHAIN.python, PROGRAMS / "encode_sentence_transformers.py", request),
-        Contestant(_LIMIT, sys.executable, PROGRAMS / "limit_matmul.py", square),
+        multiplier(setting),
     ]
 
-
-def _operations(folder: Path, lengths: Sequence[int]) -> float:
-    """Return the multiplications and additions of a BERT for texts of so many tokens, by its ``config.json``."""
-    shape: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    dim, inner, layers = (shape[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
-    products = 2 * (4 * dim**2 + 2 * dim * inner) * sum(lengths)
-    attention = 4 * dim * sum(length**2 for length in lengths)
-    return float(layers * (products + attention))

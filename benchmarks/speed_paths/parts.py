@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from speed_paths import encode, methods, quantile, static
+from speed_paths import cold, encode, index, methods, quantile, reindex, static
 from speed_paths.scores import Outcome
 from speed_paths.setting import Setting
 
@@ -24,5 +24,8 @@ PARTS = {
     "encode": Part("Encoding", 4, True, encode.measure),
     "methods": Part("Ways of embedding", 2, True, methods.measure),
     "static": Part("Static vectors", 1, True, static.measure),
+    "index": Part("Indexing", 13, True, index.measure),
+    "reindex": Part("Indexing again", 1.5, False, reindex.measure),
+    "cold": Part("A question, cold", 3, True, cold.measure),
     "quantile": Part("Quantiles", 1.5, True, quantile.measure),
 }

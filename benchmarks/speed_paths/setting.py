@@ -13,7 +13,6 @@ from typing import Any
 from measure import Runner
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-PEERS = Path(__file__).resolve().parent.parent / "peers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""Folders of text files that all sides index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from collection import write_files
+
+from ragembed.documents.readers.registry import read
+from ragembed.evaluation import read_beir
+from speed_paths.setting import Setting
+
+_SUFFIXES = (".rst.txt", ".html")
+_CHARACTERS = 2_000_000
+"""Of Python's documentation that are taken, for the time that the peers need."""
+
+
+def collection_folder(setting: Setting, name: str, limit: int | None) -> Path:
+    """Write the documents of a retrieval collection, or the first ``limit``, one file each, and return the folder."""
+    return write_files(read_beir(setting.data / "retrieval" / name), setting.folder / f"files-{name}", limit)
+
+
+def python_docs_folder(setting: Setting, docs: Path, limit: int | None) -> Path:
+    """Write files of Python's documentation as plain text, drawn at random until there is enough of it.
+
+    The sources (``.rst.txt``) are taken as they are; where there are none, the text of the HTML as ragembed reads it.
+    """
+    for suffix in _SUFFIXES:
+        if found := sorted(docs.rglob(f"*{suffix}")):
+            break
+    else:
+        raise ValueError(f"{docs} has no file that ends with {' or '.join(_SUFFIXES)}: expected Python's documentation")
+    folder = setting.folder / "files-python"
+    folder.mkdir()
+    left = _CHARACTERS
+    for position in np.random.default_rng(setting.seed).permutation(len(found))[:limit].tolist():
+        text = _text(found[position])
+        name = str(found[position].relative_to(docs)).replace("/", "__").removesuffix(suffix)
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+        if (left := left - len(text)) <= 0:
+            break
+    return folder
+
+
+def texts_of(folder: Path) -> list[str]:
+    """Return the texts of the files in ``folder``."""
+    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]
+
+
+def _text(path: Path) -> str:
+    if path.name.endswith(".txt"):
+        return path.read_text(encoding="utf-8")
+    return "\n\n".join(document.text for document in read(path))
