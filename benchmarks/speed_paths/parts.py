@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from speed_paths import cold, encode, index, methods, quantile, reindex, static
+from speed_paths import cold, encode, growth, index, lexical, methods, quantile, reindex, static, warm
 from speed_paths.scores import Outcome
 from speed_paths.setting import Setting
 
@@ -27,5 +27,8 @@ PARTS = {
     "index": Part("Indexing", 13, True, index.measure),
     "reindex": Part("Indexing again", 1.5, False, reindex.measure),
     "cold": Part("A question, cold", 3, True, cold.measure),
+    "warm": Part("A question, warm", 4, False, warm.measure),
+    "bm25": Part("Words alone", 5, False, lexical.measure),
     "quantile": Part("Quantiles", 1.5, True, quantile.measure),
+    "growth": Part("Growth", 13, False, growth.measure),
 }
