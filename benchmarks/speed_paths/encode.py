@@ -135,4 +135,3 @@ def _contestants(setting: Setting, texts: _Texts, folder: Path) -> list[Contesta
         Contestant(_PEER, LANGCHAIN.python, PROGRAMS / "encode_sentence_transformers.py", request),
         multiplier(setting),
     ]
-

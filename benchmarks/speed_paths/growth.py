@@ -7,7 +7,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -66,12 +66,12 @@ def measure(setting: Setting) -> Outcome:
         "these sizes is in the section on index building. Memory is the process's own (`RssAnon`), sampled."
     )
     slopes = (
-        'Slope of the logarithm of time over that of chunks, from each size to the next: 1 is linear, less is better. '
+        "Slope of the logarithm of time over that of chunks, from each size to the next: 1 is linear, less is better. "
         "![time by chunks](figures/speed_growth.png)"
     )
     floor = (
-        "Floor: linear for indexing, as each text is read, split, and written once, some 1 kB on the disk for each chunk "
-        "with 768 bytes of vector; for exact dense search 1.5 kB a chunk; a logarithm for the words of rare terms."
+        "Floor: linear for indexing, as each text is read, split, and written once, some 1 kB on the disk for each "
+        "chunk with 768 bytes of vector; for exact dense search 1.5 kB a chunk; for words, the chunks that have them."
     )
     return Outcome(_scores(grown), [about, _costs(grown), slopes, _slopes(grown), floor])
 
@@ -126,7 +126,7 @@ def _slopes(grown: Sequence[Grown]) -> str:
     paths = list(grown[0].seconds())
     rows = [
         [f"{one.chunks:,} to {other.chunks:,}", *(f"{_slope(one, other, path):.2f}" for path in paths)]
-        for one, other in zip(grown, grown[1:], strict=False)
+        for one, other in pairwise(grown)
     ]
     return table(["chunks", *paths], rows)
 

@@ -82,15 +82,15 @@ def _about(setting: Setting) -> str:
     named = ", ".join(f"{name} {versions[name]}" for name in ("langchain-community", "sentence-transformers", "txtai"))
     docs = (
         f"Files of Python's documentation, drawn at random up to 2 million characters; the peers split them into parts "
-        f"of at most {_CHARACTERS:,} characters with LangChain's RecursiveCharacterTextSplitter, ragembed as it does by "
-        "default."
+        f"of at most {_CHARACTERS:,} characters with LangChain's RecursiveCharacterTextSplitter, ragembed as it does "
+        "by default."
         if setting.python_docs is not None
         else "Python's documentation was not measured: it is given with --python-docs."
     )
     return (
         "`ragembed index` on a folder of text files, with all defaults, beside `peers/langchain_index.py` (FAISS and "
-        "HuggingFaceEmbeddings) and `peers/txtai_index.py` (texts kept), as whole processes from start to exit, with the "
-        f"same files of the model. {docs} {named}."
+        "HuggingFaceEmbeddings) and `peers/txtai_index.py` (texts kept), as whole processes from start to exit, with "
+        f"the same files of the model. {docs} {named}."
     )
 
 
@@ -143,7 +143,13 @@ class _Making:
 def _rows(folder: str, costs: dict[str, list[Cost]]) -> list[list[str]]:
     rows = []
     for name, own in costs.items():
-        cells = [f"{folder}: {name}", spread([cost.wall for cost in own]), "", spread([cost.memory for cost in own]), ""]
+        cells = [
+            f"{folder}: {name}",
+            spread([cost.wall for cost in own]),
+            "",
+            spread([cost.memory for cost in own]),
+            "",
+        ]
         if name != _OURS:
             cells[2], cells[4] = times(_faster(costs, name)), times(_memory(costs, name))
         rows.append(cells)

@@ -8,6 +8,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def measure(setting: Setting) -> Outcome:
     found = take_turns(contestants, setting.turns, setting.runner)
     taken = {side: [value for told in found[side].told for value in told["taken"]] for side in found}
     medians, tails = ({side: float(np.percentile(taken[side], q)) for side in taken} for q in (50, 95))
-    least = 1000 * _POSTING * _postings(folder, sum(questions[1:], [])) / setting.bandwidth()
+    least = 1000 * _POSTING * _postings(folder, list(chain(*questions[1:]))) / setting.bandwidth()
     rows = [
         [
             side,
@@ -63,15 +64,16 @@ def measure(setting: Setting) -> Outcome:
         Score("lexical query: median beside bm25s", medians[_PEER] / medians[_OURS], floor=least / medians[_OURS]),
     ]
     about = (
-        f"{len(taken[_OURS])} different questions of people, one after the other, to {count:,} chunks of up to {_WORDS} "
-        "words, made of pieces of the test data, in warm processes: `store.search(question, mode=\"lexical\")` beside "
+        f"{len(taken[_OURS])} different questions of people, one after the other, to {count:,} chunks of up to "
+        f'{_WORDS} words, made of pieces of the test data, in warm processes: `store.search(question, mode="lexical")` beside '
         f"bm25s {packages(SPEED.python)['bm25s']} with its tokenizer, its English stop words, and PyStemmer, its index "
         f"and texts in memory; k is 10. Medians: ragembed {times(medians[_PEER] / medians[_OURS])} as fast, p95 "
         f"{times(tails[_PEER] / tails[_OURS])}."
     )
     floor = (
-        f"Floor: {_POSTING} bytes for each chunk that has a word of the question, words that are in a fifth of the chunks left out, "
-        f"{significant(least)} ms for the median question at the speed of a copy, and one addition for each."
+        f"Floor: {_POSTING} bytes for each chunk that has a word of the question, words that are in a fifth of the "
+        f"chunks left out, {significant(least)} ms for the median question at the speed of a copy, and an addition for "
+        "each."
     )
     header = ["", "median, ms", "p95, ms", "most, ms", "peak memory, MiB"]
     return Outcome(scores, [about, table(header, rows), floor])

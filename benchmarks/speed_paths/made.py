@@ -47,7 +47,7 @@ def made_folder(setting: Setting, name: str, count: int) -> Path:
 
 
 def write_texts(setting: Setting, folder: Path, count: int, words: int, most_sources: int | None = None) -> None:
-    """Write ``texts.txt``, a text a line, ``sources.json`` and ``pairs.npy`` below ``folder``, if they are not there."""
+    """Write ``texts.txt``, ``sources.json`` and ``pairs.npy`` below ``folder``, if they are not there yet."""
     if (folder / "pairs.npy").is_file():
         say(f"{count:,} texts are in {folder}")
         return

@@ -43,8 +43,8 @@ def measure(setting: Setting) -> Outcome:
     )
     floor = (
         "Floor: the plain pass through the model, 1 ×; a mean over other layers or tokens adds 2 d operations a token "
-        "and layer to its 24 d², and reads 2 d bytes. SBERT-WK adds a QR factorisation of at most 5 × d for each token, "
-        f"about 100 d operations, {share(100 / (6 * 24 * 384))} of the model's."
+        "and layer to its 24 d², and reads 2 d bytes. SBERT-WK adds a QR factorisation of at most 5 × d for each "
+        f"token, about 100 d operations, {share(100 / (6 * 24 * 384))} of the model's."
     )
     header = ["", "plain, s", "this, s", "ratio", "tokens", "ratio by the token"]
     return Outcome(scores, [about, table(header, rows), floor])

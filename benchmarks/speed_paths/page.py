@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from report import RESULTS, read_section, significant, table, write_section
@@ -20,7 +20,11 @@ as a share of the time that was measured: the gap is the rest."""
 def write_page(part: str, body: str, records: Sequence[Record], path: Path = RESULTS) -> None:
     """Put ``body`` in the place of what ``part`` had in the section, and leave the other parts as they are."""
     bodies = {name: read_section(_section(name), path) for name in PARTS} | {part: body}
-    parts = [f"<!-- {_section(name)} begin -->\n{text}\n<!-- {_section(name)} end -->" for name, text in bodies.items() if text]
+    parts = [
+        f"<!-- {_section(name)} begin -->\n{text}\n<!-- {_section(name)} end -->"
+        for name, text in bodies.items()
+        if text
+    ]
     write_section("speed", "\n\n".join(["## Speed", _ABOUT, summary(records), *parts]), path)
 
 

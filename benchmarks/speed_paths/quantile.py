@@ -33,8 +33,8 @@ def measure(setting: Setting) -> Outcome:
         lines[-1].append(f"{told[spec]['difference']:.1g}")
     about = f"Transform of {rows:,} × {_DIM} float32; scikit-learn {told['scikit-learn']}, both with 1,000 quantiles."
     floor = (
-        f"Floor: each value is read and written once, {_BYTES} bytes, {significant(least, 2)} s at the speed of a copy; "
-        "finding its place among 1,000 quantiles is 10 comparisons more."
+        f"Floor: each value is read and written once, {_BYTES} bytes, {significant(least, 2)} s at the speed of a "
+        "copy; finding its place among 1,000 quantiles is 10 comparisons more."
     )
     header = ["", "ragembed, s", "scikit-learn, s", "ratio", "greatest difference"]
     return Outcome(scores, [about, table(header, lines), floor])

@@ -30,7 +30,9 @@ def read(file: Path = FILE) -> dict[str, Record]:
     return {path: _record(path, fields) for path, fields in kept.items()}
 
 
-def replace(records: Mapping[str, Record], part: str, scores: Sequence[Score], day: str, processor: str) -> list[Record]:
+def replace(
+    records: Mapping[str, Record], part: str, scores: Sequence[Score], day: str, processor: str
+) -> list[Record]:
     """Return all records, those of ``part`` replaced by what was measured of it now."""
     others = [record for record in records.values() if record.part != part]
     return [*others, *(Record(score, part, day, processor) for score in scores)]

@@ -19,9 +19,7 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
 
 
-def compare(
-    scores: Sequence[Score], records: Mapping[str, Record], tolerance: float, processor: str
-) -> Comparison:
+def compare(scores: Sequence[Score], records: Mapping[str, Record], tolerance: float, processor: str) -> Comparison:
     """Compare the ratios of ``scores`` with those recorded; figures in other units are left out.
 
     A ratio is worse if the factor by which it is worse exceeds 1 + ``tolerance``: at 0.25, one of 10 × may fall to

@@ -65,7 +65,7 @@ class _Waiting:
 
     def __init__(self, contestant: Contestant, runner: Runner) -> None:
         self._contestant = contestant
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             [str(contestant.python), str(contestant.program), json.dumps(contestant.request)],
             cwd=runner.folder,

@@ -1,4 +1,4 @@
-"""Questions to an open store of 100,000 chunks, beside LangChain's FAISS store, each with its own MiniLM and without."""
+"""Questions to an open store of 100,000 chunks, beside LangChain's FAISS store, with MiniLM and without."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def measure(setting: Setting) -> Outcome:
     questions = questions_by_turn(setting)
     request = {"questions": questions, "model": str(model)}
     contestants = [
-        Contestant(_OURS, sys.executable, PROGRAMS / "warm_ragembed.py", {**request, "store": str(folder / "ragembed")}),
+        Contestant(
+            _OURS, sys.executable, PROGRAMS / "warm_ragembed.py", {**request, "store": str(folder / "ragembed")}
+        ),
         Contestant(
             _PEER, LANGCHAIN.python, PROGRAMS / "warm_langchain.py", {**request, "store": str(folder / "langchain")}
         ),
@@ -61,15 +63,15 @@ def measure(setting: Setting) -> Outcome:
     about = (
         f"{asked} different questions of people, one after the other, to stores of {count:,} chunks of up to {_WORDS} "
         "words, made of pieces of the test data with vectors near to theirs, in warm processes. Index of ragembed: "
-        f"{', '.join(found[_OURS].ready['kinds'])}, of LangChain: flat; k is 10. With a vector given, ragembed's hybrid "
-        "search asks for the words alone. Peak memory: "
+        f"{', '.join(found[_OURS].ready['kinds'])}, of LangChain: flat; k is 10. With a vector given, ragembed's "
+        "hybrid search asks for the words alone. Peak memory: "
         + ", ".join(f"{side} {max(one['memory'] for one in found[side].told):.0f} MiB" for side in (_OURS, _PEER))
         + "."
     )
     floor = (
-        f"Floor: MiniLM's weights are read once for a question, 43 MB in float32, {significant(1000 * least)} ms at the "
-        "speed of a copy, with 0.4 Gflop for 20 tokens; a graph compares with some hundred vectors of 1.5 kB, BM25 reads "
-        "some bytes for each chunk that has a word of the question. Exact search reads 1.5 kB for each chunk."
+        f"Floor: MiniLM's weights are read once for a question, 43 MB in float32, {significant(1000 * least)} ms at "
+        "the speed of a copy, with 0.4 Gflop for 20 tokens; a graph compares with some hundred vectors of 1.5 kB, BM25 "
+        "reads some bytes for each chunk that has a word of the question. Exact search reads 1.5 kB for each chunk."
     )
     header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "p95, ms", "ratio of medians", "of p95"]
     return Outcome(scores, [about, table(header, rows), floor])

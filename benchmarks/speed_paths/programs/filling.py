@@ -46,10 +46,14 @@ class GivenVectors:
 
 
 def fill(path: Path, encoder: VectorEncoder, texts: Path, vectors: np.ndarray, **options: Any) -> None:
-    """Make a store of the texts in a file, a text a line, with ``vectors``, shape ``(n, d)``, in the place of another."""
+    """Make a store, or make it anew, of the texts in a file, a text a line, with ``vectors``, shape ``(n, d)``."""
     if path.is_dir():
         shutil.rmtree(path)
-    with Store.create(path, encoder, **options) as store, store.writer() as writer, texts.open(encoding="utf-8") as lines:
+    with (
+        Store.create(path, encoder, **options) as store,
+        store.writer() as writer,
+        texts.open(encoding="utf-8") as lines,
+    ):
         for start, batch in _batches(lines):
             writer.stage_vectors(batch, np.asarray(vectors[start : start + len(batch)], dtype=np.float32))
             writer.commit(chunks=[ChunkRecord(str(start + i), Chunk(text)) for i, text in enumerate(batch)])

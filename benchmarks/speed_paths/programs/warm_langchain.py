@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def make(request: dict[str, Any]) -> tuple[Turn, Told]:
     turns: list[list[str]] = request["questions"]
     embeddings = HuggingFaceEmbeddings(model_name=request["model"])
     store = FAISS.load_local(request["store"], embeddings, allow_dangerous_deserialization=True)
-    vectors = {question: embeddings.embed_query(question) for question in sum(turns, [])}
+    vectors = {question: embeddings.embed_query(question) for question in chain(*turns)}
     ways = {
         "dense": lambda question: store.similarity_search(question, k=10),
         "dense, vector given": lambda question: store.similarity_search_by_vector(vectors[question], k=10),

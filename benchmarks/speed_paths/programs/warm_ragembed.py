@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ def make(request: dict[str, Any]) -> tuple[Turn, Told]:
     turns: list[list[str]] = request["questions"]
     store = Store.open(request["store"])
     embedder = store.embedder
-    given = Store.open(request["store"], _Known(embedder, sum(turns, [])))
-    vectors = {question: embedder.encode_queries([question])[0] for question in sum(turns, [])}
+    given = Store.open(request["store"], _Known(embedder, list(chain(*turns))))
+    vectors = {question: embedder.encode_queries([question])[0] for question in chain(*turns)}
     ways = {
         "hybrid": lambda question: store.search(question),
         "dense": lambda question: store.search(question, mode="dense"),
