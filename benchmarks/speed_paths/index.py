@@ -81,7 +81,7 @@ def _about(setting: Setting) -> str:
     versions = {**packages(LANGCHAIN.python), **packages(SPEED.python)}
     named = ", ".join(f"{name} {versions[name]}" for name in ("langchain-community", "sentence-transformers", "txtai"))
     docs = (
-        f"Files of Python's documentation, drawn at random up to 2 million characters; the peers split them into parts "
+        f"Files of Python's documentation, drawn at random up to 1.2 million characters; the peers split them into parts "
         f"of at most {_CHARACTERS:,} characters with LangChain's RecursiveCharacterTextSplitter, ragembed as it does "
         "by default."
         if setting.python_docs is not None
