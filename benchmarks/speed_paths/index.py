@@ -81,9 +81,9 @@ def _about(setting: Setting) -> str:
     versions = {**packages(LANGCHAIN.python), **packages(SPEED.python)}
     named = ", ".join(f"{name} {versions[name]}" for name in ("langchain-community", "sentence-transformers", "txtai"))
     docs = (
-        f"Files of Python's documentation, drawn at random up to 1.2 million characters; the peers split them into parts "
-        f"of at most {_CHARACTERS:,} characters with LangChain's RecursiveCharacterTextSplitter, ragembed as it does "
-        "by default."
+        "Files of Python's documentation, drawn at random up to 1.2 million characters; the peers split them into "
+        f"parts of at most {_CHARACTERS:,} characters with LangChain's RecursiveCharacterTextSplitter, ragembed as "
+        "it does by default."
         if setting.python_docs is not None
         else "Python's documentation was not measured: it is given with --python-docs."
     )

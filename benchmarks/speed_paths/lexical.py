@@ -68,7 +68,7 @@ def measure(setting: Setting) -> Outcome:
         f"{_WORDS} words, made of pieces of the test data, in warm processes: "
         '`store.search(question, mode="lexical")` beside '
         f"bm25s {packages(SPEED.python)['bm25s']} with its tokenizer, its English stop words, and PyStemmer, its index "
-        f"and texts in memory; k is 10. Medians: ragembed {times(medians[_PEER] / medians[_OURS])} as fast, p95 "
+        f"in memory; k is 10. Medians: ragembed {times(medians[_PEER] / medians[_OURS])} as fast, p95 "
         f"{times(tails[_PEER] / tails[_OURS])}."
     )
     floor = (

@@ -50,7 +50,7 @@ def take_turns(contestants: Sequence[Contestant], turns: int, runner: Runner) ->
         for one in contestants:
             say(f"  {one.name} gets ready")
             waiting[one.name] = stack.enter_context(_Waiting(one, runner))
-        ready = {name: process.answer() for name, process in waiting.items()}
+        ready = {name: process.ready for name, process in waiting.items()}
         for turn in range(turns + 1):
             for name in list(waiting)[:: 1 if turn % 2 else -1]:
                 answer = waiting[name].go(turn)
@@ -61,7 +61,7 @@ def take_turns(contestants: Sequence[Contestant], turns: int, runner: Runner) ->
 
 
 class _Waiting:
-    """A started program; see :mod:`speed_paths.programs.waiting` for what is said to it and by it."""
+    """A started program; ``programs/waiting.py`` has the other end of the line. ``ready`` is what it said first."""
 
     def __init__(self, contestant: Contestant, runner: Runner) -> None:
         self._contestant = contestant
@@ -75,11 +75,7 @@ class _Waiting:
             stderr=self._errors,
             encoding="utf-8",
         )
-        self._first = self._read()
-
-    def answer(self) -> Told:
-        """Return what it said when it was ready."""
-        return self._first
+        self.ready = self._read()
 
     def go(self, turn: int) -> Told:
         """Let it do its task, and return what it says."""

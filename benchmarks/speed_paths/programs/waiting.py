@@ -20,24 +20,21 @@ Turn = Callable[[int], "Told | None"]
 """Does the turn of a number, 0 being unmeasured, and may tell of it."""
 
 
-def main(make: Callable[[Any], tuple[Turn, Told]], after: Callable[[int], Told] | None = None) -> None:
+def main(make: Callable[[Any], tuple[Turn, Told]]) -> None:
     """Answer turn after turn until there are no more.
 
-    ``make`` gets ready, and returns the turn and what is to be told of being ready. What ``after`` tells of a turn is
-    found out when that was timed.
+    ``make`` gets ready, and returns the turn and what is to be told of being ready.
     """
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
-    started = time.perf_counter()
     turn, ready = make(json.loads(sys.argv[1]))
-    print(json.dumps({**ready, "ready_seconds": time.perf_counter() - started}), file=said, flush=True)
+    print(json.dumps(ready), file=said, flush=True)
     for line in sys.stdin:
         number = int(line)
         started = time.perf_counter()
         told = turn(number) or {}
         seconds = time.perf_counter() - started
-        more = {} if after is None else after(number)
-        print(json.dumps({"seconds": seconds, "memory": _peak(), **told, **more}), file=said, flush=True)
+        print(json.dumps({"seconds": seconds, "memory": _peak(), **told}), file=said, flush=True)
 
 
 def milliseconds(questions: list[Any], ask: Callable[[Any], object]) -> list[float]:
