@@ -23,6 +23,8 @@ from speed_paths.whole import Command
 
 _SIZES, _TRIAL_SIZES = (1_000, 10_000, 100_000, 300_000, 1_000_000), (200, 1_000)
 _WORDS, _ROWS = 24, 100
+_BEFORE, _ASKED = 10, 80
+"""Questions that are not measured, and that are."""
 _LEAST_MEASURED = 100_000
 """Chunks from which memory is to be flat, and time is to grow no more than the number of chunks."""
 _MOST_MEMORY, _MOST_GROWTH, _MOST_SLOPE = 1536.0, 1.5, 1.1
@@ -54,7 +56,7 @@ def measure(setting: Setting) -> Outcome:
     texts = made_folder(setting, "rows", max(sizes))
     write_texts(setting, texts, max(sizes), _WORDS)
     drawn = questions_by_turn(setting)
-    questions = [drawn[0], list(chain(*drawn[1:]))]
+    questions = [drawn[0][:_BEFORE], list(chain(*drawn[1:]))[:_ASKED]]
     grown = [_grow(setting, size, texts / "texts.txt", questions) for size in sizes]
     if not setting.trial:
         draw({one.chunks: one.seconds() for one in grown}, FIGURE)
