@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Outcome:
         setting.runner.run([RAGEMBED, "index", files, "--store", _store(setting, preset), "--preset", preset])
     theirs = _langchain_store(setting, files, model)
     every = list(dict.fromkeys(read_beir(setting.data / "retrieval" / "cran").questions.values()))
-    turns = setting.turns if setting.quick else 2 * setting.turns
+    turns = setting.turns
     questions = every[:: len(every) // (turns + 1)]
 
     def asking(turn: int) -> dict[str, Command]:

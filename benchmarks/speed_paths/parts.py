@@ -22,9 +22,9 @@ class Part:
 
 PARTS = {
     "encode": Part("Encoding", 4, True, encode.measure),
-    "methods": Part("Ways of embedding", 2, True, methods.measure),
+    "methods": Part("Ways of embedding", 1, True, methods.measure),
     "static": Part("Static vectors", 1, True, static.measure),
-    "index": Part("Indexing", 13, True, index.measure),
+    "index": Part("Indexing", 11, True, index.measure),
     "reindex": Part("Indexing again", 1.5, False, reindex.measure),
     "cold": Part("A question, cold", 3, True, cold.measure),
     "warm": Part("A question, warm", 4, False, warm.measure),
