@@ -33,18 +33,23 @@ def moved(query: Floats, best: Floats, weight: float) -> Floats:
     return nearer
 
 
+class _Numbering(dict[str, int]):
+    """Gives a word that it is asked for first the next number."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
 class Numbers:
     """Numbers for words, the same for the same word whatever its case."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbering()
 
     def of(self, text: str) -> Integers:
         """Return the number of each word of ``text``, int64, shape ``(n,)``."""
-        numbers = self._numbers
-        return np.array(
-            [numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())], dtype=np.int64
-        )
+        return np.fromiter(map(self._numbers.__getitem__, _WORD.findall(text.lower())), dtype=np.int64)
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:

@@ -20,6 +20,7 @@ from ragembed.specs import WORD_EMBEDDINGS
 Floats = NDArray[np.float32]
 
 _SMALL_BATCH = 256
+_SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
 
 
 class NumpyBert:
@@ -87,8 +88,11 @@ class NumpyBert:
         return mixed
 
     def _linear(self, states: Floats, name: str) -> Floats:
-        # One large product over all tokens instead of one a text.
-        flat = states.reshape(-1, states.shape[-1]) @ self._tensors.tensor(name + ".weight").T
+        weight = self._tensors.tensor(name + ".weight")
+        tokens = np.ascontiguousarray(states.reshape(-1, states.shape[-1]).T)  # (d, tokens of all texts)
+        rows = _rows_at_once(*weight.shape, tokens.shape[1])
+        product = weight.reshape(-1, rows, len(tokens)) @ tokens
+        flat = np.ascontiguousarray(product.reshape(len(weight), -1).T)
         flat += self._tensors.tensor(name + ".bias")
         return flat.reshape(*states.shape[:-1], -1)
 
@@ -101,6 +105,19 @@ class NumpyBert:
 
 
 @cache
+def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
+    """Return how many rows of a matrix are best multiplied with ``tokens`` columns at once, a divisor of ``rows``.
+
+    OpenBLAS first copies the matrices of a product into another order, which for few tokens takes longer than the
+    product, unless the product is small.
+    """
+    for pieces in range(1, rows // _LEAST_ROWS + 1):
+        if rows % pieces == 0 and rows // pieces * columns * tokens <= _SMALL_PRODUCT:
+            return rows // pieces
+    return rows
+
+
+@cache
 def _threads() -> ThreadpoolController:
     """Return the controller of the thread pools of the libraries that are loaded."""
     return ThreadpoolController()
@@ -108,15 +125,26 @@ def _threads() -> ThreadpoolController:
 
 def _gelu(x: Floats) -> Floats:
     """Return ``x Φ(x)`` (Hendrycks & Gimpel 2016)."""
-    return x * np.float32(0.5) * (np.float32(1.0) + _erf(x * np.float32(np.sqrt(0.5))))
+    value = _erf(x * np.float32(np.sqrt(0.5)))
+    value += np.float32(1.0)
+    value *= np.float32(0.5)
+    value *= x
+    return value
 
 
 def _erf(x: Floats) -> Floats:
     """Return the error function, absolute error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
     size = np.abs(x)
-    t = np.float32(1.0) / (np.float32(1.0) + np.float32(0.3275911) * size)
-    polynomial = np.full_like(t, 1.061405429)
+    t = np.float32(0.3275911) * size
+    t += np.float32(1.0)
+    np.reciprocal(t, out=t)
+    polynomial: Floats = np.float32(1.061405429) * t
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        polynomial = polynomial * t + np.float32(coefficient)
-    value: Floats = np.copysign(np.float32(1.0) - polynomial * t * np.exp(-size * size), x)
-    return value
+        polynomial += np.float32(coefficient)
+        polynomial *= t
+    np.square(size, out=size)
+    np.negative(size, out=size)
+    polynomial *= np.exp(size, out=size)
+    np.subtract(np.float32(1.0), polynomial, out=polynomial)
+    np.copysign(polynomial, x, out=polynomial)
+    return polynomial
