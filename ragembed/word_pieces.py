@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.token_ids import TokenIds
 
@@ -22,6 +23,10 @@ _REMOVED = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
 """Control characters that the normalizer drops and Python takes for blanks."""
 _MOST_LETTERS = 1 << 21
 """Letters of the words that are remembered, in some tens of megabytes; beyond, they are learned anew."""
+
+
+_TOGETHER = 512
+"""Words that are split as one text."""
 
 
 class WordPieces:
@@ -64,12 +69,26 @@ class WordPieces:
         fresh = list(words - self._numbers.keys())
         if not fresh:
             return
-        learned = TokenIds.of(each.ids for each in self._tokenizer.encode_batch(fresh, add_special_tokens=False))
+        learned = self._split(fresh)
         self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(learned.lengths)])
         self._pieces = np.concatenate([self._pieces, learned.flat])
         first = len(self._numbers)
         self._numbers.update(zip(fresh, range(first, first + len(fresh)), strict=True))
         self._letters += sum(map(len, fresh))
+
+    def _split(self, words: Sequence[str]) -> TokenIds:
+        """Return the pieces of each word: many words are split as one text, by where in it each piece is."""
+        lines = [words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER)]
+        encoded = self._tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False)
+        counts = [_pieces_by_word(line, each.offsets) for line, each in zip(lines, encoded, strict=True)]
+        return TokenIds(TokenIds.of(each.ids for each in encoded).flat, np.concatenate(counts))
+
+
+def _pieces_by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return how many of the pieces that have these ``offsets`` in ``words``, with a blank between two, each has."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
+    begins = np.fromiter((begin for begin, _ in offsets), np.int64, len(offsets))
+    return np.bincount(np.searchsorted(starts, begins, side="right") - 1, minlength=len(words))
 
 
 def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:

@@ -13,7 +13,7 @@ ONLY_IMPORTERS = {
     "transformers": ("ragembed.backbones.transformers_model",),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators"),
-    "scipy": ("ragembed.evaluation",),
+    "scipy": ("ragembed.evaluation", "ragembed.extractors.static"),
     "matplotlib": ("ragembed.evaluation.plots",),
     "faiss": ("ragembed.indexes.ann",),
     "langchain_core": ("ragembed.langchain",),

@@ -28,8 +28,10 @@ class RandomTable:
         self.dim = dim
         self._seed = seed
         self._sigma = sigma
-        self._row_of: dict[int, int] = {}
-        self._drawn = np.empty((0, dim), dtype=np.float32)
+        self._ids = np.zeros(0, dtype=np.int64)  # that have a vector, ascending
+        self._place = np.zeros(0, dtype=np.int64)  # of each one's vector among those drawn
+        self._drawn = np.empty((0, dim), dtype=np.float32)  # with room for more at the end
+        self._count = 0
         self._drawing = threading.Lock()
 
     def __reduce__(self) -> tuple[type[RandomTable], tuple[int, int, float]]:
@@ -44,22 +46,34 @@ class RandomTable:
     def rows(self, ids: Ids) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         with self._drawing:
-            fresh = sorted(set(ids.tolist()) - self._row_of.keys())
-            if fresh:
-                self._drawn = np.concatenate([self._drawn, [self._draw(number) for number in fresh]])
-                self._row_of.update({number: row for row, number in enumerate(fresh, start=len(self._row_of))})
-            drawn = self._drawn
-        return drawn[[self._row_of[number] for number in ids.tolist()]]
+            fresh = np.setdiff1d(ids, self._ids)
+            if len(fresh):
+                self._append(fresh)
+            return self._drawn[self._place[np.searchsorted(self._ids, ids)]]
 
     def present(self, ids: Ids) -> NDArray[np.bool_]:
         """Return True for each id."""
         return np.ones(ids.shape, dtype=bool)
 
-    def _draw(self, number: int) -> Floats:
-        bits = np.random.Philox(key=[number, self._seed]).random_raw(2 * ((self.dim + 1) // 2))
+    def _append(self, ids: Ids) -> None:
+        """Draw the vectors of ``ids``, ascending, which have none yet."""
+        count = self._count + len(ids)
+        if count > len(self._drawn):
+            larger = np.empty((max(count, 2 * len(self._drawn)), self.dim), dtype=np.float32)
+            larger[: self._count] = self._drawn[: self._count]
+            self._drawn = larger
+        self._drawn[self._count : count] = self._draw(ids)
+        at = np.searchsorted(self._ids, ids)
+        self._ids = np.insert(self._ids, at, ids)
+        self._place = np.insert(self._place, at, np.arange(self._count, count))
+        self._count = count
+
+    def _draw(self, ids: Ids) -> Floats:
+        pairs = (self.dim + 1) // 2
+        bits = np.stack([np.random.Philox(key=[number, self._seed]).random_raw(2 * pairs) for number in ids.tolist()])
         # In (0, 1]: the logarithm of 0 does not exist.
         uniform = ((bits >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
-        radius, angle = np.sqrt(-2.0 * np.log(uniform[0::2])), 2.0 * np.pi * uniform[1::2]
-        normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-        drawn: Floats = (self._sigma * normal[: self.dim]).astype(np.float32)
+        radius, angle = np.sqrt(-2.0 * np.log(uniform[:, 0::2])), 2.0 * np.pi * uniform[:, 1::2]
+        normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        drawn: Floats = (self._sigma * normal[:, : self.dim]).astype(np.float32)
         return drawn

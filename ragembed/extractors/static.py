@@ -18,6 +18,7 @@ from ragembed.pooling import mean_shares
 from ragembed.token_ids import TokenIds
 
 _TEXTS_PER_BLOCK = 1024
+_MANY_TEXTS = 16
 
 Ids = NDArray[np.int64]
 
@@ -124,9 +125,22 @@ class StaticExtractor(FittedByWeights):
         distinct, place = ids.distinct()
         base = self._table.present(distinct)[place].astype(np.float32)
         shares = mean_shares(base, self.weights.of(ids.flat, base), self.weights.share, ids.lengths.tolist())
-        rows, shares = self._table.rows(distinct), shares.astype(np.float32)
-        means = np.zeros((len(ids), self.dim), dtype=np.float32)
-        ends = np.cumsum(ids.lengths)
-        for mean, start, end in zip(means, (ends - ids.lengths).tolist(), ends.tolist(), strict=True):
-            np.matmul(shares[start:end], rows[place[start:end]], out=mean)
-        return means
+        return _weighted_sums(shares.astype(np.float32), place, ids.lengths, self._table.rows(distinct))
+
+
+def _weighted_sums(shares: Floats, place: Ids, lengths: Ids, rows: Floats) -> Floats:
+    """Return for each text the sum of its tokens' ``rows`` times their ``shares``, float32, shape ``(n, d)``.
+
+    ``shares`` and the ``place`` of each token among the rows have the shape ``(tokens,)``. Tokens are added up in their
+    order, however many texts there are.
+    """
+    if len(lengths) < _MANY_TEXTS:
+        sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+        for text, share, row in zip(np.repeat(np.arange(len(lengths)), lengths).tolist(), shares, place, strict=True):
+            sums[text] += share * rows[row]
+        return sums
+    from scipy.sparse import csr_array  # costs a cold question more than it saves
+
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    product: Floats = csr_array((shares, place, starts), shape=(len(lengths), len(rows))) @ rows
+    return product
