@@ -45,11 +45,15 @@ class WordPieces:
         """Return the token ids of each text, without special tokens."""
         split = [text.split() for text in _splittable(texts)]
         with self._learning:
-            self._learn(set().union(*split))
-            numbers, starts, pieces = self._numbers, self._starts, self._pieces
+            try:
+                words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(split)), np.int64)
+                self._learn()
+            except BaseException:
+                self._forget()  # words that have a number and no pieces
+                raise
+            starts, pieces = self._starts, self._pieces
             if self._letters > _MOST_LETTERS:
                 self._forget()
-        words = np.fromiter(map(numbers.__getitem__, chain.from_iterable(split)), np.int64)
         counts = starts[words + 1] - starts[words]
         # The pieces of each word follow one another: where the first is, and how far on from it.
         ends = np.cumsum(counts)
@@ -60,20 +64,19 @@ class WordPieces:
 
     def _forget(self) -> None:
         """Begin anew: words by number, where the pieces of each begin and the last one's end, and all pieces."""
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
         self._starts = np.zeros(1, dtype=np.int64)
         self._pieces = np.zeros(0, dtype=np.int64)
         self._letters = 0
 
-    def _learn(self, words: set[str]) -> None:
-        fresh = list(words - self._numbers.keys())
+    def _learn(self) -> None:
+        """Split the words that have got a number since the last time."""
+        fresh, self._numbers.fresh = self._numbers.fresh, []
         if not fresh:
             return
         learned = self._split(fresh)
         self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(learned.lengths)])
         self._pieces = np.concatenate([self._pieces, learned.flat])
-        first = len(self._numbers)
-        self._numbers.update(zip(fresh, range(first, first + len(fresh)), strict=True))
         self._letters += sum(map(len, fresh))
 
     def _split(self, words: Sequence[str]) -> TokenIds:
@@ -82,6 +85,19 @@ class WordPieces:
         encoded = self._tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False)
         counts = [_pieces_by_word(line, each.offsets) for line, each in zip(lines, encoded, strict=True)]
         return TokenIds(TokenIds.of(each.ids for each in encoded).flat, np.concatenate(counts))
+
+
+class _Numbers(dict[str, int]):
+    """Gives a word that it is asked for first the next number, and keeps it among the ``fresh``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        self.fresh.append(word)
+        return number
 
 
 def _pieces_by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
