@@ -11,6 +11,8 @@
     ├── ModelError             a model cannot be found, read or trusted
     ├── NotFittedError         an embedder is used before ``fit``
     ├── DocumentError          one file cannot be read as text; indexing skips it and goes on
+    ├── DictionaryError        a dictionary cannot be read, or one of its entries has no definition
+    ├── TrainingError          a training cannot go on, or has left nothing that can be used
     └── StoreError             a store cannot be opened, read or written
         ├── StoreNotFoundError     there is no store where one was expected
         ├── StoreLockedError       another process is writing to the store
@@ -68,6 +70,14 @@ class NotFittedError(RagembedError, ValueError):
 
 class DocumentError(RagembedError):
     """One document cannot be read as text; the message is the reason shown for the skipped file."""
+
+
+class DictionaryError(RagembedError):
+    """A dictionary cannot be read, or one of its entries has no definition; the message names file and entry."""
+
+
+class TrainingError(RagembedError):
+    """A training cannot go on (its loss is not finite), or a folder is no outcome of one."""
 
 
 class StoreError(RagembedError):

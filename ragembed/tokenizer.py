@@ -142,17 +142,26 @@ class TextTokenizer:
         finally:
             self._tokenizer.encode_special_tokens = True
 
+    @property
+    def has_mask(self) -> bool:
+        """Whether the model has a mask token, which templates can ask for."""
+        return self._known_mask() is not None
+
     def _mask_token(self) -> str:
+        token = self._known_mask()
+        if token is None:
+            raise ConfigError(
+                f"the model in {self._folder} has no mask token, which the template asks for: choose a template "
+                f"without {MASK}"
+            )
+        return token
+
+    def _known_mask(self) -> str | None:
         special = _read(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
         special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
-        for token in (stated, *_MASK_TOKENS):
-            if isinstance(token, str) and token in special_tokens:
-                return token
-        raise ConfigError(
-            f"the model in {self._folder} has no mask token, which the template asks for: choose a template without "
-            f"{MASK}"
-        )
+        known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in special_tokens)
+        return next(known, None)
 
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
         return self._tokenizer.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)

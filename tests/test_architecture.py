@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.backbones",),
-    "transformers": ("ragembed.backbones.transformers_model",),
+    "torch": ("ragembed.backbones", "ragembed.training"),
+    "transformers": ("ragembed.backbones.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
-    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators"),
+    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
     "scipy": ("ragembed.evaluation", "ragembed.extractors.static"),
-    "matplotlib": ("ragembed.evaluation.plots",),
+    "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),

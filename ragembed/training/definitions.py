@@ -1,0 +1,92 @@
+"""Definitions as token ids, and padded batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.token_ids import TokenIds
+from ragembed.tokenizer import TextTokenizer
+from ragembed.training.dictionaries.senses import Dictionary
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Texts as token ids between special tokens; ``truncated`` counts those that were cut, ``pad`` fills batches."""
+
+    tokens: TokenIds
+    truncated: int
+    pad: int
+
+    @property
+    def lengths(self) -> Ids:
+        """Tokens of each, shape ``(texts,)``."""
+        return self.tokens.lengths
+
+    @cached_property
+    def _starts(self) -> Ids:
+        starts: Ids = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+    def batch(self, rows: Ids, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and mask of ``rows``, each of shape ``(rows, tokens)``, padded behind to the longest."""
+        places = np.arange(self.lengths[rows].max())
+        mask = places < self.lengths[rows, None]
+        at = np.minimum(self._starts[rows, None] + places, len(self.tokens.flat) - 1)
+        ids = np.where(mask, self.tokens.flat[at], self.pad)
+        return torch.from_numpy(ids).to(device), torch.from_numpy(mask.astype(np.int64)).to(device)
+
+    def by_length(self, batch_tokens: int) -> Iterator[Ids]:
+        """Yield the rows of batches of at most ``batch_tokens`` tokens, padding counted; longest first."""
+        order = np.argsort(-self.lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            rows = max(1, batch_tokens // int(self.lengths[order[start]]))
+            yield order[start : start + rows]
+            start += rows
+
+
+def make_windows(tokenizer: TextTokenizer, texts: Sequence[str], max_tokens: int | None, pad: int) -> Windows:
+    """Cut ``texts`` into tokens; of one with more than ``max_tokens``, special tokens included, the rest is left out.
+
+    None is what the model takes. Raises :class:`ConfigError` where that is less than what is asked for.
+    """
+    limit = tokenizer.max_tokens if max_tokens is None else max_tokens
+    if limit > tokenizer.max_tokens:
+        raise ConfigError(f"max_tokens is {limit}, but the model takes {tokenizer.max_tokens}: choose no more")
+    own = limit - tokenizer.special_tokens
+    found = tokenizer.ids(texts)
+    tokens = TokenIds.of(text[:own] for text in found).framed(tokenizer.prefix, tokenizer.suffix)
+    return Windows(tokens, int((found.lengths > own).sum()), pad)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTexts:
+    """What is trained on: the pair ``i`` is the text ``text[i]`` of ``windows`` and the entry ``entry[i]``.
+
+    Entries that share a definition share its window.
+    """
+
+    windows: Windows
+    text: Ids
+    entry: Ids
+    n_entries: int
+
+    @classmethod
+    def of(cls, dictionary: Dictionary, tokenizer: TextTokenizer, max_tokens: int | None, pad: int) -> TrainingTexts:
+        """Cut the definitions of ``dictionary`` into tokens; see :func:`make_windows`."""
+        numbers: dict[str, int] = {}
+        pairs = [(numbers.setdefault(text, len(numbers)), entry) for entry, text in dictionary.pairs()]
+        text, entry = np.array(pairs, dtype=np.int64).T
+        return cls(make_windows(tokenizer, list(numbers), max_tokens, pad), text, entry, len(dictionary))
+
+    def __len__(self) -> int:
+        return len(self.text)

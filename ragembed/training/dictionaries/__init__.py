@@ -1,0 +1,1 @@
+"""Dictionaries: one module for each file format, merged into entries with their definitions."""

@@ -1,0 +1,195 @@
+"""The encoder that is trained: a Hugging Face model, a pooling and a head; loading and saving it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import safe_open
+from torch import nn
+
+from ragembed.backbones.transformers_model import loading_model
+from ragembed.errors import ModelError
+from ragembed.training.heads import Activation, MlmHead, PoolerHead
+from ragembed.training.settings import Head, Pooling
+
+_OWN = "pooler.dense."
+_MLM_DENSE = ("lm_head.dense.", "cls.predictions.transform.dense.")
+_MLM_NORM = ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm.")
+_MLM_BIAS = ("lm_head.bias", "cls.predictions.bias")
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentence_bert_config.json"),
+)
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+
+
+class DefinitionEncoder(nn.Module):
+    """``h(s)`` of equation 1: a model's last layer, pooled and projected.
+
+    ``body`` is the Hugging Face model, whose parameters include those of a :class:`PoolerHead`, so that saving the body
+    saves both.
+    """
+
+    def __init__(self, body: nn.Module, head: PoolerHead | MlmHead) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+    def pooled(self, ids: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+        """Return the vectors of windows, shape ``(n, d)``: their first token's, or the mean over all, special ones too.
+
+        ``ids`` and ``mask`` have the shape ``(n, tokens)``; ``mask`` is 1 at tokens and 0 at padding behind them.
+        """
+        states: torch.Tensor = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
+        if pooling == "cls":
+            return states[:, 0]
+        weights = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
+        return (states * weights).sum(dim=1) / weights.sum(dim=1)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+        """Return the projections of windows, shape ``(n, d)``; see :meth:`pooled`."""
+        projected: torch.Tensor = self.head(self.pooled(ids, mask, pooling))
+        return projected
+
+    @property
+    def dim(self) -> int:
+        """Dimension of its vectors."""
+        config: Any = self.body.config
+        return int(config.hidden_size)
+
+    @property
+    def pad(self) -> int:
+        """Id of the padding token."""
+        config: Any = self.body.config
+        return int(config.pad_token_id or 0)
+
+
+def load_encoder(folder: Path, head: Head) -> DefinitionEncoder:
+    """Load a fresh copy of the model in ``folder``, in float32, with the head that ``head`` names.
+
+    Raises :class:`ModelError` where the model cannot be loaded, has no pooler in its architecture, or lacks the
+    weights of the head.
+    """
+    body = _load_body(folder)
+    pooler = getattr(body, "pooler", None)
+    dense = getattr(pooler, "dense", None)
+    if not isinstance(dense, nn.Linear):
+        raise ModelError(
+            f"the model in {folder} is a {body.config.model_type!r} without a pooler of one dense layer: expected a "
+            "BERT, RoBERTa, or a model built like them"
+        )
+    chosen = choose_head(head, body.config.model_type)
+    tensors = _tensors(folder, (_OWN,) if chosen == "own" else _MLM_DENSE)
+    if set(tensors) != {"weight", "bias"}:
+        wanted, other = ("pooler.dense", "mlm-head") if chosen == "own" else (" or ".join(_MLM_DENSE), "own")
+        raise ModelError(
+            f"the model in {folder} has no weights {wanted}, which the head {chosen!r} is made of: choose the head "
+            f"{other!r}, or a checkpoint that has them"
+        )
+    with torch.no_grad():
+        dense.weight.copy_(tensors["weight"])
+        dense.bias.copy_(tensors["bias"])
+    activation: Activation = "tanh" if chosen == "own" else "gelu"
+    return DefinitionEncoder(body, PoolerHead(dense, activation))
+
+
+def choose_head(head: Head, model_type: str) -> Head:
+    """Return ``own`` or ``mlm-head``: RoBERTa's pooler has never been trained, its head for masked words has."""
+    if head != "auto":
+        return head
+    return "mlm-head" if model_type in _ROBERTA else "own"
+
+
+def load_trained(folder: Path, activation: Activation) -> DefinitionEncoder:
+    """Load what :func:`save_encoder` has saved of an encoder with a :class:`PoolerHead`."""
+    body = _load_body(folder)
+    return DefinitionEncoder(body, PoolerHead(body.pooler.dense, activation))
+
+
+def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = None) -> DefinitionEncoder:
+    """Load a fresh copy of the model in ``folder`` with its frozen head for masked words, for DefSent.
+
+    The word embeddings, which the head's last product shares, are frozen, too. ``head`` are the head's tensors; None
+    reads those of the model. Raises :class:`ModelError` where it has none, or its head has another activation.
+    """
+    body = _load_body(folder)
+    if body.config.hidden_act != "gelu":
+        raise ModelError(f"the model in {folder} has the activation {body.config.hidden_act!r}: expected 'gelu'")
+    tensors = head if head is not None else mlm_head_tensors(folder)
+    body.get_input_embeddings().weight.requires_grad_(False)
+    return DefinitionEncoder(body, MlmHead(tensors, float(body.config.layer_norm_eps)))
+
+
+def mlm_head_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors that :class:`MlmHead` takes; raises :class:`ModelError` where the model lacks them."""
+    dense, norm = _tensors(folder, _MLM_DENSE), _tensors(folder, _MLM_NORM)
+    if set(dense) != {"weight", "bias"} or set(norm) != {"weight", "bias"}:
+        raise ModelError(
+            f"the model in {folder} has no head for masked words ({' or '.join(_MLM_DENSE)}): DefSent needs one; "
+            "DefSent+ does not"
+        )
+    return {
+        f"{part}.{name}": tensor for part, found in (("dense", dense), ("norm", norm)) for name, tensor in found.items()
+    }
+
+
+def mlm_bias(folder: Path) -> torch.Tensor:
+    """Return what the head for masked words adds to the score of each token, shape ``(vocabulary,)``."""
+    found = _tensors(folder, _MLM_BIAS)
+    if not found:
+        raise ModelError(f"the model in {folder} has no {' or '.join(_MLM_BIAS)}, a part of its head for masked words")
+    return found[""].float()
+
+
+def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None:
+    """Save the model, and the tokenizer of the model in ``source``, to ``folder``: whole or not at all.
+
+    A pooler head is among the model's weights as ``pooler.dense``; what its activation is, the caller records.
+    """
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    body: Any = encoder.body
+    body.save_pretrained(str(temporary))
+    for file in (*(source / name for name in _TOKENIZER_FILES), *source.glob("*.model")):
+        if file.is_file():
+            shutil.copyfile(file, temporary / file.name)
+    temporary.replace(folder)
+
+
+def _load_body(folder: Path) -> Any:
+    try:
+        # Weights that the file lacks are drawn, which must not move the generator of whoever calls.
+        with loading_model(), torch.random.fork_rng(devices=[]):
+            model: Any = transformers.AutoModel.from_pretrained(
+                str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
+            )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+    if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "is_decoder", False):
+        raise ModelError(f"the model in {folder} is a decoder: expected an encoder such as BERT")
+    return model.float()
+
+
+def _tensors(folder: Path, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return the tensors one of ``names`` is the beginning of, but for a prefix, by what follows it."""
+    found: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        with safe_open(str(file), framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118  no mapping
+                for name in names:
+                    head, marker, rest = key.rpartition(name)
+                    if marker and (not head or head.endswith(".")):
+                        found[rest] = tensors.get_tensor(key)
+    return found
+
+
+def model_type(folder: Path) -> str:
+    """Return the family that ``config.json`` names."""
+    return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))

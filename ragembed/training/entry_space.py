@@ -1,0 +1,82 @@
+"""Vectors of entries (Liu 2024, equation 2): means over their definitions, or the model's word embeddings (DefSent)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ragembed.errors import DictionaryError
+from ragembed.tokenizer import TextTokenizer
+from ragembed.training.arithmetic import Arithmetic
+from ragembed.training.definitions import TrainingTexts
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.encoder import DefinitionEncoder
+from ragembed.training.progress import TrainingProgress
+from ragembed.training.settings import EntryKind, Pooling
+
+Floats = NDArray[np.float32]
+
+_BATCH_TOKENS = 8192
+_UNKNOWN = ("[UNK]", "<unk>")
+
+
+def entry_embeddings(
+    encoder: DefinitionEncoder,
+    texts: TrainingTexts,
+    kind: EntryKind,
+    arithmetic: Arithmetic,
+    progress: TrainingProgress,
+) -> Floats:
+    """Return the vector of each entry, float32, shape ``(entries, d)``: the mean of those of its definitions.
+
+    A definition's is the last layer's at [CLS] (``ac``), or the mean of the last layer over all its tokens, special
+    ones included (``amp``). In eval mode and without gradients.
+    """
+    pooling: Pooling = "cls" if kind == "ac" else "mean"
+    vectors = np.empty((len(texts.windows.lengths), encoder.dim), dtype=np.float32)
+    encoder.to(arithmetic.device).eval()
+    progress.start("entry vectors", "definitions", len(vectors))
+    try:
+        with torch.inference_mode(), arithmetic.autocast():
+            for rows in texts.windows.by_length(_BATCH_TOKENS):
+                ids, mask = texts.windows.batch(rows, arithmetic.device)
+                vectors[rows] = encoder.pooled(ids, mask, pooling).float().cpu().numpy()
+                progress.advance(len(rows))
+    finally:
+        progress.finish()
+    return mean_by_entry(vectors, texts)
+
+
+def mean_by_entry(vectors: Floats, texts: TrainingTexts) -> Floats:
+    """Return the mean over each entry's definitions of ``vectors``, which has a row for each window."""
+    sums = np.zeros((texts.n_entries, vectors.shape[1]), dtype=np.float32)
+    np.add.at(sums, texts.entry, vectors[texts.text])
+    counts = np.bincount(texts.entry, minlength=texts.n_entries).astype(np.float32)
+    return sums / counts[:, None]
+
+
+def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dictionary, NDArray[np.int64]]:
+    """Return the entries that are single tokens, with the id of each, for DefSent.
+
+    Entries that are one token, as upper and lower case are to an uncased model, become one. Raises
+    :class:`DictionaryError` where no entry is a single token.
+    """
+    found: dict[int, tuple[str, dict[str, None]]] = {}
+    # Behind a space, as a word stands in a sentence: to a byte-level tokenizer the token without it is another one.
+    for entry, definitions, ids in zip(
+        dictionary.entries,
+        dictionary.definitions,
+        tokenizer.ids([f" {entry}" for entry in dictionary.entries]),
+        strict=True,
+    ):
+        if len(ids) == 1 and tokenizer.names([int(ids[0])])[0] not in _UNKNOWN:
+            _, known = found.setdefault(int(ids[0]), (entry, {}))
+            known.update(dict.fromkeys(definitions))
+    if not found:
+        raise DictionaryError(
+            f"none of {len(dictionary):,} entries is a single token of the model, which DefSent needs: train DefSent+"
+        )
+    entries = tuple(entry for entry, _ in found.values())
+    texts = tuple(tuple(definitions) for _, definitions in found.values())
+    return Dictionary(entries, texts), np.array(list(found), dtype=np.int64)

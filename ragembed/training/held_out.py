@@ -1,0 +1,112 @@
+"""Definitions kept out of training, and how often a model finds the entry of one (a reverse dictionary)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.training.arithmetic import Arithmetic
+from ragembed.training.definitions import Windows
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.encoder import DefinitionEncoder
+from ragembed.training.objective import entry_scores
+from ragembed.training.run import EntrySpace
+from ragembed.training.settings import Pooling
+
+_SHARE, _MOST = 20, 1000
+_BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A definition that no training sees, and the numbers of the entries that it belongs to."""
+
+    definition: str
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseAccuracy:
+    """How often an entry of a definition is among the first 1, 10, 100, in per cent, and the mean reciprocal rank."""
+
+    top1: float
+    top10: float
+    top100: float
+    mrr: float
+    definitions: int
+
+    def to_dict(self) -> dict[str, float | int]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+
+def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dictionary, tuple[HeldOut, ...]]:
+    """Draw ``count`` definitions and return the dictionary without them, and them.
+
+    A definition that several entries share leaves all of them, so that no entry tells it. One is drawn only where each
+    of its entries keeps another. None is a twentieth of the definitions that differ, 1,000 at most, as far as there are
+    such. Raises :class:`ConfigError` where ``count`` of them cannot be had.
+    """
+    owners: dict[str, list[int]] = {}
+    for entry, definition in dictionary.pairs():
+        owners.setdefault(definition, []).append(entry)
+    left = Counter({entry: len(definitions) for entry, definitions in enumerate(dictionary.definitions)})
+    wanted = min(_MOST, len(owners) // _SHARE) if count is None else count
+    texts = list(owners)
+    drawn: dict[str, tuple[int, ...]] = {}
+    for number in np.random.default_rng(seed).permutation(len(texts)):
+        if len(drawn) == wanted:
+            break
+        definition = texts[number]
+        if all(left[entry] > 1 for entry in owners[definition]):
+            drawn[definition] = tuple(owners[definition])
+            left.subtract(owners[definition])
+    if count is not None and len(drawn) < count:
+        raise ConfigError(
+            f"{count} definitions are to be held out, but only {len(drawn)} belong to entries that have another: "
+            f"choose at most {len(drawn)}"
+        )
+    kept = tuple(tuple(text for text in texts if text not in drawn) for texts in dictionary.definitions)
+    return Dictionary(dictionary.entries, kept), tuple(HeldOut(*item) for item in drawn.items())
+
+
+def ranks(
+    encoder: DefinitionEncoder,
+    windows: Windows,
+    answers: Sequence[Sequence[int]],
+    space: EntrySpace,
+    pooling: Pooling,
+    arithmetic: Arithmetic,
+) -> NDArray[np.int64]:
+    """Return the best rank, from 1, of each window's ``answers`` among all entries, shape ``(windows,)``.
+
+    An entry with the same score as the answer counts as before it.
+    """
+    found = np.zeros(len(answers), dtype=np.int64)
+    entries = torch.from_numpy(space.vectors).to(arithmetic.device)
+    bias = None if space.bias is None else torch.from_numpy(space.bias).to(arithmetic.device)
+    encoder.to(arithmetic.device).eval()
+    with torch.inference_mode():
+        for rows in windows.by_length(_BATCH_TOKENS):
+            ids, mask = windows.batch(rows, arithmetic.device)
+            with arithmetic.autocast():
+                projected = encoder(ids, mask, pooling)
+            scores = entry_scores(projected, entries, bias)  # (rows, entries)
+            for row, of_row in zip(rows, scores, strict=True):
+                right = torch.tensor(answers[row], device=arithmetic.device)
+                best = of_row[right].max()
+                same = int((of_row[right] == best).sum())
+                found[row] = int((of_row >= best).sum()) - same + 1
+    return found
+
+
+def accuracy(found: NDArray[np.int64]) -> ReverseAccuracy:
+    """Return what ``ranks`` come to; there is at least one."""
+    top1, top10, top100 = (100.0 * float((found <= depth).mean()) for depth in (1, 10, 100))
+    return ReverseAccuracy(top1, top10, top100, float((1.0 / found).mean()), len(found))

@@ -1,0 +1,133 @@
+"""What a training works on: texts, model, sentence pairs, device; read and checked before anything is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation.tasks import Task
+from ragembed.hashing import file_sha256
+from ragembed.models import ModelFiles, find_model
+from ragembed.tokenizer import TextTokenizer
+from ragembed.training.arithmetic import Arithmetic
+from ragembed.training.definitions import TrainingTexts, Windows, make_windows
+from ragembed.training.dictionaries.reading import read_dictionaries
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.dictionaries.statistics import DictionaryStatistics, statistics
+from ragembed.training.encoder import load_encoder, load_with_mlm_head
+from ragembed.training.entry_space import single_tokens
+from ragembed.training.held_out import HeldOut, hold_out
+from ragembed.training.pictures import require_matplotlib
+from ragembed.training.settings import TrainingSettings
+from ragembed.training.similarity import read_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRequest:
+    """What is asked for.
+
+    Parameters
+    ----------
+    dictionaries
+        Files or folders; see :func:`ragembed.training.dictionaries.reading.read_dictionaries`.
+    model
+        Id or folder of the model that is trained.
+    out
+        Folder that the trained model is written to; an interrupted training in it goes on.
+    settings
+        See :class:`TrainingSettings`.
+    sentence_pairs
+        Tables with ``score``, ``sentence1``, ``sentence2``: measured before and after, and what the best of several
+        runs is chosen by. Without them that is the mean reciprocal rank of held-out definitions.
+    pictures
+        Whether the entry spaces are drawn.
+    device
+        As :class:`ragembed.Embedder` takes it; a training runs on the first of them.
+    checkpoint_seconds
+        Pause between two states of a run that are saved.
+    """
+
+    dictionaries: tuple[Path, ...]
+    model: str
+    out: Path
+    settings: TrainingSettings
+    sentence_pairs: tuple[Path, ...] = ()
+    pictures: bool = False
+    device: str | None = None
+    checkpoint_seconds: float = 300.0
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """All that steps and runs share.
+
+    ``dictionary`` is what is trained on, without the definitions held out; ``statistics`` are of the whole.
+    ``token_ids`` are those of its entries in DefSent, else None. ``pictures`` is the folder for them, or None.
+    """
+
+    settings: TrainingSettings
+    model: ModelFiles
+    dictionary: Dictionary
+    statistics: DictionaryStatistics
+    texts: TrainingTexts
+    truncated: int
+    held_out: tuple[HeldOut, ...]
+    held_out_windows: Windows
+    token_ids: NDArray[np.int64] | None
+    similarity: tuple[Task, ...]
+    arithmetic: Arithmetic
+    device: str | None
+    pictures: Path | None
+    plan: dict[str, Any]
+
+    @classmethod
+    def of(cls, request: TrainingRequest) -> Material:
+        """Read and check everything; raises what the parts raise, before anything has taken long."""
+        if request.pictures:
+            require_matplotlib()
+        arithmetic = Arithmetic.of(request.device, request.settings.bf16)
+        whole = read_dictionaries(request.dictionaries)
+        similarity = tuple(read_pairs(request.sentence_pairs))
+        model = find_model(request.model)
+        tokenizer = TextTokenizer(model.folder)
+        token_ids = None
+        if request.settings.uses_words:
+            encoder = load_with_mlm_head(model.folder)
+            whole, token_ids = single_tokens(whole, tokenizer)
+        else:
+            encoder = load_encoder(model.folder, request.settings.head)
+        settings = replace(request.settings, batch_size=request.settings.batch_of(sum(1 for _ in whole.pairs())))
+        all_texts = TrainingTexts.of(whole, tokenizer, settings.max_tokens, encoder.pad)
+        dictionary, held_out = hold_out(whole, settings.held_out, settings.seed)
+        if settings.runs > 1 and not (held_out or similarity):
+            raise ConfigError(
+                f"{settings.runs} runs, and nothing to choose the best by: give sentence pairs, or hold out definitions"
+            )
+        drawn = [each.definition for each in held_out]
+        return cls(
+            settings=settings,
+            model=model,
+            dictionary=dictionary,
+            statistics=statistics(whole, all_texts.windows.lengths[all_texts.text]),
+            texts=TrainingTexts.of(dictionary, tokenizer, settings.max_tokens, encoder.pad),
+            truncated=all_texts.windows.truncated,
+            held_out=held_out,
+            held_out_windows=make_windows(tokenizer, drawn, settings.max_tokens, encoder.pad),
+            token_ids=token_ids,
+            similarity=similarity,
+            arithmetic=arithmetic,
+            device=request.device,
+            pictures=request.out if request.pictures else None,
+            plan={
+                "settings": settings.to_dict(),
+                "model": model.sha256,
+                "dictionary": whole.fingerprint,
+                "sentence_pairs": [[file.name, file_sha256(file)] for file in request.sentence_pairs],
+                "device": arithmetic.device.type,
+            },
+        )

@@ -1,0 +1,102 @@
+"""The folder that a training ends in: a model as any other, and what a reverse dictionary needs beside it.
+
+::
+
+    config.json, model.safetensors, tokenizer.json …    the model; the pooler is among its weights
+    entries.json, entries.safetensors                   the entries and their vectors (and the head of DefSent)
+    held-out.jsonl                                      the definitions that were held out
+    pictures/step-1.png …                               the entry spaces, where they were asked for
+    training.json                                       settings and measures; written last
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ragembed.errors import ConfigError, TrainingError
+from ragembed.files import make_folders, replace_file
+from ragembed.training.checkpoints import read_tensors, replace_tensors
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.held_out import HeldOut
+from ragembed.training.report import FILE, FORMAT
+from ragembed.training.run import EntrySpace
+
+CHECKPOINTS = "checkpoints"
+PICTURES = "pictures"
+_ENTRIES, _VECTORS, _HELD_OUT = "entries.json", "entries.safetensors", "held-out.jsonl"
+
+
+def take_folder(out: Path) -> None:
+    """Make the folder ``out``, unless it holds a training under way.
+
+    Raises :class:`ConfigError` where it holds anything else.
+    """
+    if (out / FILE).exists():
+        raise ConfigError(f"{out} already holds a trained model: give another folder")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file: expected a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / CHECKPOINTS).is_dir():
+        raise ConfigError(f"the folder {out} is not empty: give one that is, or that does not exist")
+    make_folders(out)
+
+
+def write_entries(
+    out: Path, dictionary: Dictionary, space: EntrySpace, head: Mapping[str, torch.Tensor], held_out: Iterable[HeldOut]
+) -> None:
+    """Write the entries, their vectors, DefSent's head where there is one, and the definitions held out."""
+    tensors = {"entries": torch.from_numpy(space.vectors), **{f"head.{name}": each for name, each in head.items()}}
+    if space.bias is not None:
+        tensors["bias"] = torch.from_numpy(space.bias)
+    replace_tensors(out / _VECTORS, tensors, {})
+    replace_file(out / _ENTRIES, json.dumps(dictionary.entries, ensure_ascii=False).encode())
+    lines = [
+        json.dumps({"entry": dictionary.entries[entry], "definition": each.definition}, ensure_ascii=False)
+        for each in held_out
+        for entry in each.entries
+    ]
+    replace_file(out / _HELD_OUT, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_entries(folder: Path) -> tuple[Sequence[str], EntrySpace, dict[str, torch.Tensor]]:
+    """Return what :func:`write_entries` has written but the definitions; raises :class:`TrainingError`."""
+    tensors, _ = read_tensors(folder / _VECTORS)
+    try:
+        entries: list[str] = json.loads((folder / _ENTRIES).read_text(encoding="utf-8"))
+        vectors: np.ndarray[Any, np.dtype[np.float32]] = tensors.pop("entries").numpy()
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(f"the entries of {folder} cannot be read: {error}") from error
+    bias = tensors.pop("bias").numpy() if "bias" in tensors else None
+    return entries, EntrySpace(vectors, bias), {name.removeprefix("head."): each for name, each in tensors.items()}
+
+
+def write_report(out: Path, report: Mapping[str, Any]) -> None:
+    """Write ``training.json``, by which the folder is a trained model."""
+    replace_file(out / FILE, json.dumps({"format": FORMAT, **report}, indent=2, ensure_ascii=False).encode())
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return what ``training.json`` holds; raises :class:`TrainingError` where there is none that can be read."""
+    file = folder / FILE
+    if not file.is_file():
+        raise TrainingError(f"{folder} has no {FILE}: expected a folder that ragembed train has written")
+    try:
+        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        version = report["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{file} is damaged: {error}") from error
+    if version != FORMAT:
+        raise TrainingError(f"{file} has the format {version}: this version of ragembed reads {FORMAT}")
+    return report
+
+
+def place_model(model: Path, out: Path) -> None:
+    """Copy the files of the folder ``model`` to ``out``."""
+    for file in model.iterdir():
+        shutil.copyfile(file, out / file.name)

@@ -1,0 +1,62 @@
+"""Pictures of an entry space in two dimensions, as figures 1 and 2 of Liu 2024, with matplotlib (extra ``plot``)."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import MissingExtraError
+
+_INCHES, _DPI = 4.2, 150
+_MOST_POINTS = 20_000
+
+
+def require_matplotlib() -> None:
+    """Raise :class:`MissingExtraError` where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", "plot", "drawing the entry space")
+
+
+def svd_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the first two columns of ``U S`` of the vectors as they are, shape ``(n, 2)`` (figure 1)."""
+    return _project(vectors.astype(np.float64))
+
+
+def pca_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the first two principal components, each with the variance 1, shape ``(n, 2)`` (figure 2)."""
+    centred = vectors.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    plane = _project(centred)
+    whitened: NDArray[np.float64] = plane / plane.std(axis=0)
+    return whitened
+
+
+def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
+    """Draw both planes side by side to ``file``, a PNG; of many entries, every k-th."""
+    from matplotlib.figure import Figure
+
+    require_matplotlib()
+    figure: Any = Figure(figsize=(2 * _INCHES, _INCHES), layout="constrained")
+    every = max(1, len(vectors) // _MOST_POINTS)
+    panels = figure.subplots(1, 2)
+    for axes, plane, name in zip(
+        panels, (svd_plane(vectors), pca_plane(vectors)), ("SVD", "PCA, whitened"), strict=True
+    ):
+        axes.scatter(*plane[::every].T, s=1, alpha=0.3, linewidths=0)
+        axes.axhline(0, color="grey", linewidth=0.5)
+        axes.axvline(0, color="grey", linewidth=0.5)
+        axes.set_title(name, fontsize=9)
+    figure.suptitle(title)
+    figure.savefig(file, format="png", dpi=_DPI)
+
+
+def _project(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``points`` along the two directions of largest second moment, their largest values positive."""
+    _, directions = np.linalg.eigh(points.T @ points)
+    plane: NDArray[np.float64] = points @ directions[:, :-3:-1]
+    largest = np.take_along_axis(plane, np.abs(plane).argmax(axis=0)[None], axis=0)
+    return plane * np.where(largest < 0, -1.0, 1.0)

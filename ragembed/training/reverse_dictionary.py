@@ -1,0 +1,80 @@
+"""Entries that a description defines: what a trained model is beside its sentence vectors (Liu 2024, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ragembed.errors import ConfigError
+from ragembed.tokenizer import TextTokenizer
+from ragembed.training.arithmetic import Arithmetic
+from ragembed.training.definitions import Windows, make_windows
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.encoder import load_trained, load_with_mlm_head
+from ragembed.training.held_out import ReverseAccuracy, accuracy, ranks
+from ragembed.training.objective import entry_scores
+from ragembed.training.outcome import read_entries, read_report
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry and ``P(e|s)``, its share of the softmax over all entries (equation 1)."""
+
+    entry: str
+    probability: float
+
+
+class ReverseDictionary:
+    """The reverse dictionary of a folder that ``ragembed train`` has written.
+
+    Raises :class:`ragembed.errors.TrainingError` where it is no such folder.
+    """
+
+    def __init__(self, folder: Path, device: str | None = None) -> None:
+        self.report: dict[str, Any] = read_report(folder)
+        self.entries, self._space, head = read_entries(folder)
+        self._arithmetic = Arithmetic.of(device, bf16=False)
+        trained = load_with_mlm_head(folder, head) if head else load_trained(folder, self.report["head"])
+        self._encoder = trained.to(self._arithmetic.device).eval()
+        self._tokenizer = TextTokenizer(folder)
+        self._pooling = self.report["pooling"]
+
+    def look_up(self, text: str, k: int = 10) -> list[Found]:
+        """Return the ``k`` entries that ``text`` defines most likely, best first; equal ones in their order."""
+        if not text.strip():
+            raise ConfigError("the description is empty: expected words such as 'a long-necked African animal'")
+        device = self._arithmetic.device
+        ids, mask = self._windows([text]).batch(torch.zeros(1, dtype=torch.int64).numpy(), device)
+        bias = None if self._space.bias is None else torch.from_numpy(self._space.bias).to(device)
+        with torch.inference_mode():
+            projected = self._encoder(ids, mask, self._pooling)
+            scores = entry_scores(projected, torch.from_numpy(self._space.vectors).to(device), bias)[0]
+        shares = torch.softmax(scores.double(), dim=0).cpu()
+        best = torch.sort(shares, descending=True, stable=True).indices[:k]
+        return [Found(self.entries[int(i)], float(shares[i])) for i in best]
+
+    def measure(self, dictionary: Dictionary) -> ReverseAccuracy:
+        """Return how often the definitions of ``dictionary`` find an entry of theirs.
+
+        Raises :class:`ConfigError` where none of its entries is among those that were trained on.
+        """
+        numbers = {entry: i for i, entry in enumerate(self.entries)}
+        owners: dict[str, list[int]] = {}
+        for entry, definition in dictionary.pairs():
+            if (number := numbers.get(dictionary.entries[entry])) is not None:
+                owners.setdefault(definition, []).append(number)
+        if not owners:
+            raise ConfigError(
+                f"none of {len(dictionary):,} entries, {dictionary.entries[0]!r} say, is among the {len(numbers):,} "
+                "that the model was trained on"
+            )
+        windows = self._windows(list(owners))
+        answers: Sequence[Sequence[int]] = list(owners.values())
+        return accuracy(ranks(self._encoder, windows, answers, self._space, self._pooling, self._arithmetic))
+
+    def _windows(self, texts: Sequence[str]) -> Windows:
+        return make_windows(self._tokenizer, texts, None, self._encoder.pad)

@@ -1,0 +1,49 @@
+"""Semantic textual similarity of a model by the poolings of Liu 2024, equation 14: CLS, mean and prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ragembed.config import EmbedderConfig
+from ragembed.evaluation.tasks import Task, evaluate, read_sts
+from ragembed.models import find_model
+from ragembed.tokenizer import TextTokenizer
+
+Similarity = Mapping[str, Mapping[str, float]]
+"""Spearman's correlation in per cent, by pooling and collection."""
+
+_POOLINGS: Mapping[str, Mapping[str, str]] = {
+    "cls": {"pooling": "cls"},
+    "mean": {"pooling": "mean"},
+    "prompt": {"pooling": "masks", "template": "t0"},
+}
+
+
+def read_pairs(files: Sequence[Path]) -> list[Task]:
+    """Read tables of sentence pairs; see :func:`ragembed.evaluation.tasks.read_sts`."""
+    return [read_sts(file) for file in files]
+
+
+def measure_similarity(model: str, tasks: Sequence[Task], device: str | None) -> Similarity:
+    """Return how well cosines follow judgement, without weights or post-processors.
+
+    ``prompt`` is the hidden state of the mask token of "This sentence: "[X]" means [MASK].", and left out where the
+    model has none.
+    """
+    has_mask = TextTokenizer(find_model(model).folder).has_mask
+    names = [name for name in _POOLINGS if has_mask or name != "prompt"]
+    plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), sides="one", dtype="float32")
+    configs = [plain.replace(**_POOLINGS[name]) for name in names]
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for task in tasks:
+        for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
+            found[name][task.name] = float(measured.scores["spearman"])
+    return found
+
+
+def best_pooling(similarity: Similarity) -> tuple[str, float]:
+    """Return the pooling with the highest mean over the collections, and that mean."""
+    means = {name: sum(scores.values()) / len(scores) for name, scores in similarity.items()}
+    best = max(means, key=lambda name: means[name])
+    return best, means[best]

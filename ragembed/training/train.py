@@ -1,0 +1,106 @@
+"""A whole training: from dictionaries and a model to a folder with a better model."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+from ragembed.training.checkpoints import Checkpoints
+from ragembed.training.encoder import choose_head, mlm_head_tensors, model_type
+from ragembed.training.material import Material, TrainingRequest
+from ragembed.training.outcome import CHECKPOINTS, place_model, read_report, take_folder, write_entries, write_report
+from ragembed.training.progress import Silent, TrainingProgress
+from ragembed.training.progressive import StepOutcome, train_step
+from ragembed.training.report import summary
+from ragembed.training.similarity import best_pooling, measure_similarity
+from ragembed.version import __version__
+
+
+def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
+    """Train the model, write it to ``request.out``, and return what ``training.json`` there holds.
+
+    Raises
+    ------
+    DictionaryError
+        Where a dictionary cannot be read, or an entry has no definition.
+    ModelError
+        Where the model cannot be found, or is of a kind that cannot be trained so.
+    ConfigError
+        Where settings do not fit together, or the folder holds something else.
+    TrainingError
+        Where the loss is not finite.
+    """
+    progress = progress or Silent()
+    take_folder(request.out)
+    material = Material.of(request)
+    checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
+    if checkpoints.begin(material.plan):
+        progress.note(f"going on with the training in {request.out}")
+    if material.truncated:
+        longest = material.texts.windows.lengths.max()
+        progress.note(
+            f"{material.truncated:,} definitions are longer than {longest} tokens: the rest of them is left out"
+        )
+    before = _before(request, material, checkpoints)
+    outcomes: list[StepOutcome] = []
+    for number in range(len(material.settings.steps)):
+        builder = outcomes[-1].model if outcomes else material.model.folder
+        outcomes.append(train_step(number, builder, material, checkpoints, progress))
+    last = outcomes[-1]
+    head = mlm_head_tensors(material.model.folder) if material.settings.uses_words else {}
+    place_model(last.model, request.out)
+    write_entries(request.out, material.dictionary, last.space, head, material.held_out)
+    write_report(request.out, _report(request, material, before, outcomes))
+    checkpoints.remove()
+    return read_report(request.out)
+
+
+def _before(request: TrainingRequest, material: Material, checkpoints: Checkpoints) -> dict[str, Any]:
+    """Return what is measured of the model that is to be trained."""
+    if not material.similarity:
+        return {}
+    known = checkpoints.read("before.json")
+    if known is None:
+        similarity = measure_similarity(request.model, material.similarity, material.device)
+        pooling, _ = best_pooling(similarity)
+        known = {"sts": similarity, "sts_pooling": pooling}
+        checkpoints.write("before.json", known)
+    return known
+
+
+def _report(
+    request: TrainingRequest, material: Material, before: dict[str, Any], outcomes: list[StepOutcome]
+) -> dict[str, Any]:
+    settings = material.settings
+    kind = choose_head(settings.head, model_type(material.model.folder))
+    return {
+        "method": "defsent" if settings.uses_words else "defsent-plus",
+        "model": request.model,
+        "model_sha256": material.model.sha256,
+        "dictionaries": [str(path) for path in request.dictionaries],
+        "dictionary_fingerprint": material.plan["dictionary"],
+        "statistics": material.statistics.to_dict(),
+        "truncated": material.truncated,
+        "held_out": len(material.held_out),
+        "pooling": settings.steps[-1].pooling,
+        "head": "masked-words" if settings.uses_words else "tanh" if kind == "own" else "gelu",
+        "settings": settings.to_dict(),
+        "chosen_by": "sentence pairs" if material.similarity else "held-out definitions" if material.held_out else None,
+        "before": before,
+        "steps": [
+            {
+                "space": outcome.measured,
+                "runs": list(outcome.runs),
+                "best": outcome.best,
+                "summary": summary(outcome.runs),
+            }
+            for outcome in outcomes
+        ],
+        "made_by": {
+            "ragembed": __version__,
+            **{name: version(name) for name in ("torch", "transformers", "scikit-learn")},
+            "python": platform.python_version(),
+            "device": str(material.arithmetic.device),
+        },
+    }

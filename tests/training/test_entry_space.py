@@ -1,0 +1,177 @@
+"""Equation 2 and the poolers, against transformers alone, one definition at a time."""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional
+from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
+
+from ragembed.errors import ConfigError, DictionaryError, ModelError
+from ragembed.tokenizer import TextTokenizer
+from ragembed.training.arithmetic import Arithmetic
+from ragembed.training.definitions import TrainingTexts, make_windows
+from ragembed.training.dictionaries.senses import Dictionary
+from ragembed.training.encoder import load_encoder, load_trained, load_with_mlm_head, mlm_bias, save_encoder
+from ragembed.training.entry_space import entry_embeddings, single_tokens
+from ragembed.training.progress import Silent
+from ragembed.training.progressive import word_space
+
+DICTIONARY = Dictionary(
+    ("lock", "cat", "bird"),
+    (("the writer", "a file of the store and the index", "red"), ("a dog sleeps",), ("a dog sleeps", "flies")),
+)
+CPU = Arithmetic(torch.device("cpu"))
+
+
+def texts_of(folder, dictionary=DICTIONARY, max_tokens=None):
+    return TrainingTexts.of(dictionary, TextTokenizer(folder), max_tokens, 0)
+
+
+def states(folder, text):
+    """The last layer of one text, shape (tokens, d), in float64."""
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    with torch.no_grad():
+        return (
+            AutoModel.from_pretrained(str(folder)).eval()(input_ids=torch.tensor([ids])).last_hidden_state[0].double()
+        )
+
+
+@pytest.mark.parametrize("kind", ["ac", "amp"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "dropping_bert"])
+def test_entry_vectors_are_means_over_definitions(family, kind, request):
+    folder = request.getfixturevalue(family)
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, Silent())
+    expected = [
+        torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
+            0
+        )
+        for definitions in DICTIONARY.definitions
+    ]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
+
+
+def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, Silent())
+    tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
+    assert np.abs(found[0] - tokens.numpy()).max() > 0.05
+
+
+def test_long_definitions_are_cut_and_counted(bert):
+    whole, cut = texts_of(bert), texts_of(bert, max_tokens=8)
+    assert (whole.windows.truncated, cut.windows.truncated) == (0, 1)
+    assert cut.windows.lengths.max() == 8
+    ids, mask = cut.windows.batch(cut.text[:2], torch.device("cpu"))
+    assert ids[1, -1] == TextTokenizer(bert).suffix[0]
+    assert mask.sum(dim=1).tolist() == [4, 8]
+    assert (ids[0, 4:] == 0).all()
+    with pytest.raises(ConfigError, match="max_tokens is 99, but the model takes 34"):
+        make_windows(TextTokenizer(bert), ["a"], 99, 0)
+
+
+def test_entries_share_the_window_of_a_definition_they_share(bert):
+    texts = texts_of(bert)
+    assert len(texts) == 6
+    assert len(texts.windows.lengths) == 5
+
+
+def test_berts_pooler_is_its_own_tanh_on_the_mean_too(bert):
+    encoder = load_encoder(bert, "auto").eval()
+    dense = BertForPreTraining.from_pretrained(str(bert)).bert.pooler.dense
+    ids, mask = texts_of(bert).windows.batch(np.array([0, 1]), torch.device("cpu"))
+    last = torch.stack([states(bert, text).mean(0) for text in DICTIONARY.definitions[0][:2]]).float()
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, mask, "mean"), torch.tanh(dense(last)), atol=2e-5, rtol=0)
+        official = BertForPreTraining.from_pretrained(str(bert)).eval().bert(ids, mask).pooler_output
+        torch.testing.assert_close(encoder(ids, mask, "cls"), official, atol=2e-5, rtol=0)
+
+
+def test_robertas_pooler_is_the_dense_layer_of_its_mlm_head_with_gelu(roberta):
+    encoder = load_encoder(roberta, "auto").eval()
+    dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
+    ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
+    first = states(roberta, DICTIONARY.definitions[0][0])[0].float()
+    inner = dense(first)
+    expected = inner * 0.5 * (1 + torch.erf(inner / 2**0.5))
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, mask, "cls")[0], expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("family", "activation"), [("bert", "tanh"), ("roberta", "gelu")])
+def test_the_pooler_survives_saving_and_loading(family, activation, request, tmp_path):
+    folder = request.getfixturevalue(family)
+    encoder = load_encoder(folder, "auto").eval()
+    assert encoder.head.activation == activation
+    with torch.no_grad():
+        encoder.head.dense.weight += 1.0  # as training would
+    save_encoder(encoder, tmp_path / "saved", folder)
+    again = load_trained(tmp_path / "saved", activation).eval()
+    ids, mask = texts_of(folder).windows.batch(np.array([0, 3]), torch.device("cpu"))
+    with torch.no_grad():
+        assert torch.equal(again(ids, mask, "mean"), encoder(ids, mask, "mean"))
+    assert torch.equal(again.head.dense.bias, encoder.head.dense.bias)
+    assert (
+        TextTokenizer(tmp_path / "saved").ids(["the lock"]).tolist() == TextTokenizer(folder).ids(["the lock"]).tolist()
+    )
+
+
+def test_a_model_without_the_weights_of_a_head_is_an_error(bert, roberta, tiny_model):
+    with pytest.raises(ModelError, match=r"no weights pooler\.dense.*choose the head 'mlm-head'"):
+        load_encoder(roberta, "own")
+    with pytest.raises(ModelError, match=r"no weights lm_head\.dense\..*choose the head 'own'"):
+        load_encoder(tiny_model, "mlm-head")
+    assert load_encoder(bert, "mlm-head").head.activation == "gelu"
+    with pytest.raises(ModelError, match="no head for masked words"):
+        load_with_mlm_head(tiny_model)
+
+
+def test_loading_leaves_the_generator_alone(roberta):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    load_encoder(roberta, "auto")
+    assert torch.equal(torch.rand(1), expected)
+
+
+# DefSent.
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_defsents_scores_are_those_of_the_head_for_masked_words(family, request):
+    folder = request.getfixturevalue(family)
+    kind = BertForPreTraining if family == "bert" else RobertaForMaskedLM
+    whole = kind.from_pretrained(str(folder)).eval()
+    kept, token_ids = single_tokens(DICTIONARY, TextTokenizer(folder))
+    assert kept == DICTIONARY
+    encoder = load_with_mlm_head(folder).eval()
+    space = word_space(encoder, mlm_bias(folder), token_ids)
+    ids, mask = texts_of(folder).windows.batch(np.array([0, 1]), torch.device("cpu"))
+    with torch.no_grad():
+        pooled = encoder.pooled(ids, mask, "cls")
+        head = whole.cls.predictions if family == "bert" else whole.lm_head
+        expected = head(pooled)[:, token_ids]
+        found = functional.linear(
+            encoder(ids, mask, "cls"), torch.from_numpy(space.vectors), torch.from_numpy(space.bias)
+        )
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_in_defsent_the_head_and_the_word_embeddings_are_frozen(bert):
+    encoder = load_with_mlm_head(bert)
+    frozen = {name for name, each in encoder.named_parameters() if not each.requires_grad}
+    assert frozen == {
+        "body.embeddings.word_embeddings.weight",
+        *("head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias"),
+    }
+
+
+def test_entries_that_are_no_single_token_are_left_out(bert):
+    dictionary = Dictionary(
+        ("lock", "Lock", "one lock", "locks", "\u2603"), (("hair",), ("a store",), ("x",), ("y",), ("z",))
+    )
+    kept, ids = single_tokens(dictionary, TextTokenizer(bert))
+    assert kept == Dictionary(("lock",), (("hair", "a store"),))
+    assert TextTokenizer(bert).names(ids.tolist()) == ["lock"]
+    with pytest.raises(DictionaryError, match="none of 1 entries is a single token"):
+        single_tokens(Dictionary(("one lock",), (("x",),)), TextTokenizer(bert))
