@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class DefinitionEncoder(nn.Module):
     saves both.
     """
 
-    def __init__(self, body: nn.Module, head: PoolerHead | MlmHead) -> None:
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.body = body
         self.head = head
@@ -112,6 +113,11 @@ def load_trained(folder: Path, activation: Activation) -> DefinitionEncoder:
     return DefinitionEncoder(body, PoolerHead(body.pooler.dense, activation))
 
 
+def load_bare(folder: Path) -> DefinitionEncoder:
+    """Load the model in ``folder`` without a head, for vectors that are pooled alone (equation 2)."""
+    return DefinitionEncoder(_load_body(folder), nn.Identity())
+
+
 def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = None) -> DefinitionEncoder:
     """Load a fresh copy of the model in ``folder`` with its frozen head for masked words, for DefSent.
 
@@ -156,22 +162,43 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     body: Any = encoder.body
-    body.save_pretrained(str(temporary))
+    with _quietly():
+        body.save_pretrained(str(temporary))
     for file in (*(source / name for name in _TOKENIZER_FILES), *source.glob("*.model")):
         if file.is_file():
             shutil.copyfile(file, temporary / file.name)
     temporary.replace(folder)
 
 
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Load or save without transformers' progress bars, and without its list of weights, which is checked here."""
+    logging: Any = transformers.utils.logging
+    with loading_model():
+        level = logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)
+
+
 def _load_body(folder: Path) -> Any:
     try:
         # Weights that the file lacks are drawn, which must not move the generator of whoever calls.
-        with loading_model(), torch.random.fork_rng(devices=[]):
-            model: Any = transformers.AutoModel.from_pretrained(
-                str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
+        with _quietly(), torch.random.fork_rng(devices=[]):
+            model, loaded = transformers.AutoModel.from_pretrained(
+                str(folder),
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
             )
     except (OSError, ValueError) as error:
         raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+    missing = sorted(name for name in loaded["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise ModelError(f"the model in {folder} lacks {len(missing)} of its weights, such as {missing[0]}")
     if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "is_decoder", False):
         raise ModelError(f"the model in {folder} is a decoder: expected an encoder such as BERT")
     return model.float()

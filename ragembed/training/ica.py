@@ -4,6 +4,10 @@ Standardised columns, FastICA over all dimensions with the log-cosh contrast, ti
 "because typically after ICA-transformation, the dimensional values are approximately 1% of original scale". This is so
 of scikit-learn's ``arbitrary-variance`` alone: components of unit norm, so that values are about ``1/sqrt(n)`` for
 ``n`` entries. The authors' program runs with the present default, ``unit-variance``: values ``sqrt(n)`` times larger.
+
+A last layer that ends in layer normalisation, as BERT's does, leaves its vectors no variance in one of the d
+directions. What there is of it is rounding, which whitening enlarges to a component like the others. The authors'
+program does so, too; it is one component of d, but its values may differ between machines.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from ragembed.training.settings import Ica
 SCALE = 100.0
 ITERATIONS = 1000
 _SEED = 42
+_ROUNDING = 1e-5  # of the largest spread, below which a direction of float32 vectors holds rounding alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +43,18 @@ def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Com
     """Return the independent components of ``vectors``, shape ``(n, d)``, in scikit-learn's ``convention``.
 
     After :data:`ITERATIONS` it stops where it is, as the authors' program does. Raises :class:`ConfigError` where there
-    are no more rows than columns, or the columns depend on one another linearly.
+    are no more rows than columns, or the rows vary in fewer than ``d - 1`` directions.
     """
     rows, columns = vectors.shape
     if rows <= columns:
         raise ConfigError(f"{rows} entries, vectors of {columns} dimensions: independent components need more entries")
     scaled = StandardScaler().fit_transform(vectors.astype(np.float64))
-    rank = int(np.linalg.matrix_rank(scaled.T @ scaled, hermitian=True))
-    if rank < columns:
+    spread = np.sqrt(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled), 0.0))
+    varying = int((spread > _ROUNDING * spread[-1]).sum())
+    if varying < columns - 1:
         raise ConfigError(
-            f"the entry vectors vary in {rank} of {columns} directions: independent components need all; choose ica none"
+            f"the entry vectors vary in {varying} of {columns} directions: independent components need all of them, "
+            "but for the one that layer normalisation takes; choose ica none"
         )
     transform = FastICA(fun="logcosh", max_iter=ITERATIONS, random_state=_SEED, whiten=convention)
     with warnings.catch_warnings(record=True) as raised:

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from ragembed.evaluation.isotropy import iso_score
 from ragembed.files import make_folders
 from ragembed.training.checkpoints import Checkpoints, read_tensors, replace_tensors
-from ragembed.training.encoder import DefinitionEncoder, load_encoder, load_with_mlm_head, mlm_bias, save_encoder
+from ragembed.training.encoder import (
+    DefinitionEncoder,
+    load_bare,
+    load_encoder,
+    load_with_mlm_head,
+    mlm_bias,
+    save_encoder,
+)
 from ragembed.training.entry_space import entry_embeddings
 from ragembed.training.held_out import accuracy, ranks
 from ragembed.training.ica import independent_components
@@ -90,7 +97,7 @@ def _entry_space(
         encoder = load_with_mlm_head(material.model.folder)
         space = word_space(encoder, mlm_bias(material.model.folder), material.token_ids)
     else:
-        encoder = load_encoder(builder, material.settings.head)
+        encoder = load_bare(builder)
         vectors = entry_embeddings(encoder, material.texts, step.entries, material.arithmetic, progress)
         space = EntrySpace(vectors)
     measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}

@@ -1,5 +1,7 @@
 """Equation 2 and the poolers, against transformers alone, one definition at a time."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -175,3 +177,14 @@ def test_entries_that_are_no_single_token_are_left_out(bert):
     assert TextTokenizer(bert).names(ids.tolist()) == ["lock"]
     with pytest.raises(DictionaryError, match="none of 1 entries is a single token"):
         single_tokens(Dictionary(("one lock",), (("x",),)), TextTokenizer(bert))
+
+
+def test_a_model_that_lacks_weights_of_its_body_is_an_error(bert, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(bert, tmp_path / "cut")
+    tensors = load_file(bert / "model.safetensors")
+    name = next(each for each in tensors if "encoder.layer.1.output.dense.weight" in each)
+    save_file({key: each for key, each in tensors.items() if key != name}, tmp_path / "cut" / "model.safetensors")
+    with pytest.raises(ModelError, match=r"lacks 1 of its weights, such as encoder\.layer\.1\.output\.dense\.weight"):
+        load_encoder(tmp_path / "cut", "own")
