@@ -30,6 +30,8 @@ COMMANDS: Mapping[str, str] = {
     "optimize": "Join small segments and give unused space back.",
     "verify": "Read every byte of a store, and rebuild what is damaged.",
     "eval": "Measure embeddings on test collections.",
+    "train": "Train a model on a dictionary, without labels.",
+    "reverse-dictionary": "Find the words that a description defines.",
 }
 """Each command's module below ``ragembed.cli.commands``, and its line in the help, shown without loading it."""
 

@@ -41,8 +41,12 @@ class StderrProgress:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
 
+    def line(self, seconds: float) -> str:
+        """Return what is shown after ``seconds`` of the phase."""
+        return describe(self._phase, self._unit, self._done, self._total, seconds)
+
     def _show(self, seconds: float) -> None:
-        line = describe(self._phase, self._unit, self._done, self._total, seconds)
+        line = self.line(seconds)
         if self._terminal:
             click.echo("\r" + line.ljust(self._width), nl=False, err=True)
             self._width = max(self._width, len(line))

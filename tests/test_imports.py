@@ -63,3 +63,10 @@ def test_status_and_files_and_chunks_need_no_framework(store):
 @pytest.mark.guarantee(6, 53)
 def test_langchain_is_loaded_by_its_own_package_alone():
     assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})
+
+
+@pytest.mark.parametrize(
+    "words", [("train", "--help"), ("train", "defsent-plus", "--help"), ("reverse-dictionary", "--help")]
+)
+def test_help_of_training_loads_nothing_heavy(words):
+    assert loaded(command(*words)).isdisjoint(HEAVY)

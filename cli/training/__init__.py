@@ -1,0 +1,1 @@
+"""Options, progress and reports of ``ragembed train``."""

@@ -1,0 +1,144 @@
+"""``ragembed train`` and ``ragembed reverse-dictionary``: what they print, refuse and leave."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ragembed.cli import main, progress
+from ragembed.cli.training.progress import StderrTrainingProgress
+
+
+@pytest.fixture
+def cli():
+    def call(*args, exit_code=0):
+        result = CliRunner().invoke(main, [str(arg) for arg in args])
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def train(cli, glossary, bert, tmp_path):
+    def call(*more, method="defsent-plus", **options):
+        return cli(
+            *("train", method, "--dictionary", glossary, "--model", bert, "--out", tmp_path / "out"),
+            *("--device", "cpu", "--held-out", 4, *more),
+            **options,
+        )
+
+    return call
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def test_a_table_of_steps_and_how_to_go_on(train, out, pairs):
+    shown = train("--recipe", "bert-base", "--steps", 2, "--ica", "none", "--runs", 2, "--sts", pairs).stdout
+    assert "definitions of 24 entries, 4 held out" in shown
+    rows = {line.split("  ")[0]: line for line in shown.splitlines()}
+    assert {"before", "step 1", "step 2"} <= set(rows)
+    assert "±" in rows["step 2"]
+    assert "STS prompt" in shown
+    assert "best run of the last step, by sentence pairs: seed " in shown
+    assert f"--model {out} --" in shown
+
+
+def test_json_is_the_report(train, out):
+    shown = json.loads(train("--learning-rate", 1e-4, "--combination", "mean,ac", "--steps", 1, "--json").stdout)
+    assert shown["schema_version"] == 1
+    written = json.loads((out / "training.json").read_text())
+    assert {name: shown[name] for name in written} == written
+    assert written["settings"]["steps"] == [
+        {"pooling": "mean", "entries": "ac", "learning_rate": 1e-4, "ica": "unit-variance"}
+    ]
+
+
+def test_the_recipe_is_told(train):
+    assert "note: recipe bert-base" in train("--ica", "none").stderr
+    assert train("-q", exit_code=2).stderr.startswith("Error: ")
+
+
+def test_settings_of_the_optimizer(train, out):
+    train(
+        *("--steps", 1, "--ica", "none", "--weight-decay", 0.1, "--eps", 1e-8, "--betas", 0.8, 0.9),
+        *("--warmup", 0.1, "--max-grad-norm", 2, "--batch-size", 5, "--bf16", "--seed", 9, "-q"),
+    )
+    settings = json.loads((out / "training.json").read_text())["settings"]
+    assert settings["optimizer"] == {
+        "weight_decay": 0.1,
+        "eps": 1e-8,
+        "betas": [0.8, 0.9],
+        "warmup": 0.1,
+        "max_grad_norm": 2.0,
+    }
+    assert (settings["batch_size"], settings["bf16"], settings["seed"]) == (5, True, 9)
+
+
+def test_defsent(train, out):
+    report = json.loads(train("--pooling", "mean", "--json", method="defsent").stdout)
+    assert report["method"] == "defsent"
+    assert report["head"] == "masked-words"
+    assert report["statistics"]["entries"] == 22  # two are no single token
+    assert report["settings"]["steps"][0]["entries"] == "words"
+
+
+def test_what_is_wrong_is_told_in_one_line(train, cli, tmp_path):
+    assert "as in cls,amp" in train("--combination", "max,amp", exit_code=2).stderr
+    assert "max_tokens is 99, but the model takes 34" in train("--max-tokens", 99, exit_code=2).stderr
+    wrong = tmp_path / "wrong.tsv"
+    wrong.write_text("okapi\t\n")
+    told = train("--dictionary", wrong, exit_code=2).stderr
+    assert "Error: " in told
+    assert "the entry 'okapi' has no definition" in told
+    assert "Traceback" not in told
+
+
+def test_the_trained_folder_indexes_and_queries(train, cli, out, tmp_path):
+    train("--steps", 1, "--ica", "none", "-q")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text("# Locks\n\nthe writer holds the lock of the store\n")
+    (docs / "b.md").write_text("# Birds\n\na bird flies and a fish swims\n")
+    cli("index", docs, "--store", tmp_path / "store", "--model", out, "--pooling", "cls", "-q")
+    found = json.loads(cli("query", "the lock of the writer", "--store", tmp_path / "store", "--json").stdout)
+    assert found["results"][0]["path"].endswith("a.md")
+
+
+def test_reverse_dictionary(train, cli, out):
+    train("--steps", 1, "--ica", "none", "-q")
+    lines = cli("reverse-dictionary", out, "a red bird", "-k", 3, "--device", "cpu").stdout.splitlines()
+    assert len(lines) == 3
+    found = json.loads(cli("reverse-dictionary", out, "a red bird", "--json").stdout)["entries"]
+    assert lines[0].endswith(found[0]["entry"])
+    listed = cli("reverse-dictionary", out, "a red bird", "--format", "jsonl", "-k", 2).stdout.splitlines()
+    assert [json.loads(line)["entry"] for line in listed] == [each["entry"] for each in found[:2]]
+    report = json.loads((out / "training.json").read_text())["steps"][0]["runs"][0]["held_out"]
+    measured = json.loads(cli("reverse-dictionary", out, "--evaluate", out / "held-out.jsonl", "--json").stdout)
+    assert {name: measured[name] for name in report} == pytest.approx(report)
+    assert cli("reverse-dictionary", out, "--evaluate", out / "held-out.jsonl").stdout.startswith("top-1 ")
+    assert "give a description, or --evaluate" in cli("reverse-dictionary", out, exit_code=2).stderr
+
+
+def test_a_model_that_was_not_trained(cli, bert):
+    assert (
+        "expected a folder that ragembed train has written" in cli("reverse-dictionary", bert, "x", exit_code=2).stderr
+    )
+
+
+def test_progress_shows_the_loss(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = StderrTrainingProgress()
+    shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
+    now[0] = 20.0
+    shown.advance(50, "loss 4.210")
+    shown.note("two\nlines")
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "step 1 of 3, run 1 of 10: 50 of 100 definitions (50 %), 2.5/s, 20 s left, loss 4.210",
+        "note: two lines",
+    ]
