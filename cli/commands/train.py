@@ -35,7 +35,9 @@ def command() -> None:
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="Steps, combinations and learning rates of the paper.  [default: by the model's family and size]",
+    metavar="NAME",
+    help=f"Steps, combinations and learning rates of the paper: {', '.join(RECIPES)}.  [default: by the model's family "
+    "and size]",
 )
 @click.option("--steps", type=click.IntRange(1, MAX_STEPS), help="Steps.  [default: those of the recipe]")
 @click.option(

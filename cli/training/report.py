@@ -21,6 +21,9 @@ def report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
     yield from _aligned(_table(report))
     yield ""
     last = report["steps"][-1]
+    if (space := last["space"])["ica"] != "none":
+        end = "" if space["ica_converged"] else ", not converged"
+        yield f"independent components of the last step: {space['ica']}, {space['ica_iterations']:,} iterations{end}"
     best = last["runs"][last["best"]]
     if len(last["runs"]) > 1:
         yield f"best run of the last step, by {report['chosen_by']}: seed {best['seed']}"

@@ -39,6 +39,15 @@ class Components:
     converged: bool
 
 
+def require_entries(entries: int, dimensions: int) -> None:
+    """Raise :class:`ConfigError` where there are no more entries than dimensions."""
+    if entries <= dimensions:
+        raise ConfigError(
+            f"{entries:,} entries, vectors of {dimensions} dimensions: independent components need more entries than "
+            "dimensions; choose ica none"
+        )
+
+
 def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Components:
     """Return the independent components of ``vectors``, shape ``(n, d)``, in scikit-learn's ``convention``.
 
@@ -46,8 +55,7 @@ def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Com
     are no more rows than columns, or the rows vary in fewer than ``d - 1`` directions.
     """
     rows, columns = vectors.shape
-    if rows <= columns:
-        raise ConfigError(f"{rows} entries, vectors of {columns} dimensions: independent components need more entries")
+    require_entries(rows, columns)
     scaled = StandardScaler().fit_transform(vectors.astype(np.float64))
     spread = np.sqrt(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled), 0.0))
     varying = int((spread > _ROUNDING * spread[-1]).sum())

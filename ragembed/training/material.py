@@ -22,6 +22,7 @@ from ragembed.training.dictionaries.statistics import DictionaryStatistics, stat
 from ragembed.training.encoder import load_encoder, load_with_mlm_head
 from ragembed.training.entry_space import single_tokens
 from ragembed.training.held_out import HeldOut, hold_out
+from ragembed.training.ica import require_entries
 from ragembed.training.pictures import require_matplotlib
 from ragembed.training.settings import TrainingSettings
 from ragembed.training.similarity import read_pairs
@@ -101,6 +102,8 @@ class Material:
             whole, token_ids = single_tokens(whole, tokenizer)
         else:
             encoder = load_encoder(model.folder, request.settings.head)
+        if any(step.ica != "none" for step in request.settings.steps):
+            require_entries(len(whole), encoder.dim)
         settings = replace(request.settings, batch_size=request.settings.batch_of(sum(1 for _ in whole.pairs())))
         all_texts = TrainingTexts.of(whole, tokenizer, settings.max_tokens, encoder.pad)
         dictionary, held_out = hold_out(whole, settings.held_out, settings.seed)

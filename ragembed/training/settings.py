@@ -62,6 +62,8 @@ class StepSettings:
         _one_of("entries", self.entries, get_args(EntryKind))
         _one_of("ica", self.ica, get_args(Ica))
         _within("learning_rate", self.learning_rate, 0.0, 1.0, above=True)
+        if self.entries == "words" and self.ica != "none":
+            raise ConfigError("entries are 'words', which the model's head belongs to: expected ica 'none'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ragembed.config import EmbedderConfig
+from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task, evaluate, read_sts
 from ragembed.models import find_model
 from ragembed.tokenizer import TextTokenizer
@@ -21,8 +22,15 @@ _POOLINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def read_pairs(files: Sequence[Path]) -> list[Task]:
-    """Read tables of sentence pairs; see :func:`ragembed.evaluation.tasks.read_sts`."""
-    return [read_sts(file) for file in files]
+    """Read tables of sentence pairs; see :func:`ragembed.evaluation.tasks.read_sts`.
+
+    Raises :class:`ConfigError` where two have the same name, by which their scores are told apart.
+    """
+    tasks = [read_sts(file) for file in files]
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"sentence pairs are called {', '.join(names)}: expected different names")
+    return tasks
 
 
 def measure_similarity(model: str, tasks: Sequence[Task], device: str | None) -> Similarity:

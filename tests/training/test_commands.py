@@ -52,6 +52,7 @@ def test_json_is_the_report(train, out):
     assert shown["schema_version"] == 1
     written = json.loads((out / "training.json").read_text())
     assert {name: shown[name] for name in written} == written
+    assert written["steps"][0]["space"]["ica"] == "unit-variance"
     assert written["settings"]["steps"] == [
         {"pooling": "mean", "entries": "ac", "learning_rate": 1e-4, "ica": "unit-variance"}
     ]

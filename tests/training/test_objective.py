@@ -130,6 +130,7 @@ def test_a_batch_has_32_definitions_and_16_of_small_dictionaries():
         (lambda: StepSettings("cls", "sum", 1e-5), "entries is 'sum'"),
         (lambda: StepSettings("cls", "amp", 0.0), "learning_rate is 0"),
         (lambda: StepSettings("cls", "amp", 1e-5, "pca"), "ica is 'pca'"),
+        (lambda: StepSettings("cls", "words", 1e-5, "unit-variance"), "expected ica 'none'"),
         (lambda: TrainingSettings(()), "there are 0 steps: expected 1 to 4"),
         (lambda: TrainingSettings((STEP,) * 5), "there are 5 steps"),
         (lambda: TrainingSettings((StepSettings("cls", "words", 1e-5), STEP)), "expected a single step"),

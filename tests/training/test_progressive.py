@@ -307,6 +307,17 @@ def test_roberta_ica_and_pictures(glossary, roberta, tmp_path):
     assert space["ica_converged"] == (not any("did not converge" in each for each in told.notes))
 
 
+def test_more_dimensions_than_entries_are_told_before_anything_is_trained(glossary, tiny_model, tmp_path):
+    last = StepSettings("cls", "amp", 1e-4, "unit-variance")
+    with pytest.raises(ConfigError, match="24 entries, vectors of 32 dimensions"):
+        train_from_dictionary(request(glossary, tiny_model, tmp_path / "out", STEP, last))
+
+
+def test_sentence_pairs_of_one_name_are_an_error(glossary, bert, pairs, tmp_path):
+    with pytest.raises(ConfigError, match="called pairs, pairs"):
+        train_from_dictionary(request(glossary, bert, tmp_path / "out", pairs=(pairs, pairs)))
+
+
 def test_bf16_is_close(glossary, bert, tmp_path):
     plain = train_from_dictionary(request(glossary, bert, tmp_path / "a"))["steps"][0]["runs"][0]
     half = train_from_dictionary(request(glossary, bert, tmp_path / "b", bf16=True))["steps"][0]["runs"][0]
