@@ -23,6 +23,7 @@ from ragembed.training.encoder import load_encoder, load_with_mlm_head
 from ragembed.training.entry_space import single_tokens
 from ragembed.training.held_out import HeldOut, hold_out
 from ragembed.training.ica import require_entries
+from ragembed.training.outcome import PICTURES
 from ragembed.training.pictures import require_matplotlib
 from ragembed.training.settings import TrainingSettings
 from ragembed.training.similarity import read_pairs
@@ -125,7 +126,7 @@ class Material:
             similarity=similarity,
             arithmetic=arithmetic,
             device=request.device,
-            pictures=request.out if request.pictures else None,
+            pictures=request.out / PICTURES if request.pictures else None,
             plan={
                 "settings": settings.to_dict(),
                 "model": model.sha256,

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.files import make_folders, replace_file
+from ragembed.files import replace_file
 from ragembed.training.checkpoints import read_tensors, replace_tensors
 from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.held_out import HeldOut
@@ -33,18 +33,14 @@ PICTURES = "pictures"
 _ENTRIES, _VECTORS, _HELD_OUT = "entries.json", "entries.safetensors", "held-out.jsonl"
 
 
-def take_folder(out: Path) -> None:
-    """Make the folder ``out``, unless it holds a training under way.
-
-    Raises :class:`ConfigError` where it holds anything else.
-    """
+def require_folder(out: Path) -> None:
+    """Raise :class:`ConfigError` where ``out`` holds anything but a training under way."""
     if (out / FILE).exists():
         raise ConfigError(f"{out} already holds a trained model: give another folder")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file: expected a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / CHECKPOINTS).is_dir():
         raise ConfigError(f"the folder {out} is not empty: give one that is, or that does not exist")
-    make_folders(out)
 
 
 def write_entries(

@@ -32,7 +32,6 @@ from ragembed.training.entry_space import entry_embeddings
 from ragembed.training.held_out import accuracy, ranks
 from ragembed.training.ica import independent_components
 from ragembed.training.material import Material
-from ragembed.training.outcome import PICTURES
 from ragembed.training.pictures import draw_space
 from ragembed.training.progress import TrainingProgress
 from ragembed.training.run import EntrySpace, RunPlace, train_run
@@ -53,78 +52,121 @@ class StepOutcome:
     best: int
 
 
-def train_step(
-    number: int, builder: Path, material: Material, checkpoints: Checkpoints, progress: TrainingProgress
-) -> StepOutcome:
-    """Do the step ``number``, from 0, whose entry vectors the model in the folder ``builder`` builds.
+class ProgressiveTraining:
+    """The steps of a training; what one that was interrupted has finished is taken up from ``checkpoints``."""
 
-    What a training that was interrupted has finished of it is taken up.
-    """
-    step = material.settings.steps[number]
-    space, measured = _entry_space(number, step, builder, material, checkpoints, progress)
-    best_folder = checkpoints.folder / f"step-{number + 1}" / "best"
-    runs: list[Mapping[str, Any]] = []
-    best, highest = 0, -np.inf
-    for run in range(material.settings.runs):
-        name = f"step-{number + 1}/run-{run}.json"
-        done = checkpoints.read(name)
-        if done is None:
-            done = _run(number, run, space, highest, best_folder, material, checkpoints, progress)
-            checkpoints.write(name, done)
-            checkpoints.end_run()
-        runs.append(done)
-        if done["score"] > highest:
-            best, highest = run, done["score"]
-    return StepOutcome(best_folder, space, measured, tuple(runs), best)
+    def __init__(self, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
+        self._material = material
+        self._settings = material.settings
+        self._checkpoints = checkpoints
+        self._progress = progress
 
+    def step(self, number: int, builder: Path) -> StepOutcome:
+        """Do the step ``number``, from 0, whose entry vectors the model in the folder ``builder`` builds."""
+        space, measured = self._entry_space(number, builder)
+        best_folder = self._folder(number) / "best"
+        runs: list[Mapping[str, Any]] = []
+        best, highest = 0, -np.inf
+        for run in range(self._settings.runs):
+            name = f"{_name(number)}/run-{run}.json"
+            done = self._checkpoints.read(name)
+            if done is None:
+                place = RunPlace(number, len(self._settings.steps), run, self._settings.runs)
+                done = self._run(place, space, highest, best_folder)
+                self._checkpoints.write(name, done)
+                self._checkpoints.end_run()
+            runs.append(done)
+            if done["score"] > highest:
+                best, highest = run, done["score"]
+        return StepOutcome(best_folder, space, measured, tuple(runs), best)
 
-def _entry_space(
-    number: int,
-    step: StepSettings,
-    builder: Path,
-    material: Material,
-    checkpoints: Checkpoints,
-    progress: TrainingProgress,
-) -> tuple[EntrySpace, dict[str, Any]]:
-    """Return the entry vectors of a step, and what is measured of them."""
-    file = checkpoints.folder / f"step-{number + 1}" / "entries.safetensors"
-    known = checkpoints.read(f"step-{number + 1}/space.json")
-    if known is not None:
-        tensors, _ = read_tensors(file)
-        bias = tensors["bias"].numpy() if "bias" in tensors else None
-        return EntrySpace(tensors["entries"].numpy(), bias), known
-    if material.token_ids is not None:
-        encoder = load_with_mlm_head(material.model.folder)
-        space = word_space(encoder, mlm_bias(material.model.folder), material.token_ids)
-    else:
+    def _folder(self, number: int) -> Path:
+        return self._checkpoints.folder / _name(number)
+
+    def _entry_space(self, number: int, builder: Path) -> tuple[EntrySpace, dict[str, Any]]:
+        """Return the entry vectors of a step, and what is measured of them."""
+        file = self._folder(number) / "entries.safetensors"
+        known = self._checkpoints.read(f"{_name(number)}/space.json")
+        if known is not None:
+            tensors, _ = read_tensors(file)
+            bias = tensors["bias"].numpy() if "bias" in tensors else None
+            return EntrySpace(tensors["entries"].numpy(), bias), known
+        step = self._settings.steps[number]
+        space = self._build(step, builder)
+        measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
+        self._draw(space, f"entry vectors of step {number + 1}", _name(number))
+        if step.ica != "none":
+            self._progress.start("independent components", "iterations", None)
+            components = independent_components(space.vectors, step.ica)
+            self._progress.finish()
+            space = EntrySpace(components.vectors, space.bias)
+            measured |= {
+                "isoscore_ica": iso_score(space.vectors),
+                "ica_iterations": components.iterations,
+                "ica_converged": components.converged,
+            }
+            if not components.converged:
+                self._progress.note(f"independent components: not converged in {components.iterations:,} iterations")
+            self._draw(space, f"step {number + 1}, ICA", f"{_name(number)}-ica")
+        tensors = {"entries": torch.from_numpy(space.vectors)}
+        if space.bias is not None:
+            tensors["bias"] = torch.from_numpy(space.bias)
+        replace_tensors(file, tensors, {})
+        self._checkpoints.write(f"{_name(number)}/space.json", measured)
+        return space, measured
+
+    def _build(self, step: StepSettings, builder: Path) -> EntrySpace:
+        material = self._material
+        if material.token_ids is not None:
+            folder = material.model.folder
+            return word_space(load_with_mlm_head(folder), mlm_bias(folder), material.token_ids)
         encoder = load_bare(builder)
-        vectors = entry_embeddings(encoder, material.texts, step.entries, material.arithmetic, progress)
-        space = EntrySpace(vectors)
-    measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
-    picture = None if material.pictures is None else material.pictures / PICTURES
-    if picture is not None:
-        make_folders(picture)
-        draw_space(space.vectors, f"entry vectors of step {number + 1}", picture / f"step-{number + 1}.png")
-    if step.ica != "none":
-        progress.start("independent components", "steps", None)
-        components = independent_components(space.vectors, step.ica)
-        progress.finish()
-        space = EntrySpace(components.vectors, space.bias)
-        measured |= {
-            "isoscore_ica": iso_score(space.vectors),
-            "ica_iterations": components.iterations,
-            "ica_converged": components.converged,
-        }
-        if not components.converged:
-            progress.note(f"independent components did not converge in {components.iterations:,} iterations")
-        if picture is not None:
-            draw_space(space.vectors, f"step {number + 1}, ICA", picture / f"step-{number + 1}-ica.png")
-    tensors = {"entries": torch.from_numpy(space.vectors)}
-    if space.bias is not None:
-        tensors["bias"] = torch.from_numpy(space.bias)
-    replace_tensors(file, tensors, {})
-    checkpoints.write(f"step-{number + 1}/space.json", measured)
-    return space, measured
+        return EntrySpace(entry_embeddings(encoder, material.texts, step.entries, material.arithmetic, self._progress))
+
+    def _draw(self, space: EntrySpace, title: str, name: str) -> None:
+        if self._material.pictures is not None:
+            make_folders(self._material.pictures)
+            draw_space(space.vectors, title, self._material.pictures / f"{name}.png")
+
+    def _run(self, place: RunPlace, space: EntrySpace, highest: float, best_folder: Path) -> dict[str, Any]:
+        """Train one fresh copy, measure it, and keep it in ``best_folder`` where its score is above ``highest``."""
+        material, source = self._material, self._material.model.folder
+        started = time.monotonic()
+        words = material.token_ids is not None
+        encoder = load_with_mlm_head(source) if words else load_encoder(source, self._settings.head)
+        losses = train_run(
+            encoder,
+            material.texts,
+            space,
+            self._settings,
+            material.arithmetic,
+            place,
+            self._checkpoints,
+            self._progress,
+        )
+        parts = np.array_split(losses, min(_CURVE_POINTS, len(losses)))
+        curve = [float(part.mean()) for part in parts]
+        found: dict[str, Any] = {"run": place.run, "seed": self._settings.seed + place.run}
+        found |= {"loss": curve[-1], "first_loss": curve[0], "loss_curve": curve, "score": -curve[-1]}
+        if material.held_out:
+            answers = [each.entries for each in material.held_out]
+            pooling = self._settings.steps[place.step].pooling
+            held_out = accuracy(ranks(encoder, material.held_out_windows, answers, space, pooling, material.arithmetic))
+            found |= {"held_out": held_out.to_dict(), "score": 100.0 * held_out.mrr}
+        candidate = best_folder.with_name("candidate")
+        make_folders(best_folder.parent)
+        save_encoder(encoder.to("cpu"), candidate, source)
+        if material.similarity:
+            found["sts"] = measure_similarity(str(candidate), material.similarity, material.device)
+            found["sts_pooling"], found["score"] = best_pooling(found["sts"])
+        found["seconds"] = time.monotonic() - started
+        if found["score"] > highest:
+            replace_folder(candidate, best_folder)
+        return found
+
+
+def _name(number: int) -> str:
+    return f"step-{number + 1}"
 
 
 def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArray[np.int64]) -> EntrySpace:
@@ -133,53 +175,6 @@ def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArra
     table = body.get_input_embeddings().weight.detach()
     ids = torch.from_numpy(token_ids)
     return EntrySpace(table[ids].numpy().copy(), bias[ids].numpy().copy())
-
-
-def _run(
-    number: int,
-    run: int,
-    space: EntrySpace,
-    highest: float,
-    best_folder: Path,
-    material: Material,
-    checkpoints: Checkpoints,
-    progress: TrainingProgress,
-) -> dict[str, Any]:
-    """Train one fresh copy, measure it, and keep it in ``best_folder`` where its score is above ``highest``."""
-    settings, step = material.settings, material.settings.steps[number]
-    place = RunPlace(number, len(settings.steps), run, settings.runs)
-    started = time.monotonic()
-    source = material.model.folder
-    encoder = load_encoder(source, settings.head) if material.token_ids is None else load_with_mlm_head(source)
-    losses = train_run(
-        encoder, material.texts, space, step, settings, material.arithmetic, place, checkpoints, progress
-    )
-    found: dict[str, Any] = {
-        "run": run,
-        "seed": settings.seed + run,
-        "loss": float(losses[-max(1, len(losses) // _CURVE_POINTS) :].mean()),
-        "first_loss": float(losses[: max(1, len(losses) // _CURVE_POINTS)].mean()),
-        "loss_curve": [float(part.mean()) for part in np.array_split(losses, min(_CURVE_POINTS, len(losses)))],
-    }
-    if material.held_out:
-        answers = [each.entries for each in material.held_out]
-        held_out = accuracy(
-            ranks(encoder, material.held_out_windows, answers, space, step.pooling, material.arithmetic)
-        )
-        found["held_out"] = held_out.to_dict()
-        found["score"] = 100.0 * held_out.mrr
-    candidate = best_folder.with_name("candidate")
-    make_folders(best_folder.parent)
-    save_encoder(encoder.to("cpu"), candidate, source)
-    if material.similarity:
-        similarity = measure_similarity(str(candidate), material.similarity, material.device)
-        found["sts"] = similarity
-        found["sts_pooling"], found["score"] = best_pooling(similarity)
-    found.setdefault("score", -found["loss"])
-    found["seconds"] = time.monotonic() - started
-    if found["score"] > highest:
-        replace_folder(candidate, best_folder)
-    return found
 
 
 def replace_folder(new: Path, old: Path) -> None:

@@ -17,7 +17,7 @@ from ragembed.training.encoder import DefinitionEncoder
 from ragembed.training.objective import entry_loss
 from ragembed.training.optimizer import Optimizer
 from ragembed.training.progress import TrainingProgress
-from ragembed.training.settings import StepSettings, TrainingSettings
+from ragembed.training.settings import TrainingSettings
 
 _SMOOTHING = 0.98  # of the loss that is shown
 
@@ -47,7 +47,6 @@ def train_run(
     encoder: DefinitionEncoder,
     texts: TrainingTexts,
     space: EntrySpace,
-    step: StepSettings,
     settings: TrainingSettings,
     arithmetic: Arithmetic,
     place: RunPlace,
@@ -60,7 +59,7 @@ def train_run(
     number of threads, the same seed gives the same parameters, also where the run was interrupted and went on. Raises
     :class:`TrainingError` where the loss is not finite.
     """
-    seed = settings.seed + place.run
+    step, seed = settings.steps[place.step], settings.seed + place.run
     size = settings.batch_of(len(texts))
     batches = settings.epochs * math.ceil(len(texts) / size)
     device = arithmetic.device

@@ -9,9 +9,9 @@ from typing import Any
 from ragembed.training.checkpoints import Checkpoints
 from ragembed.training.encoder import choose_head, mlm_head_tensors, model_type
 from ragembed.training.material import Material, TrainingRequest
-from ragembed.training.outcome import CHECKPOINTS, place_model, read_report, take_folder, write_entries, write_report
+from ragembed.training.outcome import CHECKPOINTS, place_model, read_report, require_folder, write_entries, write_report
 from ragembed.training.progress import Silent, TrainingProgress
-from ragembed.training.progressive import StepOutcome, train_step
+from ragembed.training.progressive import ProgressiveTraining, StepOutcome
 from ragembed.training.report import summary
 from ragembed.training.similarity import best_pooling, measure_similarity
 from ragembed.version import __version__
@@ -32,7 +32,7 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
         Where the loss is not finite.
     """
     progress = progress or Silent()
-    take_folder(request.out)
+    require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
     if checkpoints.begin(material.plan):
@@ -43,10 +43,11 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
             f"{material.truncated:,} definitions are longer than {longest} tokens: the rest of them is left out"
         )
     before = _before(request, material, checkpoints)
+    training = ProgressiveTraining(material, checkpoints, progress)
     outcomes: list[StepOutcome] = []
     for number in range(len(material.settings.steps)):
         builder = outcomes[-1].model if outcomes else material.model.folder
-        outcomes.append(train_step(number, builder, material, checkpoints, progress))
+        outcomes.append(training.step(number, builder))
     last = outcomes[-1]
     head = mlm_head_tensors(material.model.folder) if material.settings.uses_words else {}
     place_model(last.model, request.out)

@@ -10,7 +10,7 @@ import torch
 from transformers import BertForPreTraining
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.errors import ConfigError, TrainingError
+from ragembed.errors import ConfigError, MissingExtraError, TrainingError
 from ragembed.models import find_model
 from ragembed.tokenizer import TextTokenizer
 from ragembed.training import progressive, run
@@ -261,9 +261,7 @@ def test_a_loss_that_is_not_finite_is_an_error(glossary, bert, tmp_path):
     space = EntrySpace(np.full((24, 16), np.inf, dtype=np.float32))
     place = RunPlace(0, 1, 0, 1)
     with pytest.raises(TrainingError, match=r"step 1 of 1, run 1 of 1: the loss is nan in batch 1 of .*0\.001"):
-        train_run(
-            load_encoder(bert, "own"), texts, space, STEP, settings(), CPU, place, Checkpoints(tmp_path, 9.0), Silent()
-        )
+        train_run(load_encoder(bert, "own"), texts, space, settings(), CPU, place, Checkpoints(tmp_path, 9.0), Silent())
 
 
 def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, monkeypatch):
@@ -276,7 +274,6 @@ def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, m
         load_encoder(bert, "own"),
         texts,
         space,
-        STEP,
         settings(epochs=2),
         CPU,
         RunPlace(0, 1, 0, 1),
@@ -361,3 +358,29 @@ def test_a_folder_that_was_not_trained_has_no_reverse_dictionary(bert, tmp_path)
     (tmp_path / "training.json").write_text('{"format": 2}')
     with pytest.raises(TrainingError, match="has the format 2"):
         ReverseDictionary(tmp_path)
+
+
+def test_nothing_is_made_where_something_is_wrong(glossary, bert, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="max_tokens is 99"):
+        train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=99))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[plot\]'"):
+        train_from_dictionary(request(glossary, bert, tmp_path / "out", pictures=True))
+    assert not (tmp_path / "out").exists()
+
+
+def test_long_definitions_are_told(glossary, bert, tmp_path):
+    told = Listening()
+    report = train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=8), told)
+    assert report["truncated"] > 0
+    assert f"{report['truncated']} definitions are longer than 8 tokens: the rest of them is left out" in told.notes
+
+
+def test_damaged_checkpoints_are_an_error(tmp_path):
+    checkpoints = Checkpoints(tmp_path, 0.0)
+    (tmp_path / "running.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(TrainingError, match=r"running\.safetensors is damaged"):
+        checkpoints.load_run(0, 0)
+    (tmp_path / "space.json").write_text("{")
+    with pytest.raises(TrainingError, match=r"space\.json is damaged.*to begin anew"):
+        checkpoints.read("space.json")
