@@ -9,6 +9,7 @@
       step-1/space.json        what was measured of them
       step-1/run-0.json        what was measured of a finished run
       step-1/best/             the best model of the step so far, a folder as any model's
+      lock                     held by the process that trains
       running.safetensors      the run that is under way: parameters, moments, generators, losses
 
 Files are replaced whole. Nothing in them is code.
@@ -16,15 +17,17 @@ Files are replaced whole. Nothing in them is code.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -43,12 +46,30 @@ class Checkpoints:
         self._seconds = seconds
         self._saved = time.monotonic()
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and keep other processes from it; raises :class:`TrainingError` where one has it.
+
+        The operating system drops the lock when its holder dies.
+        """
+        make_folders(self.folder)
+        lock = FileLock(self.folder / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise TrainingError(
+                f"another process trains in {self.folder.parent}: wait for it, or give another folder"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def begin(self, plan: Mapping[str, Any]) -> bool:
-        """Take the folder for ``plan``, and tell whether it holds a training of it that was interrupted.
+        """Take the locked folder for ``plan``, and tell whether it holds a training of it that was interrupted.
 
         Raises :class:`ConfigError` where it holds another one, naming what differs.
         """
-        make_folders(self.folder)
         known = self.read(_PLAN)
         if known is None:
             self.write(_PLAN, plan)

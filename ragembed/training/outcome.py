@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.files import replace_file
+from ragembed.files import replace_file, sync
 from ragembed.training.checkpoints import read_tensors, replace_tensors
 from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.held_out import HeldOut
@@ -93,6 +93,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def place_model(model: Path, out: Path) -> None:
-    """Copy the files of the folder ``model`` to ``out``."""
+    """Copy the files of the folder ``model`` to ``out``, and wait until they are on disk."""
     for file in model.iterdir():
         shutil.copyfile(file, out / file.name)
+        sync(out / file.name)

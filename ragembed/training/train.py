@@ -29,12 +29,21 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     ConfigError
         Where settings do not fit together, or the folder holds something else.
     TrainingError
-        Where the loss is not finite.
+        Where the loss is not finite, or another process trains in the folder.
     """
     progress = progress or Silent()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
+    with checkpoints.locked():
+        require_folder(request.out)  # again: another process may have ended meanwhile
+        _train(request, material, checkpoints, progress)
+    checkpoints.remove()
+    return read_report(request.out)
+
+
+def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
+    """Do all steps, and write the outcome."""
     if checkpoints.begin(material.plan):
         progress.note(f"going on with the training in {request.out}")
     if material.truncated:
@@ -53,8 +62,6 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     place_model(last.model, request.out)
     write_entries(request.out, material.dictionary, last.space, head, material.held_out)
     write_report(request.out, _report(request, material, before, outcomes))
-    checkpoints.remove()
-    return read_report(request.out)
 
 
 def _before(request: TrainingRequest, material: Material, checkpoints: Checkpoints) -> dict[str, Any]:

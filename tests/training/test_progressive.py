@@ -376,6 +376,15 @@ def test_long_definitions_are_told(glossary, bert, tmp_path):
     assert f"{report['truncated']} definitions are longer than 8 tokens: the rest of them is left out" in told.notes
 
 
+def test_one_process_trains_in_a_folder(glossary, bert, tmp_path):
+    with (
+        Checkpoints(tmp_path / "out" / "checkpoints", 9.0).locked(),
+        pytest.raises(TrainingError, match="another process trains in"),
+    ):
+        train_from_dictionary(request(glossary, bert, tmp_path / "out"))
+    train_from_dictionary(request(glossary, bert, tmp_path / "out"))
+
+
 def test_damaged_checkpoints_are_an_error(tmp_path):
     checkpoints = Checkpoints(tmp_path, 0.0)
     (tmp_path / "running.safetensors").write_bytes(b"no tensors")
