@@ -157,7 +157,7 @@ class ProgressiveTraining:
         make_folders(best_folder.parent)
         save_encoder(encoder.to("cpu"), candidate, source)
         if material.similarity:
-            found["sts"] = measure_similarity(str(candidate), material.similarity, material.device)
+            found["sts"] = measure_similarity(str(candidate), material.similarity, material.device, self._progress)
             found["sts_pooling"], found["score"] = best_pooling(found["sts"])
         found["seconds"] = time.monotonic() - started
         if found["score"] > highest:

@@ -10,6 +10,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task, evaluate, read_sts
 from ragembed.models import find_model
 from ragembed.tokenizer import TextTokenizer
+from ragembed.training.progress import TrainingProgress
 
 Similarity = Mapping[str, Mapping[str, float]]
 """Spearman's correlation in per cent, by pooling and collection."""
@@ -33,7 +34,7 @@ def read_pairs(files: Sequence[Path]) -> list[Task]:
     return tasks
 
 
-def measure_similarity(model: str, tasks: Sequence[Task], device: str | None) -> Similarity:
+def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, progress: TrainingProgress) -> Similarity:
     """Return how well cosines follow judgement, without weights or post-processors.
 
     ``prompt`` is the hidden state of the mask token of "This sentence: "[X]" means [MASK].", and left out where the
@@ -44,9 +45,14 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None) ->
     plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), sides="one", dtype="float32")
     configs = [plain.replace(**_POOLINGS[name]) for name in names]
     found: dict[str, dict[str, float]] = {name: {} for name in names}
-    for task in tasks:
-        for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
-            found[name][task.name] = float(measured.scores["spearman"])
+    progress.start("similarity", "measures", len(tasks) * len(names))
+    try:
+        for task in tasks:
+            for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
+                found[name][task.name] = float(measured.scores["spearman"])
+                progress.advance(1)
+    finally:
+        progress.finish()
     return found
 
 

@@ -51,7 +51,7 @@ def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoint
         progress.note(
             f"{material.truncated:,} definitions are longer than {longest} tokens: the rest of them is left out"
         )
-    before = _before(request, material, checkpoints)
+    before = _before(request, material, checkpoints, progress)
     training = ProgressiveTraining(material, checkpoints, progress)
     outcomes: list[StepOutcome] = []
     for number in range(len(material.settings.steps)):
@@ -64,13 +64,15 @@ def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoint
     write_report(request.out, _report(request, material, before, outcomes))
 
 
-def _before(request: TrainingRequest, material: Material, checkpoints: Checkpoints) -> dict[str, Any]:
+def _before(
+    request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress
+) -> dict[str, Any]:
     """Return what is measured of the model that is to be trained."""
     if not material.similarity:
         return {}
     known = checkpoints.read("before.json")
     if known is None:
-        similarity = measure_similarity(request.model, material.similarity, material.device)
+        similarity = measure_similarity(request.model, material.similarity, material.device, progress)
         pooling, _ = best_pooling(similarity)
         known = {"sts": similarity, "sts_pooling": pooling}
         checkpoints.write("before.json", known)
