@@ -94,8 +94,10 @@ def test_public_names_are_what_all_says():
     import ragembed.indexes
     import ragembed.langchain
     import ragembed.postprocess
+    import ragembed.training
 
-    for module in (ragembed, ragembed.evaluation, ragembed.indexes, ragembed.langchain, ragembed.postprocess):
+    packages = (ragembed.evaluation, ragembed.indexes, ragembed.langchain, ragembed.postprocess, ragembed.training)
+    for module in (ragembed, *packages):
         for name in module.__all__:
             assert getattr(module, name) is not None
         with pytest.raises(AttributeError):

@@ -35,6 +35,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
+def test_importing_the_training_package_loads_nothing_heavy():
+    code = "from ragembed.training import RECIPES, StepSettings, TrainingSettings"
+    assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
+
+
 def test_importing_the_embedder_and_its_configuration():
     assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
 

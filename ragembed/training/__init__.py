@@ -2,4 +2,62 @@
 
 Definitions are projected onto vectors of the entries they define. Source: Liu 2024 (DefSent+), and for DefSent,
 Tsukagoshi et al. 2021 as that paper describes it.
+
+======================  ============================================================================
+``dictionaries``        readers of each format, and merging
+``settings``            what is chosen; ``recipes`` are the paper's choices
+``material``            what is asked for, read and checked
+``train``               a whole training; ``progressive`` its steps, ``run`` one copy of the model
+``entry_space``         equation 2; ``ica`` transforms it, ``pictures`` draws it
+``objective``           equation 1, for the ``encoder`` and its ``heads``; ``optimizer`` goes down it
+``held_out``            accuracy on definitions kept out; ``similarity`` on sentence pairs
+``checkpoints``         what an interrupted training goes on from; ``outcome`` what one leaves
+``reverse_dictionary``  the entries that a description defines
+======================  ============================================================================
+
+Importing this package is cheap: each name brings its module in when it is first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragembed.training.dictionaries.reading import read_dictionaries
+    from ragembed.training.dictionaries.senses import Dictionary
+    from ragembed.training.material import TrainingRequest
+    from ragembed.training.recipes import RECIPES
+    from ragembed.training.reverse_dictionary import ReverseDictionary
+    from ragembed.training.settings import OptimizerSettings, StepSettings, TrainingSettings
+    from ragembed.training.train import train_from_dictionary
+
+__all__ = [
+    "RECIPES",
+    "Dictionary",
+    "OptimizerSettings",
+    "ReverseDictionary",
+    "StepSettings",
+    "TrainingRequest",
+    "TrainingSettings",
+    "read_dictionaries",
+    "train_from_dictionary",
+]
+
+_NAMES = {
+    "dictionaries.reading": ("read_dictionaries",),
+    "dictionaries.senses": ("Dictionary",),
+    "material": ("TrainingRequest",),
+    "recipes": ("RECIPES",),
+    "reverse_dictionary": ("ReverseDictionary",),
+    "settings": ("OptimizerSettings", "StepSettings", "TrainingSettings"),
+    "train": ("train_from_dictionary",),
+}
+_HOMES = {name: f"ragembed.training.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ragembed.training' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
