@@ -46,7 +46,8 @@ def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
     for axes, plane, name in zip(
         panels, (svd_plane(vectors), pca_plane(vectors)), ("SVD", "PCA, whitened"), strict=True
     ):
-        axes.scatter(*plane[::every].T, s=1, alpha=0.3, linewidths=0)
+        axes.scatter(*plane[::every].T, s=2, alpha=0.4, linewidths=0)
+        axes.set_aspect("equal", adjustable="datalim")  # what is as wide as high is isotropic
         axes.axhline(0, color="grey", linewidth=0.5)
         axes.axvline(0, color="grey", linewidth=0.5)
         axes.set_title(name, fontsize=9)

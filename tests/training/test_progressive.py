@@ -3,6 +3,9 @@
 import itertools
 import json
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -205,6 +208,34 @@ def test_an_interrupted_training_goes_on_with_the_same_result(glossary, dropping
         tmp_path / "b" / "entries.safetensors"
     ).read_bytes()
     assert _untimed(straight) == _untimed(again)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import torch
+from ragembed.training import StepSettings, TrainingRequest, TrainingSettings, train_from_dictionary
+torch.set_num_threads(1)
+glossary, model, out = sys.argv[1:]
+settings = TrainingSettings((StepSettings("cls", "amp", 1e-3),), batch_size=8, held_out=4, epochs=60)
+train_from_dictionary(TrainingRequest((Path(glossary),), model, Path(out), settings, (), False, "cpu", 0.0))
+"""
+
+
+def test_a_training_that_was_killed_goes_on_with_the_same_result(glossary, dropping_bert, tmp_path):
+    arguments = [str(glossary), str(dropping_bert), str(tmp_path / "killed")]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], cwd=tmp_path)
+    saved = tmp_path / "killed" / "checkpoints" / "running.safetensors"
+    while not saved.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert saved.exists()
+    assert not (tmp_path / "killed" / "training.json").exists()
+    for name in ("killed", "straight"):
+        train_from_dictionary(request(glossary, dropping_bert, tmp_path / name, epochs=60))
+    killed, straight = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("killed", "straight"))
+    assert killed == straight
 
 
 def _untimed(value):
