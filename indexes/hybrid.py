@@ -165,4 +165,6 @@ def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:
     texts = catalog.embedded_by_key(view.connection, keys)
     terms = of_language(catalog.words(view.connection).language)
     numbers = feedback.Numbers()
-    return feedback.likeness([numbers.of(terms.of_text(texts[key])) for key in keys], best)
+    found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
+    found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]
+    return feedback.likeness(found, best)
