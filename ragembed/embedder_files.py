@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.files import make_folders, replace_file
+from ragembed.hashing import file_sha256
+from ragembed.tensor_map import map_tensors
 from ragembed.version import __version__
 
 FORMAT = 2
@@ -35,13 +37,13 @@ def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[A
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read both files back; raises :class:`ModelError` when they are missing, damaged or of another format."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+    """Read both files back, the arrays as read-only views of theirs.
 
+    Raises :class:`ModelError` when a file is missing, damaged or of another format.
+    """
     try:
         about: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        state = (folder / STATE).read_bytes()
+        digest = file_sha256(folder / STATE)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} holds no saved embedder: {Path(error.filename).name} is missing") from error
     except (ValueError, RecursionError) as error:
@@ -55,12 +57,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             f"the embedder in {folder} has format {found!r}, this version of ragembed reads {FORMAT}: {remedy}"
         )
     _check(about, folder)
-    if hashlib.sha256(state).hexdigest() != about["state_sha256"]:
+    if digest != about["state_sha256"]:
         raise ModelError(f"{folder / STATE} is not the file that was saved: its sha256 differs from {CONFIG}")
-    try:
-        return about, load(state)
-    except (SafetensorError, KeyError) as error:  # KeyError: a type that NumPy does not have
-        raise ModelError(f"{folder / STATE} is damaged: {error}") from error
+    return about, dict(map_tensors(folder / STATE))
 
 
 def _check(about: Mapping[str, Any], folder: Path) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "I64": np.dtype("<i8"),
