@@ -204,6 +204,8 @@ DROP TRIGGER chunks_inserted;
 DROP TRIGGER chunks_deleted;
 DROP TABLE chunks_fts;
 DROP VIEW chunk_terms;
+DROP TABLE postings;
+DROP TABLE stale_postings;
 ALTER TABLE chunks DROP COLUMN searched;
 CREATE VIRTUAL TABLE chunks_fts USING fts5 (
     title, headings, text, content = 'chunks', content_rowid = 'key', tokenize = 'porter unicode61'
