@@ -17,11 +17,10 @@ from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
-from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME
+from ragembed.indexes.folders import FINGERPRINT, require_name
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import is_below
-from ragembed.indexes.postings.files import PostingsFiles, PostingsRecord
 from ragembed.indexes.records import ChunkRecord, SourceRecord, json_ids
 from ragembed.indexes.segments import SegmentFiles, SegmentRecord
 from ragembed.indexes.stemming import Words
@@ -131,49 +130,8 @@ def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) ->
 
 
 def _named(files: SegmentFiles) -> SegmentFiles:
-    _require_name("a segment", files.folder)
+    require_name("a segment", files.folder)
     return files
-
-
-def _require_name(what: str, folder: str) -> None:
-    if SEGMENT_NAME.fullmatch(folder) is None:
-        raise StoreDamagedError(f"the store's database names {what} {folder!r}, which is no name of ours")
-
-
-def postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
-    """Return the files of postings, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
-    rows = connection.execute("SELECT key, folder, chunks, last_chunk, sha256 FROM postings ORDER BY key")
-    records = [PostingsRecord(key, PostingsFiles(*files)) for key, *files in rows.fetchall()]
-    for record in records:
-        _require_name("postings", record.files.folder)
-    return records
-
-
-def stale_chunks(connection: sqlite3.Connection, key: int) -> Keys:
-    """Return the chunks for which the postings ``key`` do not count any more, int64, shape ``(n,)``."""
-    return _integers(connection.execute("SELECT chunk FROM stale_postings WHERE postings >= ?", (key,)))
-
-
-def chunks_without_postings(connection: sqlite3.Connection) -> Keys:
-    """Return the keys of the chunks that no postings count for, int64, shape ``(n,)``, ascending."""
-    return _integers(
-        connection.execute(
-            "SELECT key FROM chunks WHERE key > (SELECT coalesce(max(last_chunk), 0) FROM postings)"
-            " UNION SELECT chunk FROM stale_postings s JOIN chunks c ON c.key = s.chunk"
-            " WHERE s.postings = (SELECT max(key) FROM postings) ORDER BY 1"
-        )
-    )
-
-
-def term_columns(
-    connection: sqlite3.Connection, keys: Sequence[int]
-) -> Iterator[tuple[int, str | None, str | None, str | None]]:
-    """Yield keys, ascending, and what the full-text index holds of these chunks: title, headings and text."""
-    found = connection.execute(
-        "SELECT key, title, headings, text FROM chunk_terms WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
-        (json.dumps(list(keys)),),
-    )
-    return ((key, title, headings, text) for key, title, headings, text in found)
 
 
 def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:

@@ -16,6 +16,7 @@ from ragembed.indexes import catalog
 from ragembed.indexes.baseline import sweep_baselines
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, POSTINGS, SEGMENTS
+from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import Make, Segment, SegmentFiles, SegmentRecord, of_kind, write_segment
 
@@ -148,7 +149,7 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     named = [*catalog.segments(connection), *catalog.rewritten(connection)]
     sweep(store / SEGMENTS, [record.files.folder for record in named], SEGMENT_NAME)
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
-    sweep(store / POSTINGS, [record.files.folder for record in catalog.postings(connection)], SEGMENT_NAME)
+    sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)], SEGMENT_NAME)
     sweep_baselines(store, connection)
     for file in store.glob(f".{DATABASE}*"):  # of a store or of sums that were never finished
         file.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from ragembed.indexes import catalog, page_sums
 from ragembed.indexes.folders import temporary_folder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT, POSTINGS, SEGMENTS, is_store
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.schema import connect
 
 
@@ -52,7 +53,7 @@ def _write(store: Path, copy: Path) -> None:
         folders = [
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
-        folders += [Path(POSTINGS, record.files.folder) for record in catalog.postings(source)]
+        folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
     sync(copy / DATABASE)
     page_sums.build(copy / DATABASE)

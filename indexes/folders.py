@@ -14,6 +14,12 @@ SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
+def require_name(what: str, folder: str) -> None:
+    """Raise :class:`StoreDamagedError` unless ``folder``, which the database names as ``what``, is called by a UUID."""
+    if SEGMENT_NAME.fullmatch(folder) is None:
+        raise StoreDamagedError(f"the store's database names {what} {folder!r}, which is no name of ours")
+
+
 def temporary_folder(final: Path) -> Path:
     """Make and return the folder in which the files of ``final`` are written before they are published."""
     temporary = final.with_name(f".{final.name}.tmp")

@@ -44,6 +44,7 @@ from ragembed.indexes.layout import (
 )
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.migrations import migrate
+from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder
@@ -270,7 +271,7 @@ class Store(Searching):
                 ],
                 "postings": [
                     {"folder": record.files.folder, "chunks": record.files.chunks}
-                    for record in catalog.postings(connection)
+                    for record in named_postings(connection)
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": catalog.embedder(connection),

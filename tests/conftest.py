@@ -13,9 +13,11 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
 from ragembed import EmbedderConfig
+from ragembed.cli import main
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord
 
@@ -221,6 +223,18 @@ def make_encoder() -> type[KnownEncoder]:
 def record(chunk_id: str, text: str, source: str | None = None, **fields: Any) -> ChunkRecord:
     """A chunk record with little typing."""
     return ChunkRecord(chunk_id, Chunk(text, **fields), source)
+
+
+@pytest.fixture
+def cli() -> Any:
+    """A function that runs a command, and tells where its exit status is another than expected."""
+
+    def call(*args: object, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [str(arg) for arg in args])
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return call
 
 
 @pytest.fixture

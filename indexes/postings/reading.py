@@ -10,6 +10,7 @@ from ragembed.indexes import catalog
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.files import open_postings
 from ragembed.indexes.postings.live import LiveBlock
+from ragembed.indexes.postings.named import named_postings, stale_chunks
 from ragembed.indexes.postings.ranking import Postings
 from ragembed.indexes.postings.terms import IndexedTerms
 
@@ -40,7 +41,7 @@ class OpenPostings:
             return self._postings
 
     def _open(self, connection: sqlite3.Connection) -> Postings | None:
-        records = catalog.postings(connection)
+        records = named_postings(connection)
         if not records:
             return None
         former, self._blocks = self._blocks, {}
@@ -48,7 +49,7 @@ class OpenPostings:
         for record in records:
             name = record.files.folder
             block = self._blocks[name] = former.get(name) or open_postings(self._path, record.files)
-            blocks.append(LiveBlock.without(block, catalog.stale_chunks(connection, record.key)))
+            blocks.append(LiveBlock.without(block, stale_chunks(connection, record.key)))
         if sum(map(len, blocks)) != catalog.count(connection, "chunks"):
             return None
         self._terms = self._terms or IndexedTerms(catalog.words(connection).language)

@@ -17,6 +17,7 @@ from ragembed.indexes.database import Database
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.files import PostingsFiles, open_postings, write_postings
 from ragembed.indexes.postings.live import LiveBlock
+from ragembed.indexes.postings.named import chunks_without_postings, named_postings, stale_chunks, term_columns
 from ragembed.indexes.postings.terms import Columns, IndexedTerms
 from ragembed.indexes.progress import Progress
 
@@ -37,12 +38,12 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
     """
     connection = database.connection
     if catalog.count(connection, "chunks") < LEAST_CHUNKS:
-        if catalog.postings(connection):
+        if named_postings(connection):
             with database.transaction():
                 changes.forget_postings(connection)
             sweep_unnamed(store, connection)
         return
-    new = catalog.chunks_without_postings(connection)
+    new = chunks_without_postings(connection)
     old = _to_join(_opened(store, connection), len(new))
     if not len(new) and not old:
         return
@@ -59,8 +60,8 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
 def _opened(store: Path, connection: sqlite3.Connection) -> dict[int, LiveBlock]:
     """Return the blocks of postings by key."""
     return {
-        record.key: LiveBlock.without(open_postings(store, record.files), catalog.stale_chunks(connection, record.key))
-        for record in catalog.postings(connection)
+        record.key: LiveBlock.without(open_postings(store, record.files), stale_chunks(connection, record.key))
+        for record in named_postings(connection)
     }
 
 
@@ -83,7 +84,7 @@ def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Ite
     texts: list[Columns] = []
     characters = 0
     for start in range(0, len(keys), _BATCH):
-        for key, title, headings, text in catalog.term_columns(connection, keys[start : start + _BATCH].tolist()):
+        for key, title, headings, text in term_columns(connection, keys[start : start + _BATCH].tolist()):
             batch_keys.append(key)
             texts.append((title, headings, text))
             characters += sum(len(column or "") for column in texts[-1])

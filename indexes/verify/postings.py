@@ -12,13 +12,14 @@ from ragembed.errors import StoreDamagedError
 from ragembed.indexes import catalog
 from ragembed.indexes.layout import BLOCK, POSTINGS
 from ragembed.indexes.postings.block import Block
+from ragembed.indexes.postings.named import named_postings, stale_chunks
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.indexes.verify.vectors import file_difference
 
 
 def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     """Compare each file with the hash that the database holds, and its chunks with those that there are."""
-    for record in catalog.postings(connection):
+    for record in named_postings(connection):
         file = f"{POSTINGS}/{record.files.folder}/{BLOCK}"
         message = file_difference(store / file, record.files.sha256) or _stray(store / file, connection, record.key)
         if message is not None:
@@ -31,7 +32,5 @@ def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
         chunks = Block.read(file).chunks
     except StoreDamagedError as error:
         return str(error)
-    strays = np.setdiff1d(
-        chunks, np.concatenate([catalog.chunk_rows(connection)[0], catalog.stale_chunks(connection, key)])
-    )
+    strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
     return f"it has postings of {len(strays):,} chunks that the store does not have" if len(strays) else None

@@ -25,6 +25,7 @@ from ragembed.indexes.layout import (
 )
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.migrations import migrate
+from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.segments import RAW_TYPE, SegmentRecord
@@ -153,7 +154,7 @@ class _Verification:
             )
         self._progress.finish()
         self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *catalog.rewritten(connection))])
-        self._note_leftovers(POSTINGS, [record.files.folder for record in catalog.postings(connection)])
+        self._note_leftovers(POSTINGS, [record.files.folder for record in named_postings(connection)])
         if embedder is not None and Part.RAW not in report.parts():
             self._check_canaries(connection, records, embedder)
 

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
-
-from ragembed.cli import main
 
 
 @pytest.fixture
@@ -16,16 +13,6 @@ def docs(in_folder):
     )
     (folder / "wings.txt").write_text("Shock wave and boundary layer.\n\nSupersonic air flow on a wing.\n")
     return folder
-
-
-@pytest.fixture
-def cli():
-    def call(*args, exit_code=0):
-        result = CliRunner().invoke(main, [str(arg) for arg in args])
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return call
 
 
 @pytest.fixture

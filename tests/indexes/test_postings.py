@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes import Store, catalog, lexical
+from ragembed.indexes import Store, lexical
 from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing import IndexingRequest, index_files
 from ragembed.indexes.postings import merging, ranking, upkeep
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.live import LiveBlock
+from ragembed.indexes.postings.named import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.postings.terms import IndexedTerms
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.scan import IndexingOptions
@@ -381,7 +382,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path):
 
 def test_stale_chunks_and_those_without_postings_are_what_the_triggers_note(many):
     with closing(connect(many.path / "store.db", writable=False)) as connection:
-        assert catalog.chunks_without_postings(connection).tolist() == []
-        first, *_, last = (record.key for record in catalog.postings(connection))
-        assert len(catalog.stale_chunks(connection, first)) == 43
-        assert len(catalog.stale_chunks(connection, last)) == 43
+        assert chunks_without_postings(connection).tolist() == []
+        first, *_, last = (record.key for record in named_postings(connection))
+        assert len(stale_chunks(connection, first)) == 43
+        assert len(stale_chunks(connection, last)) == 43

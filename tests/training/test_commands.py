@@ -3,20 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from ragembed.cli import main, progress
+from ragembed.cli import progress
 from ragembed.cli.training.progress import StderrTrainingProgress
-
-
-@pytest.fixture
-def cli():
-    def call(*args, exit_code=0):
-        result = CliRunner().invoke(main, [str(arg) for arg in args])
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return call
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ class GivenVectors:
         self.dim = dim
         self.fingerprint = self.raw_fingerprint = hashlib.sha256(b"given %d" % dim).hexdigest()[:32]
 
-    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:  # noqa: ARG002  the protocol's signature
         """Refuse: nothing is encoded here."""
-        raise NotImplementedError(f"{len(texts)} texts are to be encoded, but their vectors are given")
+        raise RuntimeError(f"{len(texts)} texts are to be encoded, but their vectors are given")
 
     def postprocess_documents(self, raw: np.ndarray) -> np.ndarray:
         """Return the vectors as they are."""
