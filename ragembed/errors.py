@@ -13,6 +13,7 @@
     ├── DocumentError          one file cannot be read as text; indexing skips it and goes on
     ├── DictionaryError        a dictionary cannot be read, or one of its entries has no definition
     ├── TrainingError          a training cannot go on, or has left nothing that can be used
+    ├── WorkerLostError        a worker died again and again, or a cluster cannot be reached
     └── StoreError             a store cannot be opened, read or written
         ├── StoreNotFoundError     there is no store where one was expected
         ├── StoreLockedError       another process is writing to the store
@@ -78,6 +79,10 @@ class DictionaryError(RagembedError):
 
 class TrainingError(RagembedError):
     """A training cannot go on (its loss is not finite), or a folder is no outcome of one."""
+
+
+class WorkerLostError(RagembedError):
+    """The worker of one task died again and again, or the cluster that was to do it cannot be reached."""
 
 
 class StoreError(RagembedError):

@@ -19,11 +19,13 @@ ONLY_IMPORTERS = {
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),
+    "ray": ("ragembed.ray_cluster", "ragembed.scaling.ray_engine", "ragembed.indexes.ray_search"),
 }
 ARROWS = {
-    "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.cli"),
+    "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.scaling", "ragembed.cli"),
     "ragembed.indexes": ("ragembed", "ragembed.indexes"),
     "ragembed.langchain": ("ragembed", "ragembed.indexes", "ragembed.langchain"),
+    "ragembed.scaling": ("ragembed", "ragembed.indexes", "ragembed.scaling"),
     "ragembed": ("ragembed",),
 }
 
@@ -46,7 +48,12 @@ def imports(file):
 
 def part_of(name):
     return next(
-        (part for part in ("ragembed.cli", "ragembed.indexes", "ragembed.langchain") if below(name, part)), "ragembed"
+        (
+            part
+            for part in ("ragembed.cli", "ragembed.indexes", "ragembed.langchain", "ragembed.scaling")
+            if below(name, part)
+        ),
+        "ragembed",
     )
 
 
