@@ -28,9 +28,9 @@ from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, 
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
-from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
-from ragembed.indexes.spool import Spool
+from ragembed.indexes.scan import IndexingOptions, Scan
 from ragembed.indexes.stemming import ENGLISH, stemmer
+from ragembed.indexes.steps import Gathered, OneProcess, Sources, StageReport, Steps
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
@@ -48,7 +48,7 @@ class IndexingReport:
 
     A dry run gives the chunks that would be looked at in the place of those in the store. ``picked`` and ``check`` are
     the index and its measurement where the run picked it anew, else None. ``devices`` are those that documents were
-    encoded on, none where no document was.
+    encoded on, none where no document was. ``stages`` are those of a run in which others took part.
     """
 
     scan: Scan
@@ -58,6 +58,7 @@ class IndexingReport:
     devices: tuple[str, ...] = ()
     picked: Choice | None = None
     check: Check | None = None
+    stages: tuple[StageReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +112,30 @@ def stored_config(store: Path) -> EmbedderConfig | None:
 
 
 def index_files(
-    request: IndexingRequest, progress: Progress | None = None, *, dry_run: bool = False, wait_seconds: float = 0.0
+    request: IndexingRequest,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+    wait_seconds: float = 0.0,
+    steps: Steps | None = None,
 ) -> IndexingReport:
     """Bring the store up to date with the files; with ``dry_run`` only tell what would be done.
 
+    ``steps`` read, fit and encode in other processes than this, which does it if they are left out.
     Interrupted at any moment, the store holds every batch finished before, and the next run carries on. Raises
     :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
     other errors of :mod:`ragembed.errors` for a store that cannot be used.
     """
-    return _Run(request, progress or Silent()).run(dry_run, wait_seconds)
+    return _Run(request, progress or Silent(), steps or OneProcess()).run(dry_run, wait_seconds)
 
 
 class _Run:
     """One run over one store."""
 
-    def __init__(self, request: IndexingRequest, progress: Progress) -> None:
+    def __init__(self, request: IndexingRequest, progress: Progress, steps: Steps) -> None:
         self._started = time.monotonic()
         self._progress = progress
+        self._steps = steps
         self._store_path = request.store
         stored = stored_request(request.store)
         self._paths = request.paths or (stored[0] if stored else ())
@@ -141,42 +149,49 @@ class _Run:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
 
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
-        with Spool() as spool:
+        with self._steps:
             if dry_run:
-                _, scan = self._scan(spool)
-                return IndexingReport(scan, spool.chunks, 0, time.monotonic() - self._started)
+                _, gathered, scan = self._scan()
+                return IndexingReport(scan, gathered.chunks, 0, time.monotonic() - self._started)
             if is_store(self._store_path):
                 with writer_lock(self._store_path, wait_seconds):
-                    _, scan = self._scan(spool)
-                    return self._update(spool, scan)
+                    _, gathered, scan = self._scan()
+                    return self._update(gathered, scan)
             # Nothing is written before there is something to keep.
             require_writable(self._store_path)
-            embedder, scan = self._scan(spool)
-            if not spool.files:
+            embedder, gathered, scan = self._scan()
+            if not gathered.files:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
-            stripper = Stripper(found_in(spool.lines) if self._options.boilerplate == STRIP else {})
-            provisional = self._fit_extractor(embedder, spool, stripper)
+            stripper = Stripper(found_in(gathered.lines) if self._options.boilerplate == STRIP else {})
+            self._steps.fit(embedder, stripper, self._progress)
+            provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
+            provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
+                meta = {"wanted": wanted, **self._marks()}
                 language = self._language or ENGLISH
-                Store.create(self._store_path, provisional, {"wanted": wanted}, language=language, locked=True).close()
-                return self._update(spool, scan)
+                Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
+                return self._update(gathered, scan)
 
-    def _scan(self, spool: Spool) -> tuple[Embedder, Scan]:
+    def _marks(self) -> dict[str, object]:
+        return {} if self._steps.mark is None else {"work": self._steps.mark}
+
+    def _scan(self) -> tuple[Embedder, Gathered, Scan]:
         known: dict[str, SourceRecord] = {}
+        generation = mark = None
         if is_store(self._store_path):
             with Store.open(self._store_path, device=self._device) as store:
                 embedder = self._stored_embedder(store)
-                known = store.sources()
+                known, generation, mark = store.sources(), store.generation, store.mark
         else:
             stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
             embedder = Embedder(self._config, device=self._device)
         paths, gone, notes = self._sort_paths(known)
-        scanner = Scanner(self._store_path, self._options, known, embedder.tokenizer, embedder.text_tokens)
-        scan = scanner.scan(paths, gone, spool, self._progress)
+        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, mark)
+        gathered, scan = self._steps.scan(sources, self._progress)
         scan.warnings.extend(notes)
-        return embedder, scan
+        return embedder, gathered, scan
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Path], list[Path], list[str]]:
         """Return the paths to read, those that are gone for good, and notes on those that are missing.
@@ -207,31 +222,17 @@ class _Run:
             raise IncompatibleStoreError(_made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
-    def _fit_extractor(self, embedder: Embedder, spool: Spool, stripper: Stripper) -> Embedder:
-        """Fit token weights and static vectors on all that was read; returns the embedder with a provisional chain."""
-        self._progress.start("fitting", "chunks", spool.chunks)
-
-        def texts() -> Iterator[str]:
-            for source, chunks in spool:
-                yield from (chunk.embedded_text for chunk in strip_all(stripper, source, chunks))
-                self._progress.advance(len(chunks))
-
-        embedder.fit_extractor(texts())
-        self._progress.finish()
-        provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
-        return provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
-
-    def _update(self, spool: Spool, scan: Scan) -> IndexingReport:
+    def _update(self, gathered: Gathered, scan: Scan) -> IndexingReport:
         with Store.open(self._store_path, device=self._device) as store:
             before = store.index_choice(), store.index_check()
             with store.writer(locked=True) as writer:
-                plan = writer.plan_stripping(spool.lines, scan.removed, self._options.boilerplate)
-                encoded = self._write(writer, spool, scan, plan)
+                plan = writer.plan_stripping(gathered.lines, scan.removed, self._options.boilerplate)
+                encoded = self._write(store, writer, gathered, scan, plan)
                 encoded += self._write_stripped(store, writer, plan)
                 self._fit(store, writer, scan)
                 done = writer.done_stripping(self._options.boilerplate)
                 if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-                    writer.set_meta({"unfinished": False, "boilerplate": done})
+                    writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             self._note_growth(store, scan)
@@ -239,7 +240,15 @@ class _Run:
             anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
             picked = (choice, check) if anew else (None, None)
             devices = store.embedder.device_names() if encoded and isinstance(store.embedder, Embedder) else ()
-            return IndexingReport(scan, len(store), encoded, time.monotonic() - self._started, devices, *picked)
+            return IndexingReport(
+                scan,
+                len(store),
+                encoded,
+                time.monotonic() - self._started,
+                devices,
+                *picked,
+                stages=tuple(self._steps.reports),
+            )
 
     def _note_growth(self, store: Store, scan: Scan) -> None:
         """Say so when the token weights, which the raw vectors depend on, were fitted on a much smaller corpus."""
@@ -255,17 +264,24 @@ class _Run:
 
     # Writing
 
-    def _write(self, writer: StoreWriter, spool: Spool, scan: Scan, plan: Plan) -> int:
-        """Encode and commit the spool batch by batch; returns how many texts the model encoded."""
+    def _write(self, store: Store, writer: StoreWriter, gathered: Gathered, scan: Scan, plan: Plan) -> int:
+        """Encode and commit what was gathered, batch by batch; returns how many texts the model encoded."""
         self._keep_request(writer, scan)
-        if spool.files or plan.again:
-            writer.set_meta({"unfinished": True})
+        carried_on = self._steps.mark is not None and writer.meta("work") == self._steps.mark
+        there = store.sources() if carried_on else {}
+        if gathered.files or plan.again:
+            writer.set_meta({"unfinished": True, **self._marks()})
         writer.keep_lines(plan.uncounted)
+        if gathered.files and isinstance(store.embedder, Embedder):
+            self._steps.prepare(store.embedder, plan.stripper, writer.known, self._progress)
         encoded = 0
-        self._progress.start("embedding", "chunks", spool.chunks)
-        for batch in _batches(spool, plan.stripper):
+        self._progress.start(self._steps.writing, "chunks", gathered.chunks)
+        for batch in _batches(gathered, plan.stripper):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
-            new = writer.stage(texts, self._progress.advance)
+            if all(there.get(source.path) == source for source, _ in batch):
+                self._progress.advance(len(texts))
+                continue
+            new = writer.stage(texts, self._progress.advance, encode=self._steps.encode)
             self._progress.advance(len(texts) - new)
             encoded += new
             records = [
@@ -273,7 +289,7 @@ class _Run:
                 for source, chunks in batch
                 for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
             ]
-            lines = {source.path: spool.lines[source.path][1] for source, _ in batch}
+            lines = {source.path: gathered.lines[source.path][1] for source, _ in batch}
             writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
             writer.merge()
         # What is gone goes last, so that a moved file can be found at every moment.
@@ -395,11 +411,11 @@ def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkReco
         yield batch
 
 
-def _batches(spool: Spool, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
+def _batches(gathered: Gathered, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
     """Yield whole files together until they have ``BATCH`` chunks, each with the text in which it is searched."""
     batch: list[tuple[SourceRecord, list[Chunk]]] = []
     size = 0
-    for source, chunks in spool:
+    for source, chunks in gathered:
         batch.append((source, strip_all(stripper, source, chunks)))
         size += len(chunks)
         if size >= BATCH:

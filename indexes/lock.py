@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 from ragembed.errors import StoreError, StoreLockedError
 from ragembed.files import write_file
 
-_LOCK, _HOLDER = "writer.lock", "writer.pid"
+LOCK = "writer.lock"
+_HOLDER = "writer.pid"
 _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
@@ -26,7 +27,7 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     :class:`StoreLockedError` naming the holder's process id when the lock is not free within ``wait_seconds``
     (a negative number waits for ever), :class:`StoreError` when the folder cannot be written.
     """
-    file = store / _LOCK
+    file = store / LOCK
     try:
         if not file.exists():
             write_file(file, b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,11 @@ class IndexingOptions:
 
 @dataclass(slots=True)
 class Scan:
-    """What comparing the files with the store gave; all names are those in the store."""
+    """What comparing the files with the store gave; all names are those in the store.
+
+    ``removed`` follows from the rest, once all files are compared. ``kept`` are the files that the store is to hold
+    after the run, in their old or their new state; ``unseen`` are places that cannot be looked at now.
+    """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -88,6 +92,32 @@ class Scan:
     skipped: dict[str, str] = field(default_factory=dict)
     roots: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
+    unseen: list[str] = field(default_factory=list)
+
+    def add(self, other: Scan) -> None:
+        """Take over what was found out about other files."""
+        for mine, theirs in (
+            (self.added, other.added),
+            (self.changed, other.changed),
+            (self.touched, other.touched),
+            (self.warnings, other.warnings),
+            (self.unseen, other.unseen),
+        ):
+            mine.extend(theirs)  # type: ignore[arg-type]  # pairs of one type each
+        self.unchanged += other.unchanged
+        self.skipped.update(other.skipped)
+        self.kept |= other.kept
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "kept": sorted(self.kept)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Scan:
+        """Build from :meth:`to_dict`'s output."""
+        touched = [SourceRecord(**source) for source in fields["touched"]]
+        return cls(**{**fields, "touched": touched, "kept": set(fields["kept"])})
 
 
 class Scanner:
@@ -119,61 +149,78 @@ class Scanner:
         """
         result = Scan(roots=[source_path(path, self._store) for path in (*paths, *gone)])
         progress.start("reading", "files", None)
-        present: set[str] = set()
-        unseen: list[str] = []
-        for candidate in discover(paths, self._options.discovery()):
-            name = source_path(candidate.path, self._store)
-            if candidate.skipped is None:
-                if self._compare(candidate, name, result, spool):
-                    present.add(name)
-            elif not candidate.ignored:
-                result.skipped[name] = candidate.skipped
-                if candidate.unseen:
-                    unseen.append(name)
+        for candidate in self.waiting(paths, result, progress):
+            self.read(candidate, result, spool)
             progress.advance(1)
-        result.removed = [
-            name
-            for name in self._known
-            if name not in present
-            and any(is_below(name, root) for root in result.roots)
-            # What cannot be looked at now says nothing about the files there.
-            and not any(is_below(name, place) for place in unseen)
-        ]
+        self.finish(result)
         progress.finish()
         return result
 
-    def _compare(self, candidate: Candidate, name: str, result: Scan, spool: Spool) -> bool:
-        """Compare one file; returns whether the store is to hold it after the run, in its old or its new state."""
+    def waiting(self, paths: Sequence[Path], result: Scan, progress: Progress) -> Iterator[Candidate]:
+        """Yield the files below ``paths`` that have to be read; of the others ``result`` and ``progress`` take note."""
+        for candidate in discover(paths, self._options.discovery()):
+            name = source_path(candidate.path, self._store)
+            if candidate.skipped is not None:
+                if not candidate.ignored:
+                    result.skipped[name] = candidate.skipped
+                    if candidate.unseen:
+                        result.unseen.append(name)
+            elif self._is_as_it_was(candidate, name):
+                result.unchanged += 1
+                result.kept.add(name)
+            else:
+                yield candidate
+                continue
+            progress.advance(1)
+
+    def finish(self, result: Scan) -> None:
+        """Take note in ``result`` of the files that are to leave the store, once all others are compared."""
+        result.removed = [
+            name
+            for name in self._known
+            if name not in result.kept
+            and any(is_below(name, root) for root in result.roots)
+            # What cannot be looked at now says nothing about the files there.
+            and not any(is_below(name, place) for place in result.unseen)
+        ]
+
+    def _is_as_it_was(self, candidate: Candidate, name: str) -> bool:
         known = self._known.get(name)
+        now = candidate.size, candidate.mtime_ns
+        return known is not None and (known.size, known.mtime_ns) == now and known.recipe == self._recipe_of(candidate)
+
+    def _recipe_of(self, candidate: Candidate) -> str:
         reader = reader_for(candidate.path)
-        recipe = _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
-        if known is not None and (known.size, known.mtime_ns, known.recipe) == (
-            candidate.size,
-            candidate.mtime_ns,
-            recipe,
-        ):
-            result.unchanged += 1
-            return True
+        return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
+
+    def read(self, candidate: Candidate, result: Scan, spool: Spool) -> None:
+        """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
+        name = source_path(candidate.path, self._store)
+        known = self._known.get(name)
+        recipe = self._recipe_of(candidate)
         try:
             data = candidate.path.read_bytes()
             source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
             if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
                 result.unchanged += 1
                 result.touched.append(source)
-                return True
+                result.kept.add(name)
+                return
             chunks = self._chunks(candidate.path, data, name, result)
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
-            return True
+            result.kept.add(name)
+            return
         except MissingExtraError as error:
             result.skipped[name] = str(error)
-            return True
+            result.kept.add(name)
+            return
         except (DocumentError, ConfigError) as error:
             result.skipped[name] = str(error)
-            return False
+            return
         spool.append(source, chunks)
+        result.kept.add(name)
         (result.added if known is None else result.changed).append(name)
-        return True
 
     def _chunks(self, path: Path, data: bytes, name: str, result: Scan) -> list[Chunk]:
         def warn(message: str) -> None:

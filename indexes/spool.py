@@ -6,7 +6,9 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from ragembed.documents.boilerplate import Keys
 from ragembed.documents.model import Chunk
@@ -15,28 +17,44 @@ from ragembed.indexes.records import SourceRecord
 
 
 class Spool:
-    """Files waiting to be embedded, in a temporary file that is gone when the spool is closed."""
+    """Files waiting to be embedded, in a temporary file that goes with the spool, or in one that is to stay.
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115  closed by __exit__
-        self.files = 0
+    ``starts`` and ``sizes`` are for each file where it begins in the spool's file, in bytes, and its number of chunks.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        # ASCII: a lone surrogate in a text survives the way through the file.
+        how = {"mode": "w+", "encoding": "ascii", "newline": "\n"}
+        self._file: IO[str] = tempfile.TemporaryFile(**how) if file is None else file.open(**how)  # noqa: SIM115  closed by close()
+        self._end = 0
         self.chunks = 0
+        self.starts: list[int] = []
+        self.sizes: list[int] = []
         self.lines: dict[str, tuple[str, Keys]] = {}
         """Of each file, by name, the hash of its content and the keys of its lines."""
 
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self.starts)
+
     def append(self, source: SourceRecord, chunks: Sequence[Chunk]) -> None:
         """Put a file and its chunks at the end."""
-        # ASCII: a lone surrogate in a text survives the way through the file.
-        self._file.write(json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]]) + "\n")
+        line = json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]]) + "\n"
+        self._file.write(line)
         self.lines[source.path] = source.sha256, lines_of(source.path, chunks)
-        self.files += 1
+        self.starts.append(self._end)
+        self.sizes.append(len(chunks))
+        self._end += len(line)
         self.chunks += len(chunks)
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
         self._file.seek(0)
-        for line in self._file:
-            source, chunks = json.loads(line)
-            yield SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]
+        return map(spooled, self._file)
+
+    def close(self) -> None:
+        """Close the file; a temporary one is gone then."""
+        self._file.close()
 
     def __enter__(self) -> Spool:
         return self
@@ -44,4 +62,10 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self.close()
+
+
+def spooled(line: str | bytes) -> tuple[SourceRecord, list[Chunk]]:
+    """Return the file, and its chunks, that a line of a spool's file holds."""
+    source, chunks = json.loads(line)
+    return SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]

@@ -211,6 +211,17 @@ class Store(Searching):
         """Whether the last run over files was interrupted."""
         return bool(self._reader.read(lambda view: catalog.meta(view.connection, "unfinished", False)))
 
+    @property
+    def generation(self) -> int:
+        """How many changes have been committed."""
+        return int(self._reader.read(lambda view: catalog.meta(view.connection, "generation", 0)))
+
+    @property
+    def mark(self) -> str | None:
+        """What a run in stages that was interrupted has left to be known again by, None where there was none."""
+        found: str | None = self._reader.read(lambda view: catalog.meta(view.connection, "work"))
+        return found
+
     def wanted_chain(self) -> tuple[tuple[str, ...], Sides]:
         """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
 

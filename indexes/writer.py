@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from ragembed.indexes.stripping import Stripping
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
+Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Floats]"
+"""Makes raw vectors of texts, and tells how many more are done."""
 
 BATCH = 1024
 """Texts that are encoded and committed together: what an interruption costs at most."""
@@ -39,21 +42,26 @@ class StoreWriter(Stripping):
     # Vectors
 
     def stage(
-        self, texts: Iterable[str], progress: Callable[[int], None] | None = None, batch_size: int | None = None
+        self,
+        texts: Iterable[str],
+        progress: Callable[[int], None] | None = None,
+        batch_size: int | None = None,
+        encode: Encode | None = None,
     ) -> int:
         """Encode and commit those of ``texts`` that the store has no vector for, in batches of ``BATCH``.
 
         Returns how many were encoded. Vectors that no chunk uses are invisible to search, and are found again by
         their text when an interrupted run is repeated. ``progress`` is told how many more are done, now and then.
+        ``encode`` gives the raw vectors where it is not for the store's embedder to make them.
         """
+        encode = encode or self._embedder.raw_documents
         wanted = {text_hash(text): text for text in texts}
-        known = self._known(wanted)
+        known = self.known(wanted)
         missing = [key for key in wanted if key not in known]
         step = batch_size or BATCH
         for start in range(0, len(missing), step):
             batch = missing[start : start + step]
-            vectors = self._embedder.raw_documents([wanted[key] for key in batch], progress)
-            self._commit_vectors(batch, vectors)
+            self._commit_vectors(batch, encode([wanted[key] for key in batch], progress))
         return len(missing)
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:
@@ -76,7 +84,7 @@ class StoreWriter(Stripping):
 
     def _same_as_stored(self, texts: Sequence[str], vectors: Floats, keys: Mapping[bytes, int]) -> set[bytes]:
         """Return those of ``keys``, with the position of each in ``texts``, that have the given vector in the store."""
-        places = {key: place for key in self._known(keys) if (place := catalog.vector_place(self._connection, key))}
+        places = {key: place for key in self.known(keys) if (place := catalog.vector_place(self._connection, key))}
         segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
         given_way: list[int] = []
         for key, place in places.items():
@@ -94,7 +102,8 @@ class StoreWriter(Stripping):
                 changes.disown(self._connection, given_way)
         return {key for key, place in places.items() if place.row not in given_way}
 
-    def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
+    def known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """Return those hashes of texts that the store has a vector for."""
         return set(catalog.rows_of_hashes(self._connection, hashes))
 
     def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:

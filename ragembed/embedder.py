@@ -26,8 +26,8 @@ from ragembed.drift import Moments
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.explaining import TextParts, text_parts
 from ragembed.extractors.build import Built, build_extractor
-from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
-from ragembed.extractors.sharing import encode_together, fit_together
+from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
+from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
@@ -109,6 +109,34 @@ class Embedder:
         """Fit token weights and static vectors alone, reading ``texts`` once as a stream; the chain has to follow."""
         fit_extractors([self], texts)
         return self
+
+    def part_of_fit(self, texts: Iterable[str]) -> State:
+        """Return what a part of the corpus adds to the fit of the extractor, as arrays for :meth:`fit_parts`.
+
+        ``texts`` is read once as a stream. The embedder stays as it is.
+        """
+        fit = SharedFit([self.extractor])
+        fit.gather_texts(_each_string(texts))
+        return fit.part()
+
+    def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
+        """Fit token weights and static vectors on what :meth:`part_of_fit` gave of all parts of a corpus of ``texts``.
+
+        The fit is that of :meth:`fit_extractor`, to the last bit where the parts are of multiples of 2,048 texts.
+        """
+        config = self.resolved_config()
+        built = self._fresh(config)
+        fit = SharedFit([built.extractor])
+        for part in parts:
+            fit.add(part)
+        fit.gather_corpora()
+        fit.finish()
+        self._take_fit(config, built, texts)
+        return self
+
+    def _fresh(self, config: EmbedderConfig) -> Built:
+        """Return what an extractor of ``config``, not fitted, is made of."""
+        return build_extractor(config, device=self._device, download=self._download)
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
@@ -334,8 +362,11 @@ class Embedder:
     def _built(self) -> Built:
         return build_extractor(self.config, device=self._device, download=self._download)
 
-    def _resolved_config(self) -> EmbedderConfig:
-        """Return the configuration with what depends on this machine and the model written out."""
+    def resolved_config(self) -> EmbedderConfig:
+        """Return the configuration with what depends on this machine and the model written out.
+
+        Raises :class:`ragembed.errors.GpuError` where a GPU that was asked for is not there.
+        """
         config = self.config.replace(max_tokens=self.max_tokens)
         devices = self.device_names()  # a device that is not there is told before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
@@ -373,11 +404,8 @@ def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
 
     ``texts`` is read once as a stream.
     """
-    configs = [embedder._resolved_config() for embedder in embedders]
-    fresh = [
-        build_extractor(config, device=embedder._device, download=embedder._download)
-        for embedder, config in zip(embedders, configs, strict=True)
-    ]
+    configs = [embedder.resolved_config() for embedder in embedders]
+    fresh = [embedder._fresh(config) for embedder, config in zip(embedders, configs, strict=True)]
     number = fit_together([built.extractor for built in fresh], _each_string(texts))
     for embedder, config, built in zip(embedders, configs, fresh, strict=True):
         embedder._take_fit(config, built, number)

@@ -48,6 +48,14 @@ class TokenStatistics:
     document_frequency: Counts
     occurrences: Counts
 
+    def __add__(self, other: TokenStatistics) -> TokenStatistics:
+        """Return the statistics of both corpora together."""
+        return TokenStatistics(
+            self.texts + other.texts,
+            self.document_frequency + other.document_frequency,
+            self.occurrences + other.occurrences,
+        )
+
 
 class Weighting(Protocol):
     """Makes the weight of each token id from what the corpus holds."""

@@ -26,12 +26,17 @@ _RIDGE = 1e-3
 
 
 class TokenMeans:
-    """Consumer of hidden states that averages them for each token id of the text and the special tokens."""
+    """Consumer of hidden states that averages them for each token id of the text and the special tokens.
+
+    What rounding takes from a sum is kept beside it, so that the means are the same in whatever order, and in however
+    many parts, the batches come.
+    """
 
     def __init__(self, vocabulary: int, dim: int, layers: tuple[int, ...]) -> None:
         self.layers = layers
         self._combination = LayerMean(layers)
         self._sums = np.zeros((vocabulary, dim), dtype=np.float64)
+        self._rest = np.zeros((vocabulary, dim), dtype=np.float32)
         self.counts = np.zeros(vocabulary, dtype=np.int64)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
@@ -41,12 +46,29 @@ class TokenMeans:
         ids = batch.ids[text]
         order = np.argsort(ids, kind="stable")
         distinct, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
-        self._sums[distinct] += np.add.reduceat(hidden[text][order], starts, axis=0, dtype=np.float64)
-        self.counts[distinct] += counts
+        self._add(distinct, np.add.reduceat(hidden[text][order], starts, axis=0, dtype=np.float64), counts)
+
+    def _add(self, ids: Ids, sums: NDArray[np.float64], counts: Ids) -> None:
+        before = self._sums[ids]
+        after = before + sums
+        came = after - before
+        self._rest[ids] += (before - (after - came)) + (sums - came)  # Knuth 1997, section 4.2.2, theorem B
+        self._sums[ids] = after
+        self.counts[ids] += counts
 
     def means(self) -> Floats:
         """Return the mean vector of each id, float32, shape ``(vocabulary, d)``; 0 where it never occurred."""
-        return (self._sums / np.maximum(self.counts, 1)[:, None]).astype(np.float32)
+        return ((self._sums + self._rest) / np.maximum(self.counts, 1)[:, None]).astype(np.float32)
+
+    def state(self) -> State:
+        """Return what was added up so far, of the ids that occurred."""
+        ids = np.flatnonzero(self.counts)
+        return {"ids": ids, "counts": self.counts[ids], "sums": self._sums[ids], "rest": self._rest[ids]}
+
+    def add(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Add up what another gave as :meth:`state`."""
+        self._add(state["ids"], state["sums"], state["counts"])
+        self._rest[state["ids"]] += state["rest"]
 
 
 class AvgTable:

@@ -4,43 +4,121 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Extractor, Floats, Side
+from ragembed.extractors.protocol import Extractor, Floats, Side, State
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import Taker, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.weighting import TokenStatistics
 
 Made = TypeVar("Made")
+_CountsKey: TypeAlias = "tuple[str, Corpus | None]"
+_MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
+
+
+class SharedFit:
+    """What ``extractors`` are fitted by, gathered in one pass over texts, or in several whose parts are added up.
+
+    Of each tokenizer's counts, and of each model's means of token vectors, there is one, whoever needs it.
+    """
+
+    def __init__(self, extractors: Sequence[Extractor]) -> None:
+        self._extractors = extractors
+        self._counts: dict[_CountsKey, TokenStatistics] = {}
+        self._means: dict[_MeansKey, TokenMeans] = {}
+        self._models: dict[_MeansKey, ContextualModel] = {}
+        for avg in _each(extractors, _averaged):
+            self._means.setdefault(_means_key(avg), avg.consumer())
+            self._models.setdefault(_means_key(avg), avg.model)
+
+    def gather(self, texts: Iterable[str]) -> int:
+        """Go once through ``texts``, and through the corpora that the extractors name; return how many texts there are.
+
+        Raises :class:`ragembed.errors.ConfigError` where there is none.
+        """
+        return self._gather(texts, lambda _: True)
+
+    def gather_texts(self, texts: Iterable[str]) -> int:
+        """Do as :meth:`gather` for ``texts`` alone."""
+        return self._gather(texts, lambda corpus: corpus is None)
+
+    def gather_corpora(self) -> None:
+        """Do as :meth:`gather` for the named corpora alone."""
+        self._gather((), lambda corpus: corpus is not None)
+
+    def _gather(self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool]) -> int:
+        counters: dict[_CountsKey, TextCounter] = {}
+        for weights in _each(self._extractors, _weights):
+            if wanted(weights.corpus):
+                counters.setdefault(_counts_key(weights), weights.counter())
+        consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
+        models: dict[tuple[str, Corpus | None], ContextualModel] = {}
+        for key, means in self._means.items():
+            model, _, corpus = key
+            if wanted(corpus):
+                consumers[model, corpus].append(means)
+                models[model, corpus] = self._models[key]
+        takers = [Taker(corpus, counter.add) for (_, corpus), counter in counters.items()]
+        takers += [_forward_taker(models[key], key[1], consumers[key]) for key in models]
+        number = fit_streams(texts, takers, needed=wanted(None))
+        for key, counter in counters.items():
+            self._add_counts(key, counter.statistics())
+        return number
+
+    def _add_counts(self, key: _CountsKey, statistics: TokenStatistics) -> None:
+        self._counts[key] = self._counts[key] + statistics if key in self._counts else statistics
+
+    def part(self) -> State:
+        """Return what was gathered of texts, the named corpora aside, for :meth:`add`."""
+        state: State = {}
+        for i, key in enumerate(self._text_counts()):
+            statistics = self._counts[key]
+            state[f"counts.{i}.texts"] = np.array([statistics.texts], dtype=np.int64)
+            state[f"counts.{i}.document_frequency"] = statistics.document_frequency
+            state[f"counts.{i}.occurrences"] = statistics.occurrences
+        for i, means in enumerate(self._text_means()):
+            state.update({f"means.{i}.{name}": array for name, array in means.state().items()})
+        return state
+
+    def add(self, part: Mapping[str, NDArray[Any]]) -> None:
+        """Add what a :class:`SharedFit` of extractors of the same settings gave as :meth:`part`."""
+        for i, key in enumerate(self._text_counts()):
+            of_one = _below(part, f"counts.{i}.")
+            texts = int(of_one["texts"][0])
+            self._add_counts(key, TokenStatistics(texts, of_one["document_frequency"], of_one["occurrences"]))
+        for i, means in enumerate(self._text_means()):
+            means.add(_below(part, f"means.{i}."))
+
+    def _text_counts(self) -> list[_CountsKey]:
+        keys = dict.fromkeys(_counts_key(weights) for weights in _each(self._extractors, _weights))
+        return [key for key in keys if key[1] is None]
+
+    def _text_means(self) -> list[TokenMeans]:
+        return [means for (_, _, corpus), means in self._means.items() if corpus is None]
+
+    def finish(self) -> None:
+        """Let the extractors take what was gathered."""
+        for weights in _each(self._extractors, _weights):
+            weights.take(self._counts[_counts_key(weights)])
+        for avg in _each(self._extractors, _averaged):
+            avg.take(self._means[_means_key(avg)])
 
 
 def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> int:
     """Fit each of ``extractors`` on ``texts``, as its ``fit`` does, in one pass; return how many texts there are."""
-    counters: dict[tuple[str, Corpus | None], TextCounter] = {}
-    means: dict[tuple[str, tuple[int, ...], Corpus | None], TokenMeans] = {}
-    models: dict[tuple[str, Corpus | None], ContextualModel] = {}
-    consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
-    for weights in _each(extractors, _weights):
-        counters.setdefault(_counts_key(weights), weights.counter())
-    for avg in _each(extractors, _averaged):
-        key = _means_key(avg)
-        if key not in means:
-            means[key] = avg.consumer()
-            models[key[0], key[2]] = avg.model
-            consumers[key[0], key[2]].append(means[key])
-    takers = [Taker(corpus, counter.add) for (_, corpus), counter in counters.items()]
-    takers += [_forward_taker(models[key], key[1], consumers[key]) for key in models]
-    number = fit_streams(texts, takers)
-    for weights in _each(extractors, _weights):
-        weights.take(counters[_counts_key(weights)].statistics())
-    for avg in _each(extractors, _averaged):
-        avg.take(means[_means_key(avg)])
+    fit = SharedFit(extractors)
+    number = fit.gather(texts)
+    fit.finish()
     return number
 
 
@@ -93,13 +171,17 @@ def _contextual(extractor: Extractor) -> Sequence[TransformerExtractor]:
     return (extractor,) if isinstance(extractor, TransformerExtractor) else ()
 
 
-def _counts_key(weights: TokenWeights) -> tuple[str, Corpus | None]:
+def _counts_key(weights: TokenWeights) -> _CountsKey:
     return weights.tokenizer_sha256, weights.corpus
 
 
-def _means_key(avg: AvgExtractor) -> tuple[str, tuple[int, ...], Corpus | None]:
+def _means_key(avg: AvgExtractor) -> _MeansKey:
     return _model_key(avg.model), avg.layers, avg.corpus
 
 
 def _model_key(model: ContextualModel) -> str:
     return json.dumps(model.config, sort_keys=True)
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -162,10 +162,10 @@ class Taker:
     take: Callable[[Sequence[str]], None]
 
 
-def fit_streams(texts: Iterable[str], takers: Sequence[Taker]) -> int:
+def fit_streams(texts: Iterable[str], takers: Sequence[Taker], *, needed: bool = True) -> int:
     """Go once through ``texts``, and once through each other corpus, for all ``takers``; return the number of texts.
 
-    Raises :class:`ConfigError` where one of the streams is empty.
+    Raises :class:`ConfigError` where one of the streams is empty, ``texts`` only where they are ``needed``.
     """
     # Named corpora first: what is wrong with one must not be found after a long pass through the texts.
     streams: dict[Corpus | None, Iterable[str]] = {taker.corpus: taker.corpus for taker in takers if taker.corpus}
@@ -177,7 +177,7 @@ def fit_streams(texts: Iterable[str], takers: Sequence[Taker]) -> int:
             for taker in takers:
                 if taker.corpus == corpus:
                     taker.take(block)
-        if not numbers[corpus]:
+        if not numbers[corpus] and (needed or corpus is not None):
             where = "" if corpus is None else f": {corpus.path} holds none"
             raise ConfigError(f"cannot fit on no texts: give at least one text of the corpus{where}")
     return numbers[None]

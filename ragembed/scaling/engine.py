@@ -42,3 +42,7 @@ class Engine(Protocol):
         died again and again.
         """
         ...
+
+    def close(self) -> None:
+        """Let go of the workers that are kept for the next stage."""
+        ...

@@ -1,0 +1,137 @@
+"""Workers as processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+from ragembed.errors import ConfigError, WorkerLostError
+from ragembed.scaling.engine import Done, Perform
+
+MOST_LOSSES = 6
+"""Times that a task's worker may die before the run is given up: more than a file that kills its readers is given."""
+
+_WATCH_SECONDS = 1.0
+
+
+class Processes:
+    """Has tasks done by so many processes, each of which is bounded to its share of the cores.
+
+    A process that dies takes its task with it, which another does again; the others go on.
+    """
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers is {workers}: expected 1 or more processes")
+        self._workers = workers
+        self._threads = max(1, _cores() // workers)
+        self._worker: Callable[[], Perform] | None = None
+        self._crew: list[_Process] = []
+
+    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[Done]:
+        """Have each task done; see :meth:`ragembed.scaling.engine.Engine.run`."""
+        waiting = deque(numbers)
+        losses: dict[int, int] = {}
+        busy: dict[Future[Done], tuple[_Process, int]] = {}
+        crew = self._crew_of(worker, min(self._workers, len(numbers)))
+        try:
+            while waiting or busy:
+                at_work = [process for process, _ in busy.values()]
+                for process in [process for process in crew if process not in at_work][: len(waiting)]:
+                    number = waiting.popleft()
+                    busy[process.submit(stage, number)] = process, number
+                finished, _ = wait(busy, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    process, number = busy.pop(future)
+                    try:
+                        done = future.result()
+                    except BrokenProcessPool as error:
+                        losses[number] = losses.get(number, 0) + 1
+                        if losses[number] == MOST_LOSSES:
+                            raise WorkerLostError(_lost(stage, number)) from error
+                        process.renew()
+                        waiting.appendleft(number)
+                    else:
+                        yield done
+        finally:
+            if waiting or busy:  # given up, or failed
+                self.close()
+
+    def _crew_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
+        if worker is not self._worker:
+            self.close()
+            self._worker = worker
+        self._crew += [_Process(worker, self._threads) for _ in range(size - len(self._crew))]
+        return self._crew[:size]
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._crew:
+            process.stop()
+        self._crew, self._worker = [], None
+
+
+class _Process:
+    """A process that does one task at a time."""
+
+    def __init__(self, worker: Callable[[], Perform], threads: int) -> None:
+        self._make = worker, threads
+        self.renew()
+
+    def renew(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a copy of a process with threads may never answer
+        self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(*self._make, os.getpid()))
+
+    def submit(self, stage: str, number: int) -> Future[Done]:
+        return self._pool.submit(_perform, stage, number)
+
+    def stop(self) -> None:
+        """End the process now: what it does is done again by whoever carries on."""
+        for process in list((getattr(self._pool, "_processes", None) or {}).values()):
+            process.terminate()
+        self._pool.shutdown(cancel_futures=True)
+
+
+_worker: Callable[[], Perform] | None = None
+_made: list[Perform] = []
+
+
+def _begin(worker: Callable[[], Perform], threads: int, parent: int) -> None:
+    """Prepare a new process: bounded, deaf to the keyboard, and gone soon after its parent."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    _worker = worker
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_SECONDS)
+    os._exit(1)
+
+
+def _perform(stage: str, number: int) -> Done:
+    if not _made:
+        assert _worker is not None, "a process begins before it performs"  # noqa: S101  the executor's order
+        _made.append(_worker())
+    return _made[0](stage, number)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _lost(stage: str, number: int) -> str:
+    return (
+        f"the task {number} of the stage {stage!r} has cost {MOST_LOSSES} processes their lives: look for want of "
+        "memory (fewer workers need less), or for what killed them; run the same command again to carry on"
+    )

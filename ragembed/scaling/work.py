@@ -1,0 +1,222 @@
+"""The work folder: what one stage leaves for the next.
+
+::
+
+    plan.json                    what is indexed, with what, in how many shards; made by `plan`
+    known.jsonl                  the files that the store held then
+    shards/00000.jsonl           files to be read
+    read/00000/                  of each shard: spool.jsonl, index.safetensors, scan.json
+    boilerplate.json             lines to be left out of what is searched
+    fit/00000.safetensors        of each range of chunks: hashes of their texts, and what the fit adds up
+    fitted/                      the embedder, its extractor fitted on all chunks
+    blocks.safetensors           which texts are encoded together
+    embed/00000.safetensors      of each block: raw vectors, float16
+
+Every file and folder is written whole, under another name, and then renamed: what is there is finished. Nothing in it
+is pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import EmbedderConfig
+from ragembed.documents.boilerplate import Found
+from ragembed.documents.discovery import Candidate
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.files import make_folders, replace_file
+from ragembed.indexes.lock import LOCK
+from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.scan import IndexingOptions
+from ragembed.tensor_map import map_tensors
+
+FORMAT = 1
+READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
+"""The stages that have a task for each shard, range and block."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run indexes.
+
+    ``id`` tells one plan from another with the same settings; ``store`` is the folder of the store, absolute.
+    ``config`` is the embedder's, with what depends on the machine written out. ``generation`` is that of the store when
+    the plan was made, None where there was none. ``digest`` is a hash of all shards.
+    """
+
+    id: str
+    store: str
+    paths: tuple[str, ...]
+    gone: tuple[str, ...]
+    options: Mapping[str, Any]
+    config: Mapping[str, Any]
+    generation: int | None
+    shards: int
+    files: int
+    size: int
+    digest: str
+
+    def same_request(self, other: Plan) -> bool:
+        """Tell whether the other asks for the same, of the same files."""
+        names = ("store", "paths", "gone", "options", "config", "shards", "digest")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    @property
+    def indexing_options(self) -> IndexingOptions:
+        """What is read, and how it is chunked."""
+        return IndexingOptions.from_dict(dict(self.options))
+
+    @property
+    def embedder_config(self) -> EmbedderConfig:
+        """What the embedder is made of."""
+        return EmbedderConfig.from_dict(dict(self.config))
+
+
+class Work:
+    """Names and files of a work folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # The plan
+
+    def begin(self, plan: Plan, known: Mapping[str, SourceRecord], shards: Iterator[list[Candidate]]) -> None:
+        """Write a plan, in the place of whatever the folder holds of another."""
+        self.clear()
+        make_folders(self.folder / "shards")
+        for stage in STAGES:
+            make_folders(self.folder / stage)
+        lines = "".join(json.dumps(asdict(source)) + "\n" for source in known.values())
+        replace_file(self.folder / "known.jsonl", lines.encode())
+        for number, candidates in enumerate(shards):
+            text = "".join(json.dumps(candidate_fields(candidate)) + "\n" for candidate in candidates)
+            replace_file(self._shard(number), text.encode())
+        replace_file(self.folder / "plan.json", json.dumps({"format": FORMAT, **asdict(plan)}, indent=2).encode())
+
+    def clear(self) -> None:
+        """Remove what stages wrote, the plan first; other files in the folder stay."""
+        (self.folder / "plan.json").unlink(missing_ok=True)
+        for name in ("known.jsonl", "boilerplate.json", "blocks.safetensors"):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in ("shards", "fitted", *STAGES):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def leave(self) -> None:
+        """Remove the folder where there is nothing in it but its lock."""
+        if not {entry.name for entry in self.folder.iterdir()} - {LOCK}:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self.folder.rmdir()
+
+    def find_plan(self) -> Plan | None:
+        """Return the plan, None where there is none; raises :class:`StoreDamagedError` for one that is not ours."""
+        try:
+            found = json.loads((self.folder / "plan.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StoreDamagedError(f"{self.folder / 'plan.json'} is damaged: {error}; delete {self.folder}") from error
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+            raise StoreDamagedError(f"{self.folder / 'plan.json'} is no plan of this version: delete {self.folder}")
+        return Plan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])})
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan; raises :class:`ConfigError` where there is none."""
+        plan = self.find_plan()
+        if plan is None:
+            raise ConfigError(
+                f"{self.folder} holds no plan: make one with: ragembed stage plan PATH --work {self.folder}"
+            )
+        return plan
+
+    def known(self) -> dict[str, SourceRecord]:
+        """Return the files that the store held when the plan was made, by name."""
+        with (self.folder / "known.jsonl").open(encoding="utf-8") as lines:
+            sources = [SourceRecord(**json.loads(line)) for line in lines]
+        return {source.path: source for source in sources}
+
+    def candidates(self, shard: int) -> list[Candidate]:
+        """Return the files of a shard."""
+        with self._shard(shard).open(encoding="utf-8") as lines:
+            return [candidate_of(json.loads(line)) for line in lines]
+
+    def _shard(self, number: int) -> Path:
+        return self.folder / "shards" / f"{number:05}.jsonl"
+
+    # Outputs
+
+    def output(self, stage: str, number: int) -> Path:
+        """Return the file, or for reading the folder, that a task writes."""
+        return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.safetensors")
+
+    def missing(self, stage: str, tasks: int) -> list[int]:
+        """Return the tasks, of so many, that are not done."""
+        there = {entry.name for entry in (self.folder / stage).iterdir()}
+        return [number for number in range(tasks) if self.output(stage, number).name not in there]
+
+    def require(self, stage: str, tasks: int) -> None:
+        """Raise :class:`ConfigError` unless all tasks of the stage are done."""
+        if missing := self.missing(stage, tasks):
+            shown = ", ".join(str(number) for number in missing[:5]) + (" …" if len(missing) > 5 else "")
+            raise ConfigError(
+                f"{len(missing):,} of {tasks:,} tasks of the stage {stage!r} are not done ({shown}): run them with: "
+                f"ragembed stage {stage} --work {self.folder}"
+            )
+
+    @property
+    def boilerplate_file(self) -> Path:
+        """The lines that are left out of what is searched."""
+        return self.folder / "boilerplate.json"
+
+    def write_boilerplate(self, found: Found) -> None:
+        """Keep what is boilerplate."""
+        replace_file(self.boilerplate_file, json.dumps(found).encode())
+
+    def boilerplate(self) -> dict[str, dict[int, int]]:
+        """Return what is boilerplate: by kind of file, the number of files for each key of a line."""
+        kept = json.loads(self.boilerplate_file.read_bytes())
+        return {kind: {int(key): files for key, files in counts.items()} for kind, counts in kept.items()}
+
+    @property
+    def blocks_file(self) -> Path:
+        """Which texts are encoded together."""
+        return self.folder / "blocks.safetensors"
+
+    @property
+    def fitted(self) -> Path:
+        """Folder of the embedder."""
+        return self.folder / "fitted"
+
+
+def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays, whole or not at all."""
+    from safetensors.numpy import save
+
+    replace_file(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def read_arrays(file: Path) -> Arrays:
+    """Return the arrays of a file, as views of it."""
+    return dict(map_tensors(file))
+
+
+def candidate_fields(candidate: Candidate) -> list[object]:
+    """Return a file to be read as JSON values."""
+    return [str(candidate.path), str(candidate.root), candidate.size, candidate.mtime_ns]
+
+
+def candidate_of(fields: list[Any]) -> Candidate:
+    """Return the file that :func:`candidate_fields` gave."""
+    path, root, size, mtime_ns = fields
+    return Candidate(Path(path), Path(root), size, mtime_ns)
