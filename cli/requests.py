@@ -13,7 +13,7 @@ from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.indexing import stored_config, stored_index, stored_request
+from ragembed.indexes.indexing import IndexingRequest, stored_config, stored_index, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
 
@@ -36,6 +36,31 @@ def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = Fal
     options = stored[1] if stored else IndexingOptions()
     changes = {_NAMES.get(name, name): value for name, value in given.items() if value not in (None, ())}
     return replace(options, **changes)
+
+
+def indexing_request(
+    store: Path,
+    paths: tuple[Path, ...],
+    given: Mapping[str, Any],
+    *,
+    reset: bool = False,
+    device: str | None = None,
+    language: str | None = None,
+) -> IndexingRequest:
+    """Return what is to be indexed; ``given`` are the options on files, embedding and index, by name.
+
+    ``reset`` starts from the defaults, and not from the options that the store keeps.
+    """
+    reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
+    return IndexingRequest(
+        store,
+        paths,
+        indexing_options(store, reading, reset=reset),
+        embedder_config(given, store),
+        wanted_index(given, store, reset=reset),
+        device,
+        language,
+    )
 
 
 def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
+from ragembed.cli.engines import ENGINE_OPTIONS, chosen_crew, engine_options
 from ragembed.cli.options import (
-    EMBEDDING_OPTIONS,
-    INDEX_OPTIONS,
     device_option,
     discovery_options,
     embedding_options,
@@ -21,11 +21,11 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.requests import embedder_config, indexing_options, wanted_index
+from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
 from ragembed.errors import BudgetError
 from ragembed.indexes.boilerplate import MODES
-from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
+from ragembed.indexes.indexing import IndexingReport, index_files
 from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent
 
@@ -50,6 +50,7 @@ _LISTED = 20
     help="Whose stems words are found by: english, none, or a language of Snowball's.  [default: english]",
 )
 @device_option
+@engine_options
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -71,28 +72,27 @@ def command(
     What is new or changed is read, split into chunks and embedded; what is gone is removed; the rest costs nothing.
     Without PATH, all paths indexed so far; a PATH that does not exist any more leaves the store. Options that decide
     what is read, and those of the index, are kept in the store and hold for the next run until they are given again.
-    An interrupted run is carried on by the next.
+    An interrupted run is carried on by the next. With --workers or --engine ray other processes read and encode; the
+    store is the same.
     """
     where = choose_store(store)
-    reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
-    request = IndexingRequest(
-        where,
-        paths,
-        indexing_options(where, reading, reset=reset_options),
-        embedder_config(given, where),
-        wanted_index(given, where, reset=reset_options),
-        device,
-        language,
-    )
+    crew = chosen_crew(**{name: given.pop(name) for name in ENGINE_OPTIONS})
+    request = indexing_request(where, paths, given, reset=reset_options, device=device, language=language)
     progress = Silent() if quiet else StderrProgress()
     try:
-        report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+        if crew is None or dry_run:
+            report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+        else:
+            from ragembed.scaling.run import index_in_stages
+
+            report = index_in_stages(request, crew.engine, progress, work=crew.work, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = "finished batches are kept; run the same command to carry on" if is_store(where) else "nothing was kept"
-        click.echo(f"interrupted: {kept}", err=True)
+        kept = is_store(where) or crew is not None
+        carry_on = "finished batches are kept; run the same command to carry on" if kept else "nothing was kept"
+        click.echo(f"interrupted: {carry_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
@@ -144,4 +144,5 @@ def _as_dict(report: IndexingReport) -> dict[str, Any]:
         "encoded": report.encoded,
         "devices": list(report.devices),
         "seconds": round(report.seconds, 3),
+        "stages": [asdict(stage) for stage in report.stages],
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from ragembed.documents.discovery import Candidate
+from ragembed.errors import ConfigError
 from ragembed.indexes.layout import source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.scan import Scan
@@ -24,17 +25,25 @@ _LEAST_SHARDS = 8
 """Shards of a plan that has as many files, so that a few workers share them evenly."""
 
 
-def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan]:
+def make_plan(
+    work: Work, sources: Sources, shards: int | None, progress: Progress, *, anew: bool = True
+) -> tuple[Plan, Scan]:
     """Plan the reading of what differs, and return the plan, and what is known without reading.
 
     A plan of the same files that was begun before is carried on, where the store is as it was then or keeps the plan's
-    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None.
+    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None. Without
+    ``anew``, raises :class:`ConfigError` where no plan can be carried on.
     """
     former = work.find_plan()
     if former is not None and (sources.generation == former.generation or sources.mark == former.id):
-        plan, scan, _ = _drawn(replace(sources, known=work.known()), shards, progress)
+        plan, scan, _ = _drawn(replace(sources, known=work.known()), shards or former.shards, progress)
         if former.same_request(plan):
             return former, scan
+    if not anew:
+        raise ConfigError(
+            f"the files, the settings or the store are not those of the plan in {work.folder} any more: plan anew "
+            f"with: ragembed stage plan PATH --work {work.folder}"
+        )
     plan, scan, waiting = _drawn(sources, shards, progress)
     work.begin(plan, sources.known, balanced(waiting, plan.shards))
     return plan, scan
@@ -52,13 +61,15 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Pl
     digest = hashlib.sha256()
     for candidate in waiting:
         digest.update(json.dumps(candidate_fields(candidate)).encode())
+    # The chain is fitted when all is encoded; until then a new store has another than it is to have.
+    config = sources.embedder.resolved_config().replace(postprocess=(), sides="one")
     plan = Plan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
         paths=tuple(str(path) for path in sources.paths),
         gone=tuple(str(path) for path in sources.gone),
-        options=sources.options.to_dict(),
-        config=sources.embedder.resolved_config().to_dict(),
+        options=_as_kept(sources.options.to_dict()),
+        config=_as_kept(config.to_dict()),
         generation=sources.generation,
         shards=min(shards or max(_LEAST_SHARDS, -(-size // SHARD_BYTES)), len(waiting)),
         files=len(waiting),
@@ -66,6 +77,12 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Pl
         digest=digest.hexdigest(),
     )
     return plan, scan, waiting
+
+
+def _as_kept(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return JSON values as they are read back: lists for tuples."""
+    kept: dict[str, object] = json.loads(json.dumps(fields))
+    return kept
 
 
 def balanced(files: Sequence[Candidate], shards: int) -> list[list[Candidate]]:

@@ -26,8 +26,8 @@ def index_in_stages(
     """Bring a store up to date as :func:`ragembed.indexes.indexing.index_files` does, with workers.
 
     The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
-    ``work`` is the folder for what the stages leave for one another, ``work`` in the store's if left out; an interrupted
-    run is carried on from it. Raises what :func:`index_files` raises, and
+    ``work`` is the folder for what the stages leave for one another, ``work`` in the store's if left out; from it an
+    interrupted run is carried on. Raises what :func:`index_files` raises, and
     :class:`ragembed.errors.WorkerLostError` where workers die again and again.
     """
     folder = (work or request.store / WORK).absolute()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,10 @@ from ragembed.scaling.work import EMBED, FIT, READ, Work
 Floats = NDArray[np.float32]
 
 
+class StageReachedError(Exception):
+    """All is ready for the tasks of a stage that others do."""
+
+
 class Staged:
     """The parts of a run, done by the workers of an engine; see :class:`ragembed.indexes.steps.Steps`.
 
@@ -47,14 +52,29 @@ class Staged:
         In how many the files are read; as many as their size asks for if it is None.
     device
         Where workers encode.
+    anew
+        Whether a plan is made where none can be carried on; otherwise that is an error.
+    halt_at
+        The stage whose tasks others do: when all is ready for it, the run ends with :class:`StageReachedError`.
     """
 
     writing = "storing"
 
-    def __init__(self, folder: Path, engine: Engine, shards: int | None = None, device: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        shards: int | None = None,
+        device: str | None = None,
+        *,
+        anew: bool = True,
+        halt_at: str | None = None,
+    ) -> None:
         self._work = Work(folder)
         self._engine = engine
         self._shards = shards
+        self._anew = anew
+        self._halt_at = halt_at
         self._worker = partial(Performer, folder, device)
         self._reports: list[StageReport] = []
         self._something_to_keep = True
@@ -74,8 +94,10 @@ class Staged:
 
     def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
         """Plan, or carry on with the plan of an interrupted run, and read all shards."""
+        # Workers may have another working directory.
+        sources = replace(sources, paths=[path.absolute() for path in sources.paths])
         scanner = sources.scanner()
-        plan, scan = make_plan(self._work, sources, self._shards, progress)
+        plan, scan = make_plan(self._work, sources, self._shards, progress, anew=self._anew)
         self._run(READ, plan.shards, "reading", "files", plan.files, progress)
         gathered = GatheredShards(self._work)
         scan.add(gathered.scan())
@@ -84,12 +106,12 @@ class Staged:
         return gathered, scan
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
-        """Count in all ranges of chunks, and fit ``embedder`` on the sums."""
+        """Go through all ranges of chunks, and fit ``embedder`` on the sums."""
         gathered = GatheredShards(self._work)
-        self._count(gathered, stripper, progress)
+        self._go_through(gathered, stripper, progress)
         embedder.fit_parts(counting.parts(self._work, gathered.chunks), gathered.chunks)
 
-    def _count(self, gathered: GatheredShards, stripper: Stripper, progress: Progress) -> None:
+    def _go_through(self, gathered: GatheredShards, stripper: Stripper, progress: Progress) -> None:
         if not self._work.boilerplate_file.exists():
             self._work.write_boilerplate(stripper.found)
         self._run(FIT, counting.ranges(gathered.chunks), "fitting", "chunks", gathered.chunks, progress)
@@ -97,10 +119,10 @@ class Staged:
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
         """Have all blocks of texts encoded; ``embedder`` encodes what none of them holds."""
         gathered = GatheredShards(self._work)
-        self._count(gathered, stripper, progress)
+        self._go_through(gathered, stripper, progress)
         if not self._work.blocks_file.exists():
-            hashes = counting.hashes(self._work, gathered.chunks)
             embedder.save(self._work.fitted)
+            hashes = counting.hashes(self._work, gathered.chunks)
             write_blocks(self._work, plan_blocks(gathered.sizes.tolist(), hashes, known))
         blocks = read_blocks(self._work)
         self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
@@ -118,6 +140,8 @@ class Staged:
         return raw
 
     def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
+        if stage == self._halt_at:
+            raise StageReachedError(stage)
         missing = self._work.missing(stage, tasks)
         if not missing:
             return

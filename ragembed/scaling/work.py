@@ -2,7 +2,8 @@
 
 ::
 
-    plan.json                    what is indexed, with what, in how many shards; made by `plan`
+    request.json                 what was asked of `ragembed stage plan`
+    plan.json                    what is indexed, with what, in how many shards
     known.jsonl                  the files that the store held then
     shards/00000.jsonl           files to be read
     read/00000/                  of each shard: spool.jsonl, index.safetensors, scan.json
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,8 +52,9 @@ class Plan:
     """What a run indexes.
 
     ``id`` tells one plan from another with the same settings; ``store`` is the folder of the store, absolute.
-    ``config`` is the embedder's, with what depends on the machine written out. ``generation`` is that of the store when
-    the plan was made, None where there was none. ``digest`` is a hash of all shards.
+    ``config`` is the embedder's, with what depends on the machine written out, and without post-processors.
+    ``generation`` is that of the store when the plan was made, None where there was none. ``digest`` is a hash of all
+    shards.
     """
 
     id: str
@@ -91,7 +93,7 @@ class Work:
 
     # The plan
 
-    def begin(self, plan: Plan, known: Mapping[str, SourceRecord], shards: Iterator[list[Candidate]]) -> None:
+    def begin(self, plan: Plan, known: Mapping[str, SourceRecord], shards: Iterable[list[Candidate]]) -> None:
         """Write a plan, in the place of whatever the folder holds of another."""
         self.clear()
         make_folders(self.folder / "shards")
@@ -113,8 +115,9 @@ class Work:
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def leave(self) -> None:
-        """Remove the folder where there is nothing in it but its lock."""
-        if not {entry.name for entry in self.folder.iterdir()} - {LOCK}:
+        """Remove the folder where there is no plan in it, nor anything else but the request and the lock."""
+        if not {entry.name for entry in self.folder.iterdir()} - {LOCK, self.request_file.name}:
+            self.request_file.unlink(missing_ok=True)
             (self.folder / LOCK).unlink(missing_ok=True)
             self.folder.rmdir()
 
@@ -146,6 +149,11 @@ class Work:
             sources = [SourceRecord(**json.loads(line)) for line in lines]
         return {source.path: source for source in sources}
 
+    @property
+    def request_file(self) -> Path:
+        """What was asked for, where stages are run one by one."""
+        return self.folder / "request.json"
+
     def candidates(self, shard: int) -> list[Candidate]:
         """Return the files of a shard."""
         with self._shard(shard).open(encoding="utf-8") as lines:
@@ -168,11 +176,15 @@ class Work:
     def require(self, stage: str, tasks: int) -> None:
         """Raise :class:`ConfigError` unless all tasks of the stage are done."""
         if missing := self.missing(stage, tasks):
-            shown = ", ".join(str(number) for number in missing[:5]) + (" …" if len(missing) > 5 else "")
-            raise ConfigError(
-                f"{len(missing):,} of {tasks:,} tasks of the stage {stage!r} are not done ({shown}): run them with: "
-                f"ragembed stage {stage} --work {self.folder}"
-            )
+            raise self.unfinished(stage, missing)
+
+    def unfinished(self, stage: str, missing: Sequence[int]) -> ConfigError:
+        """Return the error that these tasks of a stage are not done."""
+        shown = ", ".join(str(number) for number in missing[:5]) + (" …" if len(missing) > 5 else "")
+        return ConfigError(
+            f"tasks of the stage {stage!r} are not done, {len(missing):,} of them: {shown}; run them with: "
+            f"ragembed stage {stage} --work {self.folder}"
+        )
 
     @property
     def boilerplate_file(self) -> Path:
