@@ -1,0 +1,89 @@
+"""Workers that fail in chosen ways; they are made in other processes, so they stand in a module of their own."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from ragembed.errors import ConfigError
+from ragembed.scaling.engine import Done
+from ragembed.scaling.processes import Processes
+
+
+class Recorder:
+    """Takes note of each task in a file, and does what the number stands for in ``fate``."""
+
+    def __init__(self, folder: Path, fate: dict[int, str]) -> None:
+        self._folder = folder
+        self._fate = fate
+
+    def __call__(self, stage: str, number: int) -> Done:
+        with (self._folder / f"{stage}-{number}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        tries = len((self._folder / f"{stage}-{number}").read_text().splitlines())
+        fate = self._fate.get(number)
+        if (fate == "dies once" and tries == 1) or fate == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "fails":
+            raise ConfigError("task 2 is not accepted")
+        if fate == "sleeps":
+            time.sleep(600)
+        return Done(number, 1, 0.0, 1.0, f"here:{os.getpid()}")
+
+
+class MakeRecorder:
+    def __init__(self, folder: Path, fate: dict[int, str]) -> None:
+        self._made_of = folder, fate
+
+    def __call__(self) -> Recorder:
+        return Recorder(*self._made_of)
+
+
+class DiesInFile:
+    """A worker whose process is killed whenever it reads a file of that name."""
+
+    def __init__(self, worker, name: str) -> None:
+        self._worker, self._name = worker, name
+
+    def __call__(self):
+        from ragembed.indexes import scan
+
+        read = scan.read
+
+        def deadly(path, options, data):
+            if path.name == self._name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return read(path, options, data)
+
+        scan.read = deadly
+        return self._worker()
+
+
+class DiesInBlock:
+    """A worker whose process is killed in a task of a stage, the first time."""
+
+    def __init__(self, worker, stage: str, number: int, mark: Path) -> None:
+        self._worker, self._task, self._mark = worker, (stage, number), mark
+
+    def __call__(self):
+        perform = self._worker()
+
+        def deadly(stage, number):
+            if (stage, number) == self._task and not self._mark.exists():
+                self._mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return perform(stage, number)
+
+        return deadly
+
+
+class Sabotaged(Processes):
+    """Processes whose workers are made by ``wrap(worker, *arguments)``."""
+
+    def __init__(self, workers: int, wrap, *arguments) -> None:
+        super().__init__(workers)
+        self._wrap, self._arguments = wrap, arguments
+        self._wrapped = {}
+
+    def run(self, worker, stage, numbers):
+        return super().run(self._wrapped.setdefault(id(worker), self._wrap(worker, *self._arguments)), stage, numbers)

@@ -1,0 +1,66 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed.documents.discovery import Candidate
+from ragembed.indexes import writer
+from ragembed.scaling import blocks
+from ragembed.scaling.blocks import plan_blocks
+from ragembed.scaling.planning import balanced
+
+
+def encoded_by_the_writer(sizes, hashes, known, batch):
+    """What the writer encodes together, file by file, as it is written down in the indexing run and the writer."""
+    there, waiting, together, start = set(known), [], [], 0
+    for i, size in enumerate(sizes):
+        waiting += range(start, start + size)
+        start += size
+        if len(waiting) >= batch or i == len(sizes) - 1:
+            first = {}
+            for chunk in waiting:
+                first.setdefault(hashes[chunk], chunk)
+            missing = [chunk for key, chunk in first.items() if key not in there]
+            together += [missing[j : j + batch] for j in range(0, len(missing), batch)]
+            there |= set(first)
+            waiting = []
+    return together
+
+
+@given(
+    st.lists(st.integers(1, 20), max_size=12),
+    st.integers(1, 9),
+    st.integers(1, 60),
+    st.sets(st.integers(0, 60), max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_blocks_are_what_one_process_encodes_together(sizes, batch, distinct, known, rng):
+    hashes = [rng.randrange(distinct).to_bytes(16, "big") for _ in range(sum(sizes))]
+    kept = {number.to_bytes(16, "big") for number in known}
+    before = blocks.BATCH
+    blocks.BATCH = batch
+    try:
+        made = plan_blocks(sizes, hashes, lambda asked: kept & set(asked))
+    finally:
+        blocks.BATCH = before
+    assert [made.of(i).tolist() for i in range(len(made))] == encoded_by_the_writer(sizes, hashes, kept, batch)
+    assert [bytes(first) for first in made.first] == [hashes[made.of(i)[0]] for i in range(len(made))]
+
+
+def test_blocks_have_the_size_of_the_writers_batches():
+    assert blocks.BATCH is writer.BATCH
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())
+def test_shards_hold_all_files_in_order_and_none_is_empty(sizes, data):
+    from pathlib import Path
+
+    files = [Candidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
+    number = data.draw(st.integers(1, len(files)))
+    shards = balanced(files, number)
+    assert [file for shard in shards for file in shard] == files
+    assert len(shards) == number
+    assert all(shards)
+    heaviest = (
+        max(sum(file.size + 1 for file in shard) for shard in shards if len(shard) > 1) if number < len(files) else 0
+    )
+    assert heaviest <= np.sum([file.size + 1 for file in files]) / number + 2 * (max(sizes) + 1)

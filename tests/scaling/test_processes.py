@@ -1,0 +1,70 @@
+import os
+import time
+
+import pytest
+
+from ragembed.errors import ConfigError, WorkerLostError
+from ragembed.scaling.processes import MOST_LOSSES, Processes
+from tests.scaling.sabotage import MakeRecorder
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are killed by signals")
+
+
+@pytest.fixture
+def engine():
+    engine = Processes(2)
+    yield engine
+    engine.close()
+
+
+def tries(folder, number, stage="read"):
+    return (folder / f"{stage}-{number}").read_text().split()
+
+
+def test_all_tasks_are_done_by_no_more_processes_than_asked_for(engine, tmp_path):
+    done = list(engine.run(MakeRecorder(tmp_path, {}), "read", range(9)))
+    assert sorted(one.number for one in done) == list(range(9))
+    assert len({one.worker for one in done}) <= 2
+    assert f"here:{os.getpid()}" not in {one.worker for one in done}
+
+
+def test_processes_stay_for_the_next_stage_of_the_same_worker(engine, tmp_path):
+    make = MakeRecorder(tmp_path, {})
+    first = {one.worker for one in engine.run(make, "read", range(6))}
+    assert {one.worker for one in engine.run(make, "fit", range(6))} <= first
+
+
+def test_a_task_whose_process_is_killed_is_done_by_another(engine, tmp_path):
+    done = list(engine.run(MakeRecorder(tmp_path, {3: "dies once"}), "read", range(6)))
+    assert sorted(one.number for one in done) == list(range(6))
+    assert len(set(tries(tmp_path, 3))) == 2
+    assert all(len(tries(tmp_path, number)) == 1 for number in (0, 1, 2, 4, 5))
+
+
+def test_a_task_that_always_kills_its_process_ends_the_run(engine, tmp_path):
+    with pytest.raises(WorkerLostError, match=f"task 1 of the stage 'read' has cost {MOST_LOSSES} processes"):
+        list(engine.run(MakeRecorder(tmp_path, {1: "dies"}), "read", range(3)))
+    assert len(tries(tmp_path, 1)) == MOST_LOSSES
+
+
+def test_what_a_task_raises_arrives_as_it_is_and_is_not_tried_again(engine, tmp_path):
+    with pytest.raises(ConfigError, match="task 2 is not accepted"):
+        list(engine.run(MakeRecorder(tmp_path, {2: "fails"}), "read", range(4)))
+    assert len(tries(tmp_path, 2)) == 1
+
+
+def test_whoever_stops_listening_ends_the_processes(tmp_path):
+    engine = Processes(2)
+    running = engine.run(MakeRecorder(tmp_path, {1: "sleeps"}), "read", range(2))
+    assert next(running).number == 0
+    while not (tmp_path / "read-1").exists():
+        time.sleep(0.01)
+    running.close()
+    [pid] = tries(tmp_path, 1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(ConfigError, match="workers is 0: expected 1 or more"):
+        Processes(0)

@@ -1,0 +1,335 @@
+"""A store of many processes is that of one: the same chunks, the same fit, the same answers, whatever happens."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.errors import ConfigError, StoreLockedError
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.lock import writer_lock
+from ragembed.scaling import stages
+from ragembed.scaling.performer import Performer
+from ragembed.scaling.processes import Processes
+from ragembed.scaling.run import index_in_stages
+from tests.scaling.sabotage import DiesInBlock, DiesInFile, Sabotaged
+
+WORDS = [f"word{i}" for i in range(400)]
+LICENCE = "this text is distributed under the terms of a licence that all files repeat"
+
+
+class Here:
+    """Has tasks done in this process; the same lines of code as in others, and quicker. ``tasks`` are those done."""
+
+    def __init__(self, stop_after=None):
+        self.tasks = []
+        self._stop_after = stop_after
+
+    def run(self, worker, stage, numbers):
+        perform = worker()
+        for number in reversed(numbers):  # no order is promised
+            if len(self.tasks) == self._stop_after:
+                raise KeyboardInterrupt
+            self.tasks.append((stage, number))
+            yield perform(stage, number)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """Files of many and few chunks, copies, a repeated licence, one that cannot be read."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    rng = random.Random(3)
+    for i in range(24):
+        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 5, 60, 150]))]
+        (folder / f"{i:02}.md").write_text("\n\n".join([LICENCE, *paragraphs]))
+    (folder / "copy.md").write_bytes((folder / "07.md").read_bytes())
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing of the kind")
+    (folder / "latin.txt").write_bytes("naïve café au lait, déjà vu".encode("latin-1"))
+    return folder
+
+
+def config(**changes):
+    return EmbedderConfig(extractor="re:dim=32", **changes)
+
+
+def request(name, docs, **changes):
+    return IndexingRequest(docs.parent / name, (docs,), embedder=changes.pop("embedder", config()), **changes)
+
+
+def rows(path):
+    with Store.open(path) as store:
+        return list(store.chunks()), store.embedder.fingerprint, list(store.sources().values()), store.boilerplate()
+
+
+def hits(path, number=40):
+    rng = random.Random(5)
+    questions = [" ".join(rng.choices(WORDS, k=4)) for _ in range(number)]
+    with Store.open(path) as store:
+        return {
+            mode: [
+                [(hit.id, hit.score) for hit in found] for found in (store.search(each, 10, mode) for each in questions)
+            ]
+            for mode in ("dense", "lexical", "hybrid")
+        }
+
+
+def assert_same(one, other):
+    assert rows(one) == rows(other)
+    assert hits(one) == hits(other)
+    with Store.open(other) as store:
+        assert not store.unfinished
+        assert store.mark is None
+    assert not (other / "work").exists()
+
+
+def test_the_store_is_that_of_one_process(docs):
+    alone = index_files(request("alone", docs))
+    engine = Here()
+    report = index_in_stages(request("staged", docs), engine)
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+    assert (report.chunks, report.encoded, report.scan.added) == (alone.chunks, alone.encoded, alone.scan.added)
+    assert report.scan.skipped == alone.scan.skipped
+    assert len(report.scan.skipped) == 1
+    assert [stage.stage for stage in report.stages] == ["read", "fit", "embed"]
+    assert report.stages[2].items == report.encoded == alone.encoded
+    assert report.stages[1].items == report.chunks
+    assert len(rows(docs.parent / "staged")[3]) == 1  # the licence is boilerplate
+
+
+@pytest.mark.parametrize("shards", [1, 3, 26])
+def test_the_number_of_shards_changes_nothing(docs, shards):
+    index_files(request("alone", docs))
+    engine = Here()
+    index_in_stages(request("staged", docs), engine, shards=shards)
+    assert sum(stage == "read" for stage, _ in engine.tasks) == shards
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+@pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg:w=0.5"])
+def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
+    settings = EmbedderConfig(
+        model=str(tiny_model),
+        extractor=extractor,
+        weighting="idf",
+        dtype="float32",
+        postprocess=("center", "normalize"),
+    )
+    for file in sorted(docs.iterdir())[:18]:
+        file.unlink()
+    index_files(request("alone", docs, embedder=settings))
+    index_in_stages(request("staged", docs, embedder=settings), Here())
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+def test_edits_cost_what_differs(docs):
+    for name in ("alone", "staged"):
+        index_files(request(name, docs))
+    (docs / "03.md").write_text("word1 word2 written anew")
+    (docs / "04.md").unlink()
+    (docs / "new.md").write_bytes((docs / "05.md").read_bytes())
+    alone = index_files(IndexingRequest(docs.parent / "alone"))
+    engine = Here()
+    report = index_in_stages(IndexingRequest(docs.parent / "staged"), engine)
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+    assert (report.scan.changed, report.scan.removed) == (["docs/03.md"], ["docs/04.md"])
+    assert (report.scan.unchanged, report.encoded) == (alone.scan.unchanged, alone.encoded)
+    assert report.encoded == 1
+    assert [stage for stage, _ in engine.tasks].count("read") == 2
+
+
+def test_nothing_to_do_is_no_task(docs):
+    index_files(request("staged", docs))
+    (docs / "broken.pdf").unlink()
+    engine = Here()
+    assert index_in_stages(IndexingRequest(docs.parent / "staged"), engine).encoded == 0
+    assert engine.tasks == []
+
+
+def test_a_folder_with_nothing_to_read_leaves_nothing(tmp_path):
+    (tmp_path / "docs").mkdir()
+    with pytest.raises(ConfigError, match="nothing to index"):
+        index_in_stages(request("staged", tmp_path / "docs"), Here())
+    assert not (tmp_path / "staged").exists()
+
+
+@pytest.mark.parametrize("stop_after", [0, 3, 9, 11])
+def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
+    index_files(request("alone", docs))
+    first, second = Here(stop_after), Here()
+    with pytest.raises(KeyboardInterrupt):
+        index_in_stages(request("staged", docs), first)
+    index_in_stages(request("staged", docs), second)
+    assert not set(first.tasks) & set(second.tasks)
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+def test_a_run_interrupted_while_it_stores_encodes_nothing_again(docs, monkeypatch):
+    from ragembed.indexes.writer import StoreWriter
+
+    index_files(request("alone", docs))
+    commit, commits = StoreWriter.commit, []
+
+    def interrupted(self, **what):
+        commits.append(what)
+        if len(commits) == 2:
+            raise KeyboardInterrupt
+        return commit(self, **what)
+
+    monkeypatch.setattr(StoreWriter, "commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index_in_stages(request("staged", docs), Here())
+    monkeypatch.undo()
+    engine = Here()
+    index_in_stages(request("staged", docs), engine)
+    assert engine.tasks == []
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+def test_files_that_changed_since_the_interruption_are_planned_anew(docs):
+    with pytest.raises(KeyboardInterrupt):
+        index_in_stages(request("staged", docs), Here(stop_after=9))
+    (docs / "00.md").write_text("word5 word6 and something else")
+    index_files(request("alone", docs))
+    engine = Here()
+    index_in_stages(request("staged", docs), engine)
+    assert ("read", 0) in engine.tasks
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+def test_two_runs_at_once_are_refused(docs):
+    work = docs.parent / "staged" / "work"
+    work.mkdir(parents=True)
+    with writer_lock(work), pytest.raises(StoreLockedError, match="written by another process"):
+        index_in_stages(request("staged", docs), Here())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
+class TestProcesses:
+    def test_two_processes_give_the_same_store(self, docs):
+        index_files(request("alone", docs))
+        report = index_in_stages(request("staged", docs), Processes(2))
+        assert report.stages[0].memory > 10
+        assert_same(docs.parent / "alone", docs.parent / "staged")
+
+    @pytest.mark.parametrize("task", [("read", 1), ("fit", 0), ("embed", 1)])
+    def test_a_killed_worker_costs_its_task_and_nothing_else(self, docs, tmp_path, task):
+        index_files(request("alone", docs))
+        engine = Sabotaged(2, DiesInBlock, *task, tmp_path / "killed")
+        index_in_stages(request("staged", docs), engine)
+        assert (tmp_path / "killed").exists()
+        assert_same(docs.parent / "alone", docs.parent / "staged")
+
+    def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(self, docs):
+        report = index_in_stages(request("staged", docs), Sabotaged(1, DiesInFile, "05.md"), shards=2)
+        assert report.scan.skipped["docs/05.md"] == "3 processes that read it died one after the other"
+        (docs / "05.md").unlink()
+        index_files(request("alone", docs))
+        with Store.open(docs.parent / "staged") as store, Store.open(docs.parent / "alone") as alone:
+            assert store.ids() == alone.ids()
+            assert list(store.status()["skipped"]).count("docs/05.md") == 1
+
+    def test_a_killed_driver_leaves_what_the_next_carries_on(self, docs, tmp_path):
+        index_files(request("alone", docs))
+        start = "from ragembed.cli import main; main()"
+        command = [sys.executable, "-c", start, "index", "docs", "--store", "staged", "--extractor", "re:dim=32"]
+        command += ["--workers", "2", "--json"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("staged/work/read/0000?")) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("staged/work/read/0000?/scan.json")}
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        read = json.loads(done.stdout)["stages"][0]
+        assert finished
+        assert read["stage"] != "read" or read["tasks"] <= 8 - len(finished)
+        assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
+class TestOneByOne:
+    def test_each_stage_in_any_order_of_tasks_and_twice(self, docs):
+        index_files(request("alone", docs))
+        work = docs.parent / "work"
+        plan = stages.plan_stages(request("staged", docs), work, shards=4)
+        assert (plan.shards, plan.files) == (4, 27)
+        for stage in ("read", "fit", "embed"):
+            numbers = list(stages.tasks(work, stage))
+            assert [done.number for done in stages.perform(work, stage, numbers[::-1])] == numbers[::-1]
+            again = [done.items for done in stages.perform(work, stage, numbers)]
+            assert again == [0] * len(numbers)
+        stages.build(work)
+        assert_same(docs.parent / "alone", docs.parent / "staged")
+        assert not work.exists()
+
+    def test_a_store_that_is_there_takes_up_what_differs(self, docs):
+        for name in ("alone", "staged"):
+            index_files(request(name, docs))
+        (docs / "03.md").write_text("word1 word2 written anew")
+        index_files(IndexingRequest(docs.parent / "alone"))
+        work = docs.parent / "work"
+        stages.plan_stages(request("staged", docs), work, shards=None)
+        for stage in ("read", "fit", "embed"):
+            assert sum(done.items for done in stages.perform(work, stage, list(stages.tasks(work, stage)))) == 1
+        stages.build(work)
+        assert_same(docs.parent / "alone", docs.parent / "staged")
+
+    def test_what_is_not_done_is_told(self, docs):
+        work = docs.parent / "work"
+        with pytest.raises(ConfigError, match="holds no plan: make one with: ragembed stage plan PATH"):
+            stages.tasks(work, "read")
+        stages.plan_stages(request("staged", docs), work, shards=4)
+        list(stages.perform(work, "read", [2]))
+        with pytest.raises(ConfigError, match=r"tasks of the stage 'read' are not done, 3 of them: 0, 1, 3; run them"):
+            stages.tasks(work, "fit")
+        with pytest.raises(ConfigError, match="there is no task 4 of the stage 'read': expected 0 to 3"):
+            list(stages.perform(work, "read", [4]))
+        with pytest.raises(ConfigError, match="tasks of the stage 'read' are not done"):
+            stages.build(work)
+        (docs / "new.md").write_text("word7")
+        with pytest.raises(ConfigError, match=r"are not those of the plan in .* any more"):
+            stages.build(work)
+
+    def test_a_worker_refuses_a_stage_that_there_is_not(self, docs):
+        work = docs.parent / "work"
+        stages.plan_stages(request("staged", docs), work, shards=4)
+        with pytest.raises(ConfigError, match="there is no stage 'sort': expected one of read, fit, embed"):
+            Performer(work)("sort", 0)
+
+
+def test_parts_of_a_fit_add_up_to_the_fit(tiny_model, docs):
+    settings = EmbedderConfig(model=str(tiny_model), extractor="avg", weighting="idf", dtype="float32")
+    texts = [line for file in sorted(docs.glob("*.md"))[:9] for line in file.read_text().split("\n\n")]
+    whole = Embedder(settings).fit_extractor(texts)
+    parted = Embedder(settings)
+    parts = [parted.part_of_fit(texts[:100]), parted.part_of_fit(texts[100:])]
+    parted.fit_parts(parts, len(texts))
+    assert parted.extractor.weights.require_fitted().texts == len(texts)
+    one, other = (embedder.extractor.weights.require_fitted() for embedder in (whole, parted))
+    assert (one.document_frequency == other.document_frequency).all()
+    assert (one.occurrences == other.occurrences).all()
+    assert abs(whole.extractor.state()["avg.vectors"] - parted.extractor.state()["avg.vectors"]).max() < 1e-5
+
+
+def test_nobody_is_asked_of_ray_before_it_is_wanted():
+    modules = "import sys, ragembed, ragembed.cli, ragembed.scaling.run; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_work_folder_paths_are_absolute(docs, monkeypatch):
+    monkeypatch.chdir(docs.parent)
+    index_in_stages(IndexingRequest(Path("staged"), (Path("docs"),), embedder=config()), Here())
+    index_files(request("alone", docs))
+    assert_same(docs.parent / "alone", docs.parent / "staged")
