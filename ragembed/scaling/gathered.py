@@ -61,7 +61,7 @@ class GatheredShards:
         lines: dict[str, tuple[str, Keys]] = {}
         for shard, index in enumerate(self._indexes):
             contents = json.loads(self._file(shard, SCAN).read_bytes())["contents"]
-            keys = np.split(index["keys"].view(np.uint64), np.cumsum(index["key_counts"])[:-1])
+            keys = np.split(index["keys"].view(np.uint64), np.cumsum(index["key_counts"]))[:-1]
             lines.update({path: (sha256, own) for (path, sha256), own in zip(contents, keys, strict=True)})
         return lines
 

@@ -51,7 +51,7 @@ def docs(tmp_path):
     folder.mkdir()
     rng = random.Random(3)
     for i in range(24):
-        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 5, 60, 150]))]
+        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 5, 20]))]
         (folder / f"{i:02}.md").write_text("\n\n".join([LICENCE, *paragraphs]))
     (folder / "copy.md").write_bytes((folder / "07.md").read_bytes())
     (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing of the kind")
@@ -72,7 +72,7 @@ def rows(path):
         return list(store.chunks()), store.embedder.fingerprint, list(store.sources().values()), store.boilerplate()
 
 
-def hits(path, number=40):
+def hits(path, number):
     rng = random.Random(5)
     questions = [" ".join(rng.choices(WORDS, k=4)) for _ in range(number)]
     with Store.open(path) as store:
@@ -84,9 +84,9 @@ def hits(path, number=40):
         }
 
 
-def assert_same(one, other):
+def assert_same(one, other, questions=6):
     assert rows(one) == rows(other)
-    assert hits(one) == hits(other)
+    assert hits(one, questions) == hits(other, questions)
     with Store.open(other) as store:
         assert not store.unfinished
         assert store.mark is None
@@ -97,7 +97,7 @@ def test_the_store_is_that_of_one_process(docs):
     alone = index_files(request("alone", docs))
     engine = Here()
     report = index_in_stages(request("staged", docs), engine)
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+    assert_same(docs.parent / "alone", docs.parent / "staged", questions=200)
     assert (report.chunks, report.encoded, report.scan.added) == (alone.chunks, alone.encoded, alone.scan.added)
     assert report.scan.skipped == alone.scan.skipped
     assert len(report.scan.skipped) == 1
@@ -145,7 +145,7 @@ def test_edits_cost_what_differs(docs):
     assert (report.scan.changed, report.scan.removed) == (["docs/03.md"], ["docs/04.md"])
     assert (report.scan.unchanged, report.encoded) == (alone.scan.unchanged, alone.encoded)
     assert report.encoded == 1
-    assert [stage for stage, _ in engine.tasks].count("read") == 2
+    assert [stage for stage, _ in engine.tasks].count("read") == 3  # a file that cannot be read is tried each time
 
 
 def test_nothing_to_do_is_no_task(docs):
@@ -163,13 +163,15 @@ def test_a_folder_with_nothing_to_read_leaves_nothing(tmp_path):
     assert not (tmp_path / "staged").exists()
 
 
-@pytest.mark.parametrize("stop_after", [0, 3, 9, 11])
+@pytest.mark.parametrize("stop_after", [0, 3, 8, 9])
 def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
     index_files(request("alone", docs))
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):
         index_in_stages(request("staged", docs), first)
     index_in_stages(request("staged", docs), second)
+    assert len(first.tasks) == stop_after
+    assert len(second.tasks) == 10 - stop_after
     assert not set(first.tasks) & set(second.tasks)
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
@@ -198,7 +200,7 @@ def test_a_run_interrupted_while_it_stores_encodes_nothing_again(docs, monkeypat
 
 def test_files_that_changed_since_the_interruption_are_planned_anew(docs):
     with pytest.raises(KeyboardInterrupt):
-        index_in_stages(request("staged", docs), Here(stop_after=9))
+        index_in_stages(request("staged", docs), Here(stop_after=5))
     (docs / "00.md").write_text("word5 word6 and something else")
     index_files(request("alone", docs))
     engine = Here()
@@ -222,7 +224,7 @@ class TestProcesses:
         assert report.stages[0].memory > 10
         assert_same(docs.parent / "alone", docs.parent / "staged")
 
-    @pytest.mark.parametrize("task", [("read", 1), ("fit", 0), ("embed", 1)])
+    @pytest.mark.parametrize("task", [("read", 1), ("fit", 0), ("embed", 0)])
     def test_a_killed_worker_costs_its_task_and_nothing_else(self, docs, tmp_path, task):
         index_files(request("alone", docs))
         engine = Sabotaged(2, DiesInBlock, *task, tmp_path / "killed")
@@ -280,8 +282,11 @@ class TestOneByOne:
         index_files(IndexingRequest(docs.parent / "alone"))
         work = docs.parent / "work"
         stages.plan_stages(request("staged", docs), work, shards=None)
-        for stage in ("read", "fit", "embed"):
-            assert sum(done.items for done in stages.perform(work, stage, list(stages.tasks(work, stage)))) == 1
+        items = {
+            stage: sum(done.items for done in stages.perform(work, stage, list(stages.tasks(work, stage))))
+            for stage in ("read", "fit", "embed")
+        }
+        assert items == {"read": 2, "fit": 1, "embed": 1}
         stages.build(work)
         assert_same(docs.parent / "alone", docs.parent / "staged")
 
