@@ -6,9 +6,9 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from ragembed.documents.boilerplate import Keys
 from ragembed.documents.model import Chunk
@@ -23,9 +23,9 @@ class Spool:
     """
 
     def __init__(self, file: Path | None = None) -> None:
+        opened = tempfile.TemporaryFile("w+b") if file is None else file.open("w+b")  # noqa: SIM115  closed by close()
         # ASCII: a lone surrogate in a text survives the way through the file.
-        how = {"mode": "w+", "encoding": "ascii", "newline": "\n"}
-        self._file: IO[str] = tempfile.TemporaryFile(**how) if file is None else file.open(**how)  # noqa: SIM115  closed by close()
+        self._file = TextIOWrapper(opened, encoding="ascii", newline="\n")
         self._end = 0
         self.chunks = 0
         self.starts: list[int] = []

@@ -63,13 +63,13 @@ class SharedFit:
                 counters.setdefault(_counts_key(weights), weights.counter())
         consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
         models: dict[tuple[str, Corpus | None], ContextualModel] = {}
-        for key, means in self._means.items():
-            model, _, corpus = key
+        for means_key, means in self._means.items():
+            model, _, corpus = means_key
             if wanted(corpus):
                 consumers[model, corpus].append(means)
-                models[model, corpus] = self._models[key]
+                models[model, corpus] = self._models[means_key]
         takers = [Taker(corpus, counter.add) for (_, corpus), counter in counters.items()]
-        takers += [_forward_taker(models[key], key[1], consumers[key]) for key in models]
+        takers += [_forward_taker(model, key[1], consumers[key]) for key, model in models.items()]
         number = fit_streams(texts, takers, needed=wanted(None))
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
