@@ -12,7 +12,10 @@ from typing import Any
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers import ReadOptions, read, reader_for
+from ragembed.documents.places import Place
+from ragembed.documents.readers import ReadOptions, read
+from ragembed.documents.readers.registry import PLAIN, named_reader
+from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.boilerplate import MODES, STRIP
@@ -78,7 +81,10 @@ class IndexingOptions:
 
 @dataclass(slots=True)
 class Scan:
-    """What comparing the files with the store gave; all names are those in the store."""
+    """What comparing the files with the store gave; all names are those in the store.
+
+    ``roots`` are the paths that were compared, ``gone`` those of them that do not exist any more.
+    """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -87,6 +93,7 @@ class Scan:
     touched: list[SourceRecord] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     roots: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -112,12 +119,13 @@ class Scanner:
         reading = options.reading()
         self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
 
-    def scan(self, paths: Sequence[Path], gone: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
+    def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
         """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``.
 
         ``gone`` are paths that do not exist any more, whose files are to leave the store.
         """
-        result = Scan(roots=[source_path(path, self._store) for path in (*paths, *gone)])
+        roots, left = ([source_path(path, self._store) for path in places] for places in (paths, gone))
+        result = Scan(roots=[*roots, *left], gone=left)
         progress.start("reading", "files", None)
         present: set[str] = set()
         unseen: list[str] = []
@@ -145,8 +153,8 @@ class Scanner:
     def _compare(self, candidate: Candidate, name: str, result: Scan, spool: Spool) -> bool:
         """Compare one file; returns whether the store is to hold it after the run, in its old or its new state."""
         known = self._known.get(name)
-        reader = reader_for(candidate.path)
-        recipe = _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
+        reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
+        recipe = _short_hash(f"{self._recipe}:{reader.name}:{reader.version}")
         if known is not None and (known.size, known.mtime_ns, known.recipe) == (
             candidate.size,
             candidate.mtime_ns,
@@ -156,12 +164,13 @@ class Scanner:
             return True
         try:
             data = candidate.path.read_bytes()
-            source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
+            source = SourceRecord(name, len(data), candidate.mtime_ns or 0, hashlib.sha256(data).hexdigest(), recipe)
             if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
                 result.unchanged += 1
-                result.touched.append(source)
+                if source != known:
+                    result.touched.append(source)
                 return True
-            chunks = self._chunks(candidate.path, data, name, result)
+            chunks = self._chunks(data, name, candidate.path.name, result)
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
             return True
@@ -175,12 +184,15 @@ class Scanner:
         (result.added if known is None else result.changed).append(name)
         return True
 
-    def _chunks(self, path: Path, data: bytes, name: str, result: Scan) -> list[Chunk]:
+    def _chunks(self, data: bytes, name: str, file_name: str, result: Scan) -> list[Chunk]:
         def warn(message: str) -> None:
             result.warnings.append(f"{name}: {message}")
 
+        if reason := size_reason(len(data), self._options.max_bytes):
+            raise DocumentError(reason)  # some servers tell no sizes
         options = replace(self._options.reading(), on_warning=warn)
-        chunks = [chunk for document in read(path, options, data) for chunk in self._chunker.split(document)]
+        documents = read(Path(file_name), options, data)
+        chunks = [chunk for document in documents for chunk in self._chunker.split(document)]
         if not chunks:
             raise DocumentError("no text in it")
         return chunks
