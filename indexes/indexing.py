@@ -64,10 +64,11 @@ class IndexingReport:
 class IndexingRequest:
     """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
 
-    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new store is made with, the default preset if left out; for a store that exists it must be
-    what that was made with. ``index`` is what is asked of the index, if left out what was asked before.
-    ``language`` is that of :meth:`Store.create`; for a store that exists it must be the one that it was made with.
-    ``device`` is where documents are encoded and indexes built, as :meth:`Store.open` takes it.
+    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new
+    store is made with, the default preset if left out; for a store that exists it must be what that was made with.
+    ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
+    :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
+    documents are encoded and indexes built, as :meth:`Store.open` takes it.
     """
 
     store: Path
