@@ -50,14 +50,14 @@ class PlacePath(click.Path):
     def __init__(self, **checks: bool) -> None:
         super().__init__(path_type=Path, **checks)
 
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a :class:`Path` or a :class:`RemotePath`."""
         if not isinstance(value, str) or not is_url(value):
-            return super().convert(value, parameter, context)
+            return super().convert(value, param, ctx)
         try:
             return RemotePath.parse(value)
         except ConfigError as error:
-            self.fail(str(error), parameter, context)
+            self.fail(str(error), param, ctx)
 
 
 class _NoLimit:

@@ -23,8 +23,8 @@ def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
 
 def extension(path: str) -> str:
     """Return what follows the last dot of the file's name, in lower case; nothing where there is no dot inside it."""
-    place = RemotePath(path) if is_url(path) else PurePosixPath(path)
-    return place.suffix.removeprefix(".").lower()
+    suffix = RemotePath(path).suffix if is_url(path) else PurePosixPath(path).suffix
+    return suffix.removeprefix(".").lower()
 
 
 def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:

@@ -67,7 +67,7 @@ def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[Walk]:
     for path in paths:
         status = _look_up(path)
         roots.setdefault(path if isinstance(path, RemotePath) else path.resolve(), (path, status))
-    others = roots.keys() if len(roots) > 1 else frozenset[Place]()
+    others: Set[Place] = roots.keys() if len(roots) > 1 else frozenset()
     return [Walk(_tree(root, status, others), options) for root, status in roots.values()]
 
 

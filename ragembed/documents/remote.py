@@ -130,7 +130,7 @@ def _is_gone(error: FileNotFoundError) -> bool:
     if cause is None or isinstance(cause, FileNotFoundError):
         return True
     response = getattr(cause, "response", None)
-    codes = [getattr(cause, name, None) for name in ("status", "status_code", "code")]
+    codes = [getattr(cause, name, None) for name in ("status", "status_code")]
     if isinstance(response, Mapping):  # of Amazon's library
         codes.append(response.get("Error", {}).get("Code"))
     return any(code in _GONE for code in codes if isinstance(code, (int, str)))
