@@ -74,10 +74,10 @@ def source_path(file: Place, store: Path) -> str:
     A store and its documents can then be moved together. On another drive than the store the name is absolute. Bytes
     of a name that are not Unicode are written as ``\udcxx``.
     """
-    if isinstance(file, RemotePath):
-        return file.url
     try:
-        name = Path(os.path.relpath(_absolute(file), _absolute(store).parent))
+        name: Place = (
+            file if isinstance(file, RemotePath) else Path(os.path.relpath(_absolute(file), _absolute(store).parent))
+        )
     except ValueError:
         name = _absolute(file)
     return name.as_posix().encode("utf-8", "backslashreplace").decode()

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
-from urllib.parse import parse_qsl, unquote, urldefrag, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from ragembed.documents import remote
 from ragembed.errors import ConfigError
@@ -54,7 +54,7 @@ class RemotePath:
         if "::" in rest:
             raise ConfigError(f"{text} leads through another URL (::): give the URL of a file or folder that has files")
         if scheme in _WEB:
-            return cls(urldefrag(f"{scheme}://{rest}").url)
+            return cls(f"{scheme}://{rest.partition('#')[0]}")
         if scheme in ("file", "local"):
             if not rest.startswith("/"):
                 raise ConfigError(f"{text} is relative: expected {scheme}:///, or a path without {scheme}://")
@@ -68,9 +68,10 @@ class RemotePath:
     @property
     def name(self) -> str:
         """What follows the last slash; of ``http://`` without the query, and decoded."""
-        if urlsplit(self.url).scheme in _WEB:
-            return PurePosixPath(unquote(urlsplit(self.url).path)).name
-        return self.url.partition("://")[2].rpartition("/")[2]
+        scheme, _, rest = self.url.partition("://")
+        if scheme in _WEB:
+            return PurePosixPath(unquote(rest.partition("?")[0].partition("/")[2])).name
+        return rest.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
@@ -109,8 +110,13 @@ def place_of(text: str) -> Place:
 
 
 def absolute(place: Place) -> str:
-    """Return the name under which :func:`place_of` finds ``place`` from any working directory."""
+    """Return the name by which :func:`from_absolute` finds ``place`` from any working directory."""
     return place.url if isinstance(place, RemotePath) else os.path.abspath(place)  # noqa: PTH100  links stay
+
+
+def from_absolute(name: str) -> Place:
+    """Return the place that :func:`absolute` gave ``name`` for."""
+    return RemotePath(name) if is_url(name) else Path(name)
 
 
 def exists(place: Place) -> bool:
@@ -121,7 +127,7 @@ def exists(place: Place) -> bool:
 def _require_no_secret(scheme: str, rest: str) -> None:
     """Raise :class:`ConfigError`, which does not repeat the URL, where its name would give a secret away."""
     authority = rest.partition("/")[0]
-    fields = {name.lower() for name, _ in parse_qsl(urlsplit(f"{scheme}://{rest}").query)} if scheme in _WEB else set()
+    fields = {name.lower() for name, _ in parse_qsl(rest.partition("?")[2])}
     # github://organisation:repository@branch has the form of a password.
     if scheme != "github" and (_SECRET.match(rest) or (scheme in _WEB and "@" in authority)):
         what = "a user name, password or key before its '@'"

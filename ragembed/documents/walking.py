@@ -15,7 +15,7 @@ from typing import Any
 
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
-from ragembed.documents.places import Place, absolute, place_of
+from ragembed.documents.places import Place, absolute, from_absolute
 from ragembed.documents.trees import Entry, Tree, shown
 from ragembed.errors import ConfigError
 
@@ -66,7 +66,7 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Build from :meth:`to_dict`'s output; a path that was relative is absolute then."""
-        return cls(**{**values, "path": place_of(values["path"]), "root": place_of(values["root"])})
+        return cls(**{**values, "path": from_absolute(values["path"]), "root": from_absolute(values["root"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  where 
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, why  # noqa: E402
-from ragembed.documents.places import RemotePath, absolute, exists, is_url, place_of  # noqa: E402
+from ragembed.documents.places import RemotePath, absolute, exists, from_absolute, is_url, place_of  # noqa: E402
 from ragembed.errors import ConfigError, MissingExtraError  # noqa: E402
 
 DOCS = RemotePath("memory://docs")
@@ -92,6 +92,7 @@ def reasons(root: RemotePath, options: DiscoveryOptions | None = None, *, pruned
         ("memory://", "memory://"),
         ("file:///", "file:///"),
         ("file:///shared/x/../docs/", "file:///shared/docs"),
+        ("s3://bucket/[x", "s3://bucket/[x"),
         ("https://example.org/guide/?page=1#top", "https://example.org/guide/?page=1"),
         ("hdfs://name:8020/docs@2", "hdfs://name:8020/docs@2"),
         ("sftp://me@host/docs", "sftp://me@host/docs"),
@@ -250,7 +251,7 @@ def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.Monke
     assert again[:2] == found[:2]
     assert again[2] == Candidate(tmp_path / "c.md", tmp_path / "c.md", 11, found[2].mtime_ns)
     assert [each.path.read_bytes() for each in again if each.skipped is None] == [b"of a URL", b"of a folder"]
-    assert place_of(absolute(again[0].path)).read_bytes() == b"of a URL"
+    assert from_absolute(absolute(again[0].path)).read_bytes() == b"of a URL"
 
 
 def test_a_folder_of_this_machine_by_its_url(tmp_path: Path) -> None:
