@@ -74,13 +74,8 @@ def source_path(file: Place, store: Path) -> str:
     A store and its documents can then be moved together. On another drive than the store the name is absolute. Bytes
     of a name that are not Unicode are written as ``\udcxx``.
     """
-    try:
-        name: Place = (
-            file if isinstance(file, RemotePath) else Path(os.path.relpath(_absolute(file), _absolute(store).parent))
-        )
-    except ValueError:
-        name = _absolute(file)
-    return name.as_posix().encode("utf-8", "backslashreplace").decode()
+    name = file.url if isinstance(file, RemotePath) else _beside(file, store).as_posix()
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def file_path(source: str, store: Path) -> Place:
@@ -97,6 +92,13 @@ def is_below(source: str, root: str) -> bool:
     if all(step == ".." for step in steps):  # the store's folder, or one above it
         return next((i for i, step in enumerate(climbed) if step != ".."), len(climbed)) <= len(steps)
     return climbed[: len(steps)] == steps
+
+
+def _beside(file: Path, store: Path) -> Path:
+    try:
+        return Path(os.path.relpath(_absolute(file), _absolute(store).parent))
+    except ValueError:
+        return _absolute(file)
 
 
 def _absolute(path: Path) -> Path:

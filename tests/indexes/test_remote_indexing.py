@@ -228,9 +228,9 @@ def test_the_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
     done = cli("index", "memory://docs/", "--model", tiny_model)
     assert "skipped memory://docs/image.png: binary" in done.stderr
-    found = json.loads(cli("query", "lock of the store", "-k", 1, "--json").stdout)["results"][0]
+    found = json.loads(cli("query", "lock of the store", "-k", 1, "--mode", "lexical", "--json").stdout)["results"][0]
     assert found["path"] == "memory://docs/locks.md"
-    assert "memory://docs/locks.md:1-3" in cli("query", "lock of the store", "-k", 1).stdout
+    assert "memory://docs/locks.md:1-3" in cli("query", "lock", "-k", 1, "--mode", "lexical").stdout
     assert "memory://docs/cat.txt" in cli("query", "cat", "--path", "memory://docs/*").stdout
     assert cli("files").stdout == cli("files", "memory://docs").stdout
     assert cli("files").stdout.splitlines() == [
