@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ragembed.documents.places import RemotePath, is_url
+from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.layout import STORE_VARIABLE
@@ -40,6 +42,22 @@ def size_in_bytes(value: str) -> int:
     if not 1 <= size < math.inf:
         raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, as in 20M")
     return int(size)
+
+
+class PlacePath(click.Path):
+    """A path, or a URL that fsspec reads; one that holds a secret is a usage error."""
+
+    def __init__(self, **checks: bool) -> None:
+        super().__init__(path_type=Path, **checks)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a :class:`Path` or a :class:`RemotePath`."""
+        if not isinstance(value, str) or not is_url(value):
+            return super().convert(value, param, ctx)
+        try:
+            return RemotePath.parse(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _NoLimit:

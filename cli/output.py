@@ -11,15 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
+from ragembed.documents.places import Place, RemotePath, is_url
 from ragembed.errors import IndexWarning
 
 if TYPE_CHECKING:
     from ragembed.indexes.ann.records import Check, Choice
 
 SCHEMA_VERSION = 1
+_IN_URLS = ":/?#[]@!$&'()*+,;=%"
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -33,8 +36,10 @@ def print_jsonl(values: Iterable[Mapping[str, Any]]) -> None:
         click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False))
 
 
-def shown_path(path: Path) -> str:
-    """Return ``path`` relative to the working directory where it lies below it, else absolute."""
+def shown_path(path: Place) -> str:
+    """Return ``path`` relative to the working directory where it lies below it, else absolute; or a URL."""
+    if isinstance(path, RemotePath):
+        return path.url
     absolute = os.path.abspath(path)  # noqa: PTH100  resolve() would follow symbolic links
     here = str(Path.cwd())
     shown = os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
@@ -46,9 +51,11 @@ def for_terminal() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def link(text: str, path: Path) -> str:
-    """Return ``text`` as a terminal hyperlink (OSC 8) to a file."""
-    return f"\033]8;;{Path(os.path.abspath(path)).as_uri()}\033\\{text}\033]8;;\033\\"  # noqa: PTH100  as above
+def link(text: str, shown: str) -> str:
+    """Return ``text`` as a terminal hyperlink (OSC 8) to the file that :func:`shown_path` gave."""
+    absolute = os.path.abspath(shown)  # noqa: PTH100  as above
+    target = quote(shown, safe=_IN_URLS) if is_url(shown) else Path(absolute).as_uri()
+    return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 
 def readable_bytes(size: float) -> str:

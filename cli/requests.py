@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
 from ragembed.config import EmbedderConfig
+from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
@@ -40,7 +41,7 @@ def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = Fal
 
 def indexing_request(
     store: Path,
-    paths: tuple[Path, ...],
+    paths: tuple[Place, ...],
     given: Mapping[str, Any],
     *,
     reset: bool = False,
@@ -63,7 +64,7 @@ def indexing_request(
     )
 
 
-def paths_or_stored(store: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def paths_or_stored(store: Path, paths: tuple[Place, ...]) -> tuple[Place, ...]:
     """Return ``paths``, else those that the store was made from, else the working directory."""
     if paths:
         return paths

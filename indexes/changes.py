@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import catalog
 from ragembed.indexes.records import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash
@@ -22,7 +23,8 @@ def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
 
 def extension(path: str) -> str:
     """Return what follows the last dot of the file's name, in lower case; nothing where there is no dot inside it."""
-    return PurePosixPath(path).suffix.removeprefix(".").lower()
+    suffix = RemotePath(path).suffix if is_url(path) else PurePosixPath(path).suffix
+    return suffix.removeprefix(".").lower()
 
 
 def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:

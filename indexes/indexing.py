@@ -8,7 +8,6 @@ new store answers with unit-length raw vectors, so that an interrupted run leave
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
+from ragembed.documents.places import Place, exists
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
 from ragembed.indexes import fitting
@@ -65,14 +65,15 @@ class IndexingReport:
 class IndexingRequest:
     """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
 
-    ``embedder`` is what a new store is made with, the default preset if left out; for a store that exists it must be
-    what that was made with. ``index`` is what is asked of the index, if left out what was asked before.
-    ``language`` is that of :meth:`Store.create`; for a store that exists it must be the one that it was made with.
-    ``device`` is where documents are encoded and indexes built, as :meth:`Store.open` takes it.
+    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new
+    store is made with, the default preset if left out; for a store that exists it must be what that was made with.
+    ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
+    :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
+    documents are encoded and indexes built, as :meth:`Store.open` takes it.
     """
 
     store: Path
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Place, ...] = ()
     options: IndexingOptions | None = None
     embedder: EmbedderConfig | None = None
     index: Wanted | None = None
@@ -80,7 +81,7 @@ class IndexingRequest:
     language: str | None = None
 
 
-def stored_request(store: Path) -> tuple[tuple[Path, ...], IndexingOptions] | None:
+def stored_request(store: Path) -> tuple[tuple[Place, ...], IndexingOptions] | None:
     """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
     if not is_store(store):
         return None
@@ -193,21 +194,28 @@ class _Run:
         scan.warnings.extend(notes)
         return embedder, gathered, scan
 
-    def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Path], list[Path], list[str]]:
+    def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, those that are gone for good, and notes on those that are missing.
 
         A missing path is gone for good when it is asked for by name; one of an earlier run may be a disk that is not
-        there today. A missing path of which the store knows nothing is left to be an error.
+        there today. A missing path of which the store knows nothing is left to be an error, and so is a URL that is
+        asked for by name and gives no answer.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
             root = source_path(path, self._store_path)
-            if os.path.lexists(path) or not any(is_below(name, root) for name in known):
-                paths.append(path)
-            elif self._asked:
-                gone.append(path)
-            else:
-                notes.append(f"{path} is missing, its files stay in the store until you run: ragembed index {path}")
+            try:
+                if exists(path) or not any(is_below(name, root) for name in known):
+                    paths.append(path)
+                elif self._asked:
+                    gone.append(path)
+                else:
+                    notes.append(f"{path} is missing, its files stay in the store until you run: ragembed index {path}")
+            except OSError as error:
+                if self._asked:
+                    paths.append(path)
+                else:
+                    notes.append(f"{path} cannot be looked up, its files stay in the store: {error.strerror}")
         return paths, gone, notes
 
     def _stored_embedder(self, store: Store) -> Embedder:
@@ -317,10 +325,9 @@ class _Run:
 
     def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
         before = writer.meta("indexing")
-        paths = [source_path(path, self._store_path) for path in self._paths if os.path.lexists(path)]
-        paths = list(dict.fromkeys([*(before["paths"] if before else []), *paths]))
-        known = [name for name in paths if name not in scan.roots or os.path.lexists(file_path(name, self._store_path))]
-        kept = json.loads(json.dumps({"paths": known, "options": self._options.to_dict()}))  # lists, as in the store
+        paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
+        left = [name for name in paths if name not in scan.gone]
+        kept = json.loads(json.dumps({"paths": left, "options": self._options.to_dict()}))  # lists, as in the store
         if kept != before:
             writer.set_meta({"indexing": kept})
 
@@ -425,7 +432,7 @@ def _batches(gathered: Gathered, stripper: Stripper) -> Iterator[list[tuple[Sour
         yield batch
 
 
-def _nothing_to_read(paths: Sequence[Path], scan: Scan) -> str:
+def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
     where = ", ".join(str(path) for path in paths)
     if not scan.skipped:
         return f"nothing to index: there is no file to read in {where}; ragembed files --skipped says what was left out"

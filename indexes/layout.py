@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ragembed.documents.places import Place, RemotePath, is_url
 from ragembed.errors import StoreError, StoreNotFoundError
 from ragembed.files import make_folders
 
@@ -67,33 +68,37 @@ def require_writable(store: Path) -> None:
         raise StoreError(f"no store can be made at {store}: {nearest} cannot be written; choose another with --store")
 
 
-def source_path(file: Path, store: Path) -> str:
-    r"""Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``.
+def source_path(file: Place, store: Path) -> str:
+    r"""Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``; or a URL.
 
     A store and its documents can then be moved together. On another drive than the store the name is absolute. Bytes
     of a name that are not Unicode are written as ``\udcxx``.
     """
-    try:
-        name = Path(os.path.relpath(_absolute(file), _absolute(store).parent))
-    except ValueError:
-        name = _absolute(file)
-    return name.as_posix().encode("utf-8", "backslashreplace").decode()
+    name = file.url if isinstance(file, RemotePath) else _beside(file, store).as_posix()
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
-def file_path(source: str, store: Path) -> Path:
-    """Return the absolute path of the file kept under the name ``source``."""
-    return _absolute(_absolute(store).parent / source)
+def file_path(source: str, store: Path) -> Place:
+    """Return the place of the file kept under the name ``source``, a path as an absolute one."""
+    return RemotePath(source) if is_url(source) else _absolute(_absolute(store).parent / source)
 
 
 def is_below(source: str, root: str) -> bool:
     """Tell whether the file ``source`` is ``root`` or lies below it; both are names in a store."""
-    if Path(root).is_absolute() or Path(source).is_absolute():
+    if is_url(root) or is_url(source) or Path(root).is_absolute() or Path(source).is_absolute():
         return source == root or source.startswith(root.rstrip("/") + "/")
     steps = [step for step in root.split("/") if step != "."]
     climbed = source.split("/")
     if all(step == ".." for step in steps):  # the store's folder, or one above it
         return next((i for i, step in enumerate(climbed) if step != ".."), len(climbed)) <= len(steps)
     return climbed[: len(steps)] == steps
+
+
+def _beside(file: Path, store: Path) -> Path:
+    try:
+        return Path(os.path.relpath(_absolute(file), _absolute(store).parent))
+    except ValueError:
+        return _absolute(file)
 
 
 def _absolute(path: Path) -> Path:

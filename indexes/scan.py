@@ -12,7 +12,10 @@ from typing import Any
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers import ReadOptions, read, reader_for
+from ragembed.documents.places import Place
+from ragembed.documents.readers import ReadOptions, read
+from ragembed.documents.readers.registry import PLAIN, named_reader
+from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.boilerplate import MODES, STRIP
@@ -80,6 +83,7 @@ class IndexingOptions:
 class Scan:
     """What comparing the files with the store gave; all names are those in the store.
 
+    ``roots`` are the paths that were compared, ``gone`` those of them that do not exist any more.
     ``removed`` follows from the rest, once all files are compared. ``kept`` are the files that the store is to hold
     after the run, in their old or their new state; ``unseen`` are places that cannot be looked at now.
     """
@@ -91,9 +95,16 @@ class Scan:
     touched: list[SourceRecord] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     roots: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
     unseen: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, paths: Sequence[Place], gone: Sequence[Place], store: Path) -> Scan:
+        """Return what is to be filled by comparing the files below ``paths``, where those of ``gone`` are gone."""
+        roots, left = ([source_path(path, store) for path in places] for places in (paths, gone))
+        return cls(roots=[*roots, *left], gone=left)
 
     def add(self, other: Scan) -> None:
         """Take over what was found out about other files."""
@@ -142,12 +153,12 @@ class Scanner:
         reading = options.reading()
         self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
 
-    def scan(self, paths: Sequence[Path], gone: Sequence[Path], spool: Spool, progress: Progress) -> Scan:
+    def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
         """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``.
 
         ``gone`` are paths that do not exist any more, whose files are to leave the store.
         """
-        result = Scan(roots=[source_path(path, self._store) for path in (*paths, *gone)])
+        result = Scan.of(paths, gone, self._store)
         progress.start("reading", "files", None)
         for candidate in self.waiting(paths, result, progress):
             self.read(candidate, result, spool)
@@ -156,7 +167,7 @@ class Scanner:
         progress.finish()
         return result
 
-    def waiting(self, paths: Sequence[Path], result: Scan, progress: Progress) -> Iterator[Candidate]:
+    def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[Candidate]:
         """Yield the files below ``paths`` that have to be read; of the others ``result`` and ``progress`` take note."""
         for candidate in discover(paths, self._options.discovery()):
             name = source_path(candidate.path, self._store)
@@ -190,8 +201,8 @@ class Scanner:
         return known is not None and (known.size, known.mtime_ns) == now and known.recipe == self._recipe_of(candidate)
 
     def _recipe_of(self, candidate: Candidate) -> str:
-        reader = reader_for(candidate.path)
-        return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}") if reader else ""
+        reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
+        return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}")
 
     def read(self, candidate: Candidate, result: Scan, spool: Spool) -> None:
         """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
@@ -200,13 +211,14 @@ class Scanner:
         recipe = self._recipe_of(candidate)
         try:
             data = candidate.path.read_bytes()
-            source = SourceRecord(name, len(data), candidate.mtime_ns, hashlib.sha256(data).hexdigest(), recipe)
+            source = SourceRecord(name, len(data), candidate.mtime_ns or 0, hashlib.sha256(data).hexdigest(), recipe)
             if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
                 result.unchanged += 1
-                result.touched.append(source)
+                if source != known:
+                    result.touched.append(source)
                 result.kept.add(name)
                 return
-            chunks = self._chunks(candidate.path, data, name, result)
+            chunks = self._chunks(data, name, candidate.path.name, result)
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
             result.kept.add(name)
@@ -222,12 +234,15 @@ class Scanner:
         result.kept.add(name)
         (result.added if known is None else result.changed).append(name)
 
-    def _chunks(self, path: Path, data: bytes, name: str, result: Scan) -> list[Chunk]:
+    def _chunks(self, data: bytes, name: str, file_name: str, result: Scan) -> list[Chunk]:
         def warn(message: str) -> None:
             result.warnings.append(f"{name}: {message}")
 
+        if reason := size_reason(len(data), self._options.max_bytes):
+            raise DocumentError(reason)  # some servers tell no sizes
         options = replace(self._options.reading(), on_warning=warn)
-        chunks = [chunk for document in read(path, options, data) for chunk in self._chunker.split(document)]
+        documents = read(Path(file_name), options, data)
+        chunks = [chunk for document in documents for chunk in self._chunker.split(document)]
         if not chunks:
             raise DocumentError("no text in it")
         return chunks

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.boilerplate import Keys, Stripper
 from ragembed.documents.model import Chunk
+from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.indexes.boilerplate import strip_all
 from ragembed.indexes.progress import Progress
@@ -39,8 +40,8 @@ class Sources:
     store: Path
     options: IndexingOptions
     known: Mapping[str, SourceRecord]
-    paths: Sequence[Path]
-    gone: Sequence[Path]
+    paths: Sequence[Place]
+    gone: Sequence[Place]
     embedder: Embedder
     generation: int | None = None
     mark: str | None = None

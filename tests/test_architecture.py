@@ -16,6 +16,7 @@ ONLY_IMPORTERS = {
     "scipy": ("ragembed.evaluation", "ragembed.extractors.static"),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
+    "fsspec": ("ragembed.documents.remote",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, reading_options, store_option
+from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
+from ragembed.documents.places import Place
 from ragembed.documents.readers import read
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
@@ -22,23 +23,26 @@ from ragembed.indexes.layout import choose_store, is_store
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=PlacePath(exists=True, dir_okay=False))
 @click.option("--model", metavar="ID|FOLDER", help="Count tokens of this model.  [default: the store's, else MiniLM]")
 @store_option
 @reading_options
 @format_option
-def command(file: Path, model: str | None, store: Path | None, output: str, **given: Any) -> None:
+def command(file: Place, model: str | None, store: Path | None, output: str, **given: Any) -> None:
     """Show how FILE is split into chunks: their lines, tokens, headings and text."""
     where = choose_store(store)
     options = indexing_options(where, given)
     embedder = _embedder(where, model)
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
-    reason = next(discover([file], options.discovery())).skipped
-    if reason is not None:
-        raise DocumentError(f"{file}: {reason}")
+    candidate = next(discover([file], options.discovery()), None)
+    if candidate is None or candidate.path != file:
+        raise DocumentError(f"{file} is a folder: give a file")
+    if candidate.skipped is not None:
+        raise DocumentError(f"{file}: {candidate.skipped}")
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
-        chunks = [chunk for document in read(file, reading) for chunk in chunker.split(document)]
+        documents = read(Path(file.name), reading, file.read_bytes())
+        chunks = [chunk for document in documents for chunk in chunker.split(document)]
     except DocumentError as error:
         raise DocumentError(f"{file}: {error}") from error
     entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]

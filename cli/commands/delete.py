@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from ragembed.cli.filtering import filter_options, search_filter
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import PlacePath, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.waiting import WritingCommand
+from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
@@ -19,14 +19,14 @@ _NOTHING_EXIT = 1
 
 
 @click.command(cls=WritingCommand)
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.argument("files", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id; may be repeated.")
 @filter_options
 @click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
 @store_option
 @format_option
 def command(
-    files: tuple[Path, ...],
+    files: tuple[Place, ...],
     ids: tuple[str, ...],
     where: str | None,
     globs: tuple[str, ...],
@@ -59,7 +59,7 @@ def command(
         print_json({"chunks": deleted, "files": gone, "dry_run": dry_run})
     else:
         print_jsonl([{"chunks": deleted, "files": gone, "dry_run": dry_run}])
-    if not dry_run and any(os.path.lexists(file_path(name, chosen)) for name in gone):
+    if not dry_run and any(is_url(name) or exists(file_path(name, chosen)) for name in gone):
         say("note: files that are still there come back with the next run, unless --exclude leaves them out", err=True)
     if not deleted and not gone:
         raise click.exceptions.Exit(_NOTHING_EXIT)

@@ -7,24 +7,23 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import discovery_options, format_option, store_option
+from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import Candidate, discover, why
+from ragembed.documents.places import Place
 from ragembed.indexes.layout import choose_store
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
-@click.option(
-    "--why", "asked", type=click.Path(path_type=Path), metavar="PATH", help="Tell which rule decides on PATH."
-)
+@click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
+@click.option("--why", "asked", type=PlacePath(), metavar="PATH", help="Tell which rule decides on PATH.")
 @click.option("--skipped", is_flag=True, help="List what is left out instead, with the rule or reason.")
 @store_option
 @discovery_options
 @format_option
 def command(
-    paths: tuple[Path, ...], asked: Path | None, skipped: bool, store: Path | None, output: str, **reading: Any
+    paths: tuple[Place, ...], asked: Place | None, skipped: bool, store: Path | None, output: str, **reading: Any
 ) -> None:
     """List the files that indexing would read, without reading them.
 

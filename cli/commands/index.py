@@ -11,6 +11,7 @@ import click
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.engines import ENGINE_OPTIONS, chosen_crew, engine_options
 from ragembed.cli.options import (
+    PlacePath,
     device_option,
     discovery_options,
     embedding_options,
@@ -23,6 +24,7 @@ from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
+from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
 from ragembed.indexes.boilerplate import MODES
 from ragembed.indexes.indexing import IndexingReport, index_files
@@ -33,7 +35,7 @@ _LISTED = 20
 
 
 @click.command(cls=WritingCommand)
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @store_option
 @embedding_options
 @discovery_options
@@ -56,7 +58,7 @@ _LISTED = 20
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @format_option
 def command(
-    paths: tuple[Path, ...],
+    paths: tuple[Place, ...],
     store: Path | None,
     device: str | None,
     language: str | None,
@@ -70,6 +72,7 @@ def command(
     """Index files and folders, or bring a store up to date with them.
 
     What is new or changed is read, split into chunks and embedded; what is gone is removed; the rest costs nothing.
+    PATH may be a URL that fsspec reads, as in s3://bucket/docs (extra remote, and the driver of the scheme).
     Without PATH, all paths indexed so far; a PATH that does not exist any more leaves the store. Options that decide
     what is read, and those of the index, are kept in the store and hold for the next run until they are given again.
     An interrupted run is carried on by the next. With --workers or --engine ray other processes read and encode; the

@@ -150,7 +150,7 @@ def _print_hit(result: dict[str, Any], question: str, coloured: bool, explanatio
             body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)
         if result["path"] is not None:
-            place = link(place, Path(result["path"]))
+            place = link(place, result["path"])
         above = above and click.style(above, fg="cyan")
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))

@@ -9,6 +9,7 @@ import click
 
 from ragembed.cli.commands.index import summary
 from ragembed.cli.options import (
+    PlacePath,
     device_option,
     discovery_options,
     embedding_options,
@@ -20,6 +21,7 @@ from ragembed.cli.output import say
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
+from ragembed.documents.places import Place
 from ragembed.indexes.boilerplate import MODES
 from ragembed.indexes.layout import choose_store
 from ragembed.scaling import stages
@@ -47,7 +49,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @_work
 @click.option("--shards", type=click.IntRange(1), help="Tasks of reading.  [default: one for each 8 MB, at least 8]")
 @store_option
@@ -58,7 +60,7 @@ def command() -> None:
 @index_options
 @click.option("--language", metavar="LANGUAGE", help="As of ragembed index.  [default: english]")
 def plan(
-    paths: tuple[Path, ...], work: Path, shards: int | None, store: Path | None, language: str | None, **given: Any
+    paths: tuple[Place, ...], work: Path, shards: int | None, store: Path | None, language: str | None, **given: Any
 ) -> None:
     """List the files below PATH that the store does not hold as they are, in shards of about one size."""
     request = indexing_request(choose_store(store), paths, given, language=language)

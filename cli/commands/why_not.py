@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import PlacePath, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
+from ragembed.documents.places import Place
 from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path, source_path
 from ragembed.indexes.records import ChunkRecord
@@ -21,14 +22,14 @@ _WORDS = 8
 
 @click.command()
 @click.argument("question")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PlacePath())
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
     "--mode", type=click.Choice(MODES), default="hybrid", show_default=True, help="The mode that it is searched in."
 )
 @store_option
 @format_option
-def command(question: str, file: Path, count: int, mode: Mode, store: Path | None, output: str) -> None:
+def command(question: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:
     """Tell why FILE is not among the best results of a question: its rank, and the words that it lost by.
 
     The best chunk of FILE is compared with the results. Exit status: 0, also where FILE is among them; 2 for an error,

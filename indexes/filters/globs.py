@@ -52,7 +52,8 @@ def _steps(pattern: str) -> tuple[_Step, ...]:
     if "/" not in pattern:
         return (_expression(pattern),)
     names = pattern.split("/")
-    if "" in names[1:]:
+    _, scheme, rest = pattern.partition("://")
+    if "" in (rest.removeprefix("/").split("/") if scheme else names[1:]):
         raise ConfigError(
             f"the glob {pattern[:60]!r} has nothing after a '/', so that no file matches: "
             "everything below a folder is 'docs/**'"

@@ -23,6 +23,7 @@ from pathlib import Path
 from pathspec.patterns.gitignore import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from ragembed.documents.places import Place, RemotePath
 from ragembed.errors import ConfigError
 
 _POSIX_CLASSES = {
@@ -96,7 +97,7 @@ class IgnoreScope:
                 return rule
         return None
 
-    def enter(self, folder: Path, relative: str, names: Iterable[str]) -> IgnoreScope:
+    def enter(self, folder: Place, relative: str, names: Iterable[str]) -> IgnoreScope:
         """Return the scope for the entries of ``folder``, which lies at ``relative`` below the walk's root.
 
         ``names`` is what the folder holds. A repository inside the tree is judged by its own git rules alone, as
@@ -155,14 +156,14 @@ def _above(folder: Path, root: Path) -> str:
     return "" if relative == "." else f"{relative}/"
 
 
-def _repository_rules(repository: Path, below: str = "", above: str = "") -> RuleList:
+def _repository_rules(repository: Place, below: str = "", above: str = "") -> RuleList:
     return RuleList(_read_rules(_git_folder(repository / ".git") / "info" / "exclude"), below, above)
 
 
-def _git_folder(dot_git: Path) -> Path:
+def _git_folder(dot_git: Place) -> Place:
     """Find the shared git folder of a repository: a work tree or submodule has a ``.git`` file that points to it."""
     try:
-        if dot_git.is_dir():
+        if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
         own = dot_git.parent / dot_git.read_text("utf-8").removeprefix("gitdir:").strip()
         common = own / "commondir"
@@ -171,10 +172,10 @@ def _git_folder(dot_git: Path) -> Path:
         return dot_git
 
 
-def _read_rules(path: Path) -> tuple[Rule, ...]:
+def _read_rules(path: Place) -> tuple[Rule, ...]:
     """Read the rules of an ignore file, last first; none where there is no such file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
             return ()
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

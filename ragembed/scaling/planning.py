@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from ragembed.documents.discovery import Candidate
+from ragembed.documents.places import absolute
 from ragembed.errors import ConfigError
-from ragembed.indexes.layout import source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.scan import Scan
 from ragembed.indexes.steps import Sources
@@ -50,7 +50,7 @@ def make_plan(
 
 
 def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan, list[Candidate]]:
-    scan = Scan(roots=[source_path(path, sources.store) for path in (*sources.paths, *sources.gone)])
+    scan = Scan.of(sources.paths, sources.gone, sources.store)
     progress.start("listing", "files", None)
     waiting = []
     for candidate in sources.scanner().waiting(sources.paths, scan, progress):
@@ -66,8 +66,8 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Pl
     plan = Plan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
-        paths=tuple(str(path) for path in sources.paths),
-        gone=tuple(str(path) for path in sources.gone),
+        paths=tuple(absolute(path) for path in sources.paths),
+        gone=tuple(absolute(path) for path in sources.gone),
         options=_as_kept(sources.options.to_dict()),
         config=_as_kept(config.to_dict()),
         generation=sources.generation,

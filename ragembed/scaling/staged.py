@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.boilerplate import Stripper
+from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
 from ragembed.indexes.layout import make_folder
 from ragembed.indexes.lock import writer_lock
@@ -95,7 +96,7 @@ class Staged:
     def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
         """Plan, or carry on with the plan of an interrupted run, and read all shards."""
         # Workers may have another working directory.
-        sources = replace(sources, paths=[path.absolute() for path in sources.paths])
+        sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
         plan, scan = make_plan(self._work, sources, self._shards, progress, anew=self._anew)
         self._run(READ, plan.shards, "reading", "files", plan.files, progress)

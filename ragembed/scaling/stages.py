@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ragembed.config import EmbedderConfig
+from ragembed.documents.places import absolute, from_absolute
 from ragembed.errors import ConfigError
 from ragembed.files import replace_file
 from ragembed.indexes.ann.records import Wanted
@@ -108,7 +109,7 @@ def _advance(request: IndexingRequest, steps: Staged, progress: Progress | None)
 def _request_fields(request: IndexingRequest) -> dict[str, object]:
     return {
         "store": str(request.store.absolute()),
-        "paths": [str(path.absolute()) for path in request.paths],
+        "paths": [absolute(path) for path in request.paths],
         "options": None if request.options is None else request.options.to_dict(),
         "embedder": None if request.embedder is None else request.embedder.to_dict(),
         "index": None if request.index is None else request.index.to_dict(),
@@ -121,7 +122,7 @@ def _request(work: Work, device: str | None) -> IndexingRequest:
     kept = json.loads(work.request_file.read_bytes())
     return IndexingRequest(
         Path(kept["store"]),
-        tuple(Path(path) for path in kept["paths"]),
+        tuple(from_absolute(path) for path in kept["paths"]),
         None if kept["options"] is None else IndexingOptions.from_dict(kept["options"]),
         None if kept["embedder"] is None else EmbedderConfig.from_dict(kept["embedder"]),
         None if kept["index"] is None else Wanted.from_dict(kept["index"]),

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from ragembed.config import EmbedderConfig
 from ragembed.documents.boilerplate import Found
 from ragembed.documents.discovery import Candidate
+from ragembed.documents.places import absolute, from_absolute
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.lock import LOCK
@@ -225,10 +226,10 @@ def read_arrays(file: Path) -> Arrays:
 
 def candidate_fields(candidate: Candidate) -> list[object]:
     """Return a file to be read as JSON values."""
-    return [str(candidate.path), str(candidate.root), candidate.size, candidate.mtime_ns]
+    return [absolute(candidate.path), absolute(candidate.root), candidate.size, candidate.mtime_ns]
 
 
 def candidate_of(fields: list[Any]) -> Candidate:
     """Return the file that :func:`candidate_fields` gave."""
     path, root, size, mtime_ns = fields
-    return Candidate(Path(path), Path(root), size, mtime_ns)
+    return Candidate(from_absolute(path), from_absolute(root), size, mtime_ns)

@@ -114,13 +114,13 @@ def test_another_chunk_size_splits_every_file_again(indexed, corpus):
 
 
 def test_another_version_of_a_reader_reads_its_files_alone(indexed, corpus, monkeypatch):
-    original = scan.reader_for
+    original = scan.named_reader
 
-    def newer(path):
-        reader = original(path)
-        return replace(reader, version=reader.version + 1) if path.suffix == ".md" else reader
+    def newer(name):
+        reader = original(name)
+        return replace(reader, version=reader.version + 1) if name.endswith(".md") else reader
 
-    monkeypatch.setattr(scan, "reader_for", newer)
+    monkeypatch.setattr(scan, "named_reader", newer)
     report = index_files(IndexingRequest(indexed))
     assert {name.rpartition(".")[2] for name in report.scan.changed} == {"md"}
     assert report.encoded == 0

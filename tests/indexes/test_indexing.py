@@ -2,11 +2,11 @@ import itertools
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.documents import discovery
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, fitting, indexing, scan, writer
@@ -237,7 +237,7 @@ def test_a_folder_that_cannot_be_listed_keeps_its_files(docs, run, in_folder, mo
             raise PermissionError(13, "Permission denied")
         return original(path)
 
-    monkeypatch.setattr(discovery.os, "scandir", scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     report = run(docs)
     assert counts(report) == (0, 0, 0, 2, 1)
     monkeypatch.undo()
@@ -343,14 +343,14 @@ def test_a_path_that_is_gone(docs, run, in_folder):
 def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in_folder, monkeypatch):
     run(docs)
     (docs / "cat.txt").write_text("the cat runs")
-    original = discovery.Path.open
+    original = Path.open
 
     def refused(path, *args, **kwargs):
         if path.name == "cat.txt":
             raise PermissionError(13, "Permission denied")
         return original(path, *args, **kwargs)
 
-    monkeypatch.setattr(discovery.Path, "open", refused)
+    monkeypatch.setattr(Path, "open", refused)
     report = run(docs)
     monkeypatch.undo()
     assert counts(report) == (0, 0, 0, 2, 1)
@@ -494,13 +494,13 @@ def test_token_weights_of_a_much_smaller_corpus_are_told(in_folder, docs, run):
 
 def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch):
     run(docs)
-    original = scan.reader_for
+    original = scan.named_reader
 
-    def newer(path, data=None):
-        reader = original(path, data)
-        return replace(reader, version=reader.version + 1) if path.suffix == ".md" else reader
+    def newer(name):
+        reader = original(name)
+        return replace(reader, version=reader.version + 1) if name.endswith(".md") else reader
 
-    monkeypatch.setattr(scan, "reader_for", newer)
+    monkeypatch.setattr(scan, "named_reader", newer)
     report = run(docs)
     assert (counts(report), report.scan.changed, report.encoded) == ((0, 1, 0, 2, 0), ["docs/locks.md"], 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
@@ -59,13 +59,18 @@ BY_NAME = {**dict.fromkeys(CODE_NAMES, SOURCE), **dict.fromkeys(TEXT_NAMES, PLAI
 HEAD_BYTES = 8192
 
 
+def named_reader(name: str) -> Reader | None:
+    """Choose the reader by the name of a file alone, None where it is not in the table."""
+    return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
+
+
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
     """Choose the reader for ``path``: by suffix, by file name, or plain text if its content looks like text.
 
     ``data`` is the content, where it is not to be read from ``path``; it is only looked at for a suffix and a
     name that are not in the table. None means that no reader takes the file, or that it cannot be opened.
     """
-    known = BY_NAME.get(path.name.lower()) or BY_SUFFIX.get(path.suffix.lower())
+    known = named_reader(path.name)
     if known is not None:
         return known
     try:
