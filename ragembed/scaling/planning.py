@@ -17,7 +17,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.scan import Scan
 from ragembed.indexes.steps import Sources
-from ragembed.scaling.work import Plan, Work, candidate_fields
+from ragembed.scaling.work import Plan, Work
 
 SHARD_BYTES = 8 * 1024 * 1024
 """Bytes of files in a shard, about: what is read again where a worker dies in it."""
@@ -60,7 +60,7 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Pl
     size = sum(candidate.size for candidate in waiting)
     digest = hashlib.sha256()
     for candidate in waiting:
-        digest.update(json.dumps(candidate_fields(candidate)).encode())
+        digest.update(json.dumps(candidate.to_dict()).encode())
     # The chain is fitted when all is encoded; until then a new store has another than it is to have.
     config = sources.embedder.resolved_config().replace(postprocess=(), sides="one")
     plan = Plan(

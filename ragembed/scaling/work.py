@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from ragembed.config import EmbedderConfig
 from ragembed.documents.boilerplate import Found
 from ragembed.documents.discovery import Candidate
-from ragembed.documents.places import absolute, from_absolute
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.lock import LOCK
@@ -103,7 +102,7 @@ class Work:
         lines = "".join(json.dumps(asdict(source)) + "\n" for source in known.values())
         replace_file(self.folder / "known.jsonl", lines.encode())
         for number, candidates in enumerate(shards):
-            text = "".join(json.dumps(candidate_fields(candidate)) + "\n" for candidate in candidates)
+            text = "".join(json.dumps(candidate.to_dict()) + "\n" for candidate in candidates)
             replace_file(self._shard(number), text.encode())
         replace_file(self.folder / "plan.json", json.dumps({"format": FORMAT, **asdict(plan)}, indent=2).encode())
 
@@ -158,7 +157,7 @@ class Work:
     def candidates(self, shard: int) -> list[Candidate]:
         """Return the files of a shard."""
         with self._shard(shard).open(encoding="utf-8") as lines:
-            return [candidate_of(json.loads(line)) for line in lines]
+            return [Candidate.from_dict(json.loads(line)) for line in lines]
 
     def _shard(self, number: int) -> Path:
         return self.folder / "shards" / f"{number:05}.jsonl"
@@ -222,14 +221,3 @@ def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def read_arrays(file: Path) -> Arrays:
     """Return the arrays of a file, as views of it."""
     return dict(map_tensors(file))
-
-
-def candidate_fields(candidate: Candidate) -> list[object]:
-    """Return a file to be read as JSON values."""
-    return [absolute(candidate.path), absolute(candidate.root), candidate.size, candidate.mtime_ns]
-
-
-def candidate_of(fields: list[Any]) -> Candidate:
-    """Return the file that :func:`candidate_fields` gave."""
-    path, root, size, mtime_ns = fields
-    return Candidate(from_absolute(path), from_absolute(root), size, mtime_ns)
