@@ -1,0 +1,63 @@
+"""``ragembed stage``, and ``ragembed index`` with workers."""
+
+import json
+import sys
+
+import pytest
+
+from ragembed.indexes import Store
+
+
+@pytest.fixture
+def five(in_folder):
+    (in_folder / "docs").mkdir()
+    for i in range(5):
+        (in_folder / "docs" / f"{i}.md").write_text(f"the lock of store {i} is free\n")
+    return in_folder
+
+
+def test_one_stage_after_the_other(five, cli):
+    planned = cli("stage", "plan", "docs", "--work", "w", "--shards", "2", "--extractor", "re:dim=16")
+    assert planned.stdout == "5 files, 150 bytes, in 2 shards\n"
+    assert cli("stage", "read", "--work", "w", "--task", 1).stdout.startswith("read 1: 3 done, ")
+    refused = cli("stage", "embed", "--work", "w", exit_code=2)
+    assert "tasks of the stage 'read' are not done, 1 of them: 0; run them with: ragembed stage read" in refused.stderr
+    for stage in ("read", "fit", "embed"):
+        assert f"{stage} 0: " in cli("stage", stage, "--work", "w").stdout
+    assert "files: 5 added" in cli("stage", "build", "--work", "w").stderr
+    assert not (five / "w").exists()
+    with Store.open(five / ".ragembed") as store:
+        assert len(store) == 5
+
+
+def test_without_a_plan_there_is_nothing_to_do(in_folder, cli):
+    refused = cli("stage", "read", "--work", "w", exit_code=2)
+    assert "w holds no plan: make one with: ragembed stage plan PATH --work w" in refused.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="slow to begin processes")
+def test_workers_are_told_of_in_the_report(five, cli):
+    report = json.loads(cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--json").stdout)
+    assert [(stage["stage"], stage["items"]) for stage in report["stages"]] == [("read", 5), ("fit", 5), ("embed", 5)]
+    assert json.loads(cli("index", "--workers", 2, "--json").stdout)["stages"] == []
+    assert json.loads(cli("index", "--json").stdout)["unchanged"] == 5
+
+
+def test_a_dry_run_needs_no_workers(five, cli):
+    assert "5 chunks to look at" in cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--dry-run").stderr
+    assert not (five / ".ragembed").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--address", "auto"), "--address and --num-gpus are for workers on Ray: give --engine ray too"),
+        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus are for workers on Ray"),
+        (("--work", "w"), "--engine processes and --work are for several workers: give --workers too"),
+        (("--engine", "processes"), "are for several workers: give --workers too"),
+        (("--workers", "0"), "0 is not in the range x>=1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(five, cli, options, told):
+    assert told in cli("index", "docs", *options, exit_code=2).stderr
+    assert not (five / ".ragembed").exists()
