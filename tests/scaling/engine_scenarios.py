@@ -1,0 +1,214 @@
+"""What happens to tasks on a cluster whose workers, nodes and drivers fail: run by test_ray_engine.py in a namespace.
+
+Prints, as one line of JSON, what each scenario of a set found.
+"""
+
+import functools
+import itertools
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from cluster import cluster
+
+from ragembed.errors import DocumentError, RagembedError
+from ragembed.scaling.engine import Done
+from ragembed.scaling.ray_engine import RayEngine
+
+
+class Performer:
+    """Does nothing for a while, or what ``plan`` says of a number; a file tells of each beginning."""
+
+    def __init__(self, folder, plan, seconds):
+        if plan.get("all") == "cannot be made":
+            raise RagembedError("there is no such model")
+        self.folder, self.plan, self.seconds = Path(folder), plan, seconds
+        (self.folder / f"made.{os.getpid()}").touch()
+
+    def __call__(self, stage, number):
+        import ray
+
+        begun = time.time()
+        (self.folder / f"{number}.{time.time_ns()}").touch()
+        fate = self.plan.get(number)
+        if fate == "dies" or (fate == "dies once" and attempts(self.folder, number) == 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "raises":
+            raise DocumentError(f"{stage} {number} cannot be read")
+        time.sleep(600 if fate == "hangs" else self.seconds)
+        worker = f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
+        return Done(number=number, items=10 * number, seconds=begun, memory=time.time(), worker=worker)
+
+
+def attempts(folder, number):
+    return len(list(Path(folder).glob(f"{number}.*")))
+
+
+def made(folder):
+    return [int(file.suffix[1:]) for file in Path(folder).glob("made.*")]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def seconds_until_gone(pids):
+    begun = time.monotonic()
+    while any(map(alive, pids)) and time.monotonic() < begun + 20:
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def overlap(records):
+    """Whether two tasks were under way at one time, as their beginnings and ends tell."""
+    spans = sorted((done.seconds, done.memory) for done in records)
+    return any(after[0] < before[1] for before, after in itertools.pairwise(spans))
+
+
+def told(records):
+    return {
+        "done": sorted(done.number for done in records),
+        "items": sum(done.items for done in records),
+        "nodes": len({done.worker.split()[0] for done in records}),
+        "workers": len({done.worker for done in records}),
+        "overlap": overlap(records),
+    }
+
+
+def both_nodes(address, folder):
+    worker = functools.partial(Performer, folder, {}, 0.5)
+    with RayEngine(address) as engine:
+        first = told(engine.run(worker, "embed", range(8)))
+        second = told(engine.run(worker, "build", [11]))
+    return {"first": first, "second": second, "made": len(made(folder))}
+
+
+def a_killed_worker(address, folder):
+    worker = functools.partial(Performer, folder, {3: "dies once"}, 0.1)
+    return {**told(RayEngine(address).run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
+
+
+def a_poisoned_task(address, folder):
+    worker, records = functools.partial(Performer, folder, {2: "dies"}, 0.1), []
+    try:
+        records.extend(RayEngine(address).run(worker, "embed", range(6)))
+    except RagembedError as error:
+        failure = [type(error).__name__, str(error)]
+    return {**told(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
+
+
+def an_error(address, folder):
+    worker = functools.partial(Performer, folder, {1: "raises"}, 0.1)
+    try:
+        list(RayEngine(address).run(worker, "embed", range(3)))
+    except RagembedError as error:
+        cause = "\n".join(traceback.format_exception(error.__cause__))
+        return {"error": [type(error).__name__, str(error)], "cause": cause, "attempts": attempts(folder, 1)}
+
+
+def an_error_of_making(address, folder):
+    worker = functools.partial(Performer, folder, {"all": "cannot be made"}, 0.1)
+    try:
+        list(RayEngine(address).run(worker, "embed", range(3)))
+    except RagembedError as error:
+        return [type(error).__name__, str(error)]
+
+
+def no_room(address, folder):
+    try:
+        list(RayEngine(address, cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
+    except RagembedError as error:
+        return [type(error).__name__, str(error)]
+
+
+def closed_early(address, folder):
+    records = RayEngine(address).run(
+        functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3)
+    )
+    first = next(records).number
+    begun = time.monotonic()
+    records.close()
+    return {"first": first, "close": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
+
+
+def interrupted(address, folder):
+    worker = functools.partial(Performer, folder, dict.fromkeys(range(4), "hangs"), 0.1)
+    records = RayEngine(address).run(worker, "embed", range(4))
+
+    def interrupt():
+        while len(made(folder)) < 2:
+            time.sleep(0.05)
+        moments.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    moments = []
+    threading.Thread(target=interrupt).start()
+    try:
+        next(records)
+    except KeyboardInterrupt:
+        return {"after": time.monotonic() - moments[0], "gone": seconds_until_gone(made(folder))}
+
+
+def a_removed_node(nodes, folder):
+    """The node goes when its first task is done, so that its worker is at another."""
+    head, records, removed = nodes.head_node.node_id, [], None
+    for done in RayEngine(nodes.address).run(functools.partial(Performer, folder, {}, 1.0), "embed", range(6)):
+        records.append(done)
+        if removed is None and done.worker.split()[0] != head:
+            removed = len(records)
+            nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+    after = {done.worker.split()[0] for done in records[removed:]}
+    begun = sum(attempts(folder, number) for number in range(6))
+    return {**told(records), "after": [node == head for node in after], "begun": begun}
+
+
+def an_own_node(folder):
+    os.environ.update(
+        http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9"
+    )
+    worker = functools.partial(Performer, folder, {}, 0.5)
+    begun = time.monotonic()
+    found = told(RayEngine(workers=2).run(worker, "embed", range(4)))
+    return {**found, "seconds": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
+
+
+def nobody_there(folder):
+    begun = time.monotonic()
+    try:
+        list(RayEngine("127.0.0.1:9").run(functools.partial(Performer, folder, {}, 0.1), "embed", [1]))
+    except RagembedError as error:
+        return {"error": [type(error).__name__, str(error)], "seconds": time.monotonic() - begun}
+
+
+def in_folder(scenario, *args):
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        found = scenario(*args, folder)
+        sys.stdout.write(f"{scenario.__name__}: {time.monotonic() - begun:.1f} s\n")
+        return found
+
+
+def on_a_cluster():
+    scenarios = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, closed_early]
+    scenarios.append(interrupted)
+    with cluster(1, 1) as nodes:
+        found = {scenario.__name__: in_folder(scenario, nodes.address) for scenario in scenarios}
+        return {**found, a_removed_node.__name__: in_folder(a_removed_node, nodes)}
+
+
+def by_itself():
+    return {scenario.__name__: in_folder(scenario) for scenario in (nobody_there, an_own_node)}
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]]()))
