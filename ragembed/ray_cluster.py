@@ -9,12 +9,15 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, MissingExtraError, WorkerLostError
 
 # What goes through Ray are numbers and short records; vectors go through files. Ray refuses less than 75 MiB.
 OBJECT_STORE_BYTES = 100 << 20
+# What Ray would print of deaths that it mends, on stdout, and of its inner workings; whoever sets these sees it all.
+QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 # A head node that takes longer to accept a connection is not there.
 REACH_SECONDS = 10.0
 
@@ -34,6 +37,8 @@ def connected(address: str | None = None, *, cpus: float | None = None) -> Itera
     """
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
     _check_written(chosen)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         with _no_advice():
             import ray
@@ -59,7 +64,7 @@ def _connect(ray: Any, address: str, cpus: float | None) -> None:
     elif address != "auto":
         _check_answers(address)
     try:
-        with _no_advice():
+        with _no_advice(), _no_chatter():
             ray.init(address, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address == "local":
@@ -101,3 +106,16 @@ def _no_advice() -> Iterator[None]:
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
+
+
+@contextmanager
+def _no_chatter() -> Iterator[None]:
+    """Keep what Ray's compiled parts write while they start from the terminal: what goes wrong is raised."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,14 +1,16 @@
 """Tasks of a stage on Ray: a pipeline of Ray Data over a pool of actors, each of which is one worker.
 
-Ray sends an actor one number at a time, takes its record back, and makes the actor anew, on another node where its own
-is gone, when its process dies; the task that it was at is then done again. What a task raises comes back as a record
-too, so that only deaths are errors to Ray.
+Ray Data sends an actor one number at a time and takes its record back. When the actor's process dies, it is made anew,
+on another node where its own is gone, and the task that it was at is begun again, as often as that takes: that a task
+kills its workers is found by counting how often it was begun. What a task raises comes back as a record too, so that
+only deaths are errors to Ray.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -22,9 +24,7 @@ from ragembed.scaling.engine import Done, Perform
 
 # How often a task is begun at most, each time after the death of the worker that was at it.
 ATTEMPTS = 3
-# So many tasks may lose their workers that often before the rest of the stage is not tried any more.
-LOST_TASKS = 8
-# Ray Data reserves memory for what each task may yield: with its own 128 MiB one task would run at a time.
+# Ray Data may reserve memory for what each task can yield: with its own 128 MiB one task would run at a time.
 BLOCK_BYTES = 1 << 20
 
 
@@ -71,18 +71,13 @@ class RayEngine:
             return
         with self._connection() as ray, _silent():
             size = min(self._room(ray), len(numbers), self._workers or len(numbers))
-            lost = set(numbers)
             try:
-                for done in _outcomes(self._pipeline(ray, worker, stage, numbers, size)):
-                    lost.discard(done.number)
-                    yield done
+                yield from _outcomes(self._pipeline(ray, worker, stage, numbers, size))
             except ray.exceptions.RayError as error:
                 raise WorkerLostError(
-                    f"Ray gave up stage {stage!r} with {len(lost):,} of {len(numbers):,} tasks left ({error}): its logs"
-                    " say why; what is done is kept, and the same command goes on from there"
+                    f"Ray gave stage {stage!r} up ({error}): its logs say why; what is done is kept, and the same"
+                    " command goes on from there"
                 ) from error
-        if lost:
-            raise WorkerLostError(_lost_message(stage, sorted(lost)))
 
     def _connection(self) -> Any:
         wanted = None if self._workers is None else self._workers * self._cpus
@@ -99,33 +94,34 @@ class RayEngine:
         return room
 
     def _pipeline(self, ray: Any, worker: Callable[[], Perform], stage: str, numbers: Sequence[int], size: int) -> Any:
-        """Give every number a block of its own, which is what one call of an actor is about."""
+        """Give every number a block of its own, which is what one call of an actor is about.
+
+        Ray Data's own default is what is wanted of deaths: actors are made anew, and calls done again, without end.
+        """
         context = ray.data.DataContext.get_current().copy()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
-        context.max_errored_blocks = LOST_TASKS
         context.target_max_block_size = BLOCK_BYTES
         with ray.data.DataContext.current(context):
             return ray.data.from_items(list(numbers), override_num_blocks=len(numbers)).map_batches(
                 _Worker,
-                fn_constructor_args=(worker, stage),
+                fn_constructor_args=(worker, stage, _attempts(ray)),
                 batch_size=1,
                 batch_format="numpy",
                 # One under way at each actor, so that a death is that task's and no other's.
                 compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1),
                 num_cpus=self._cpus,
                 num_gpus=self._gpus or None,
-                max_restarts=-1,
-                max_task_retries=ATTEMPTS - 1,
             )
 
 
 class _Worker:
     """An actor's state: the ``Perform`` that it makes when it is given its first task."""
 
-    def __init__(self, worker: Callable[[], Perform], stage: str) -> None:
+    def __init__(self, worker: Callable[[], Perform], stage: str, attempts: Any) -> None:
         self._make = worker
         self._stage = stage
+        self._attempts = attempts
         self._perform: Perform | None = None
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -136,14 +132,36 @@ class _Worker:
         return {"outcome": outcome, "trace": np.array([trace for _, trace in outcomes])}
 
     def _outcome(self, number: int) -> tuple[bytes, str]:
+        import ray
         from ray import cloudpickle
 
         try:
+            if ray.get(self._attempts.begin.remote(number)) > ATTEMPTS:
+                raise WorkerLostError(_lost_message(self._stage, number))
             if self._perform is None:
                 self._perform = self._make()
             return cloudpickle.dumps(self._perform(self._stage, number)), ""
         except Exception as error:  # noqa: BLE001  raised again where the results are read
             return cloudpickle.dumps(_portable(error)), traceback.format_exc()
+
+
+class _Attempts:
+    """How often each task was begun; an actor, because a worker that dies remembers nothing."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[int] = Counter()
+
+    def begin(self, number: int) -> int:
+        self._begun[number] += 1
+        return self._begun[number]
+
+
+def _attempts(ray: Any) -> Any:
+    """Start the actor that counts, on the driver's own node, without which there is no run."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()
 
 
 class _WorkerTraceback(Exception):  # noqa: N818  the cause that shows where in its worker an error was raised
@@ -178,10 +196,9 @@ def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
     return int(room + 1e-9)
 
 
-def _lost_message(stage: str, lost: Sequence[int]) -> str:
-    named = ", ".join(map(str, lost[:LOST_TASKS])) + (", …" if len(lost) > LOST_TASKS else "")
+def _lost_message(stage: str, number: int) -> str:
     return (
-        f"the worker of task {named} of stage {stage!r} died {ATTEMPTS} times: most often its memory is too small, so"
+        f"the worker of task {number} of stage {stage!r} died {ATTEMPTS} times: most often its memory is too small, so"
         " give a worker more CPUs, or a node fewer workers; Ray's logs say more. What is done is kept, and the same"
         " command goes on from there"
     )
@@ -190,6 +207,8 @@ def _lost_message(stage: str, lost: Sequence[int]) -> str:
 @contextmanager
 def _silent() -> Iterator[None]:
     """Keep what Ray Data says from the terminal; its log files have all of it."""
+    import ray.data  # noqa: F401  it sets its handlers up when it is imported
+
     handlers = logging.getLogger("ray.data").handlers
     consoles = [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
     levels = [console.level for console in consoles]

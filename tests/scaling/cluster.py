@@ -57,7 +57,7 @@ def run_in_namespace(script: Path, *args: object, timeout: float = 180) -> Any:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     assert process.returncode == 0, f"{said}\n{told}"
-    return {**json.loads(said.strip().split("\n")[-1]), "stderr": told}
+    return {**json.loads(said.strip().split("\n")[-1]), "stdout": said, "stderr": told}
 
 
 @contextmanager

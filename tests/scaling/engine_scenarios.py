@@ -74,7 +74,8 @@ def overlap(records):
     return any(after[0] < before[1] for before, after in itertools.pairwise(spans))
 
 
-def told(records):
+def told(results):
+    records = list(results)
     return {
         "done": sorted(done.number for done in records),
         "items": sum(done.items for done in records),
@@ -84,59 +85,57 @@ def told(records):
     }
 
 
-def both_nodes(address, folder):
+def both_nodes(engine, folder):
     worker = functools.partial(Performer, folder, {}, 0.5)
-    with RayEngine(address) as engine:
-        first = told(engine.run(worker, "embed", range(8)))
-        second = told(engine.run(worker, "build", [11]))
-    return {"first": first, "second": second, "made": len(made(folder))}
+    first = told(engine.run(worker, "embed", range(8)))
+    second = told(engine.run(worker, "build", [11]))
+    return {"first": first, "second": second}
 
 
-def a_killed_worker(address, folder):
+def a_killed_worker(engine, folder):
     worker = functools.partial(Performer, folder, {3: "dies once"}, 0.1)
-    return {**told(RayEngine(address).run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
+    return {**told(engine.run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
 
 
-def a_poisoned_task(address, folder):
+def a_poisoned_task(engine, folder):
     worker, records = functools.partial(Performer, folder, {2: "dies"}, 0.1), []
     try:
-        records.extend(RayEngine(address).run(worker, "embed", range(6)))
+        records.extend(engine.run(worker, "embed", range(6)))
     except RagembedError as error:
         failure = [type(error).__name__, str(error)]
     return {**told(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
 
 
-def an_error(address, folder):
+def an_error(engine, folder):
     worker = functools.partial(Performer, folder, {1: "raises"}, 0.1)
     try:
-        list(RayEngine(address).run(worker, "embed", range(3)))
+        list(engine.run(worker, "embed", range(3)))
     except RagembedError as error:
         cause = "\n".join(traceback.format_exception(error.__cause__))
         return {"error": [type(error).__name__, str(error)], "cause": cause, "attempts": attempts(folder, 1)}
 
 
-def an_error_of_making(address, folder):
+def an_error_of_making(engine, folder):
     worker = functools.partial(Performer, folder, {"all": "cannot be made"}, 0.1)
     try:
-        list(RayEngine(address).run(worker, "embed", range(3)))
+        list(engine.run(worker, "embed", range(3)))
     except RagembedError as error:
         return [type(error).__name__, str(error)]
 
 
-def no_room(address, folder):
+def no_room(engine, folder):
     try:
-        list(RayEngine(address, cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
+        list(RayEngine(cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
     except RagembedError as error:
         return [type(error).__name__, str(error)]
 
 
-def closed_early(address, folder):
-    records = RayEngine(address).run(
-        functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3)
-    )
+def left_early(engine, folder):
+    records = engine.run(functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
     first = next(records).number
     begun = time.monotonic()
     records.close()
+    engine.__exit__(None, None, None)
     return {"first": first, "close": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
 
 
@@ -198,11 +197,13 @@ def in_folder(scenario, *args):
 
 
 def on_a_cluster():
-    scenarios = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, closed_early]
-    scenarios.append(interrupted)
     with cluster(1, 1) as nodes:
-        found = {scenario.__name__: in_folder(scenario, nodes.address) for scenario in scenarios}
-        return {**found, a_removed_node.__name__: in_folder(a_removed_node, nodes)}
+        with RayEngine(nodes.address) as engine:
+            held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, left_early]
+            found = {scenario.__name__: in_folder(scenario, engine) for scenario in held}
+        found[interrupted.__name__] = in_folder(interrupted, nodes.address)
+        found[a_removed_node.__name__] = in_folder(a_removed_node, nodes)
+    return found
 
 
 def by_itself():
