@@ -66,7 +66,9 @@ def cluster(*cpus: int) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     common = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
-    nodes = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": cpus[0]})
+    # A node whose process is gone is missed after a second and a half; one that is only slow is not.
+    checks = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    nodes = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": cpus[0], "_system_config": checks})
     try:
         for count in cpus[1:]:
             nodes.add_node(**common, num_cpus=count)

@@ -13,7 +13,7 @@ from tests.scaling import cluster
 
 @pytest.fixture(scope="session")
 def run_in_namespace() -> Callable[..., Any]:
-    """``run_in_namespace(script, *args, timeout=…)``: what a script printed last, as JSON, and its ``stdout`` and ``stderr``."""
+    """``run_in_namespace(script, *args, timeout=…)``: the JSON that a script printed last, `stdout` and `stderr`."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ragembed[ray]'")
     reason = cluster.why_no_namespace()

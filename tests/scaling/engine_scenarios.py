@@ -18,6 +18,7 @@ from pathlib import Path
 from cluster import cluster
 
 from ragembed.errors import DocumentError, RagembedError
+from ragembed.ray_cluster import QUIET
 from ragembed.scaling.engine import Done
 from ragembed.scaling.ray_engine import RayEngine
 
@@ -35,15 +36,15 @@ class Performer:
         import ray
 
         begun = time.time()
-        (self.folder / f"{number}.{time.time_ns()}").touch()
+        node = ray.get_runtime_context().get_node_id()
+        (self.folder / f"{number}.{node}.{time.time_ns()}").touch()
         fate = self.plan.get(number)
         if fate == "dies" or (fate == "dies once" and attempts(self.folder, number) == 1):
             os.kill(os.getpid(), signal.SIGKILL)
         if fate == "raises":
             raise DocumentError(f"{stage} {number} cannot be read")
-        time.sleep(600 if fate == "hangs" else self.seconds)
-        worker = f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
-        return Done(number=number, items=10 * number, seconds=begun, memory=time.time(), worker=worker)
+        time.sleep(600 if fate == "hangs" or node == self.plan.get("hangs on") else self.seconds)
+        return Done(number=number, items=10 * number, seconds=begun, memory=time.time(), worker=f"{node} {os.getpid()}")
 
 
 def attempts(folder, number):
@@ -158,26 +159,24 @@ def interrupted(address, folder):
 
 
 def a_removed_node(nodes, folder):
-    """The node goes when its first task is done, so that its worker is at another."""
-    head, records, removed = nodes.head_node.node_id, [], None
-    for done in RayEngine(nodes.address).run(functools.partial(Performer, folder, {}, 1.0), "embed", range(6)):
-        records.append(done)
-        if removed is None and done.worker.split()[0] != head:
-            removed = len(records)
-            nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
-    after = {done.worker.split()[0] for done in records[removed:]}
-    begun = sum(attempts(folder, number) for number in range(6))
-    return {**told(records), "after": [node == head for node in after], "begun": begun}
+    """One node does its tasks; the other never ends the one that it has begun, and goes."""
+    [other] = nodes.worker_nodes
+    worker = functools.partial(Performer, folder, {"hangs on": other.node_id}, 0.2)
+    records = RayEngine(nodes.address).run(worker, "embed", range(6))
+    done = [next(records)]
+    while not list(Path(folder).glob(f"*.{other.node_id}.*")):
+        time.sleep(0.05)
+    nodes.remove_node(other, allow_graceful=False)
+    done += records
+    return {**told(done), "attempts": sorted(attempts(folder, number) for number in range(6))}
 
 
 def an_own_node(folder):
-    os.environ.update(
-        http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9"
-    )
-    worker = functools.partial(Performer, folder, {}, 0.5)
-    begun = time.monotonic()
+    """On the way to it a proxy that does not answer, and then a death."""
+    os.environ.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"))
+    worker = functools.partial(Performer, folder, {3: "dies once"}, 0.5)
     found = told(RayEngine(workers=2).run(worker, "embed", range(4)))
-    return {**found, "seconds": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
+    return {**found, "attempts": attempts(folder, 3), "gone": seconds_until_gone(made(folder))}
 
 
 def nobody_there(folder):
@@ -211,5 +210,7 @@ def by_itself():
 
 
 if __name__ == "__main__":
+    # The cluster is started in this process, which imports Ray before an engine does.
+    os.environ.update(QUIET)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]]()))
