@@ -31,7 +31,7 @@ def why_no_namespace() -> str | None:
     return None if tried.returncode == 0 else f"no network namespace may be made here: {tried.stderr.strip()}"
 
 
-def run_in_namespace(script: Path, *args: object, timeout: float = 180) -> Any:
+def run_in_namespace(script: Path, *args: object, timeout: float = 300) -> Any:
     """Run a script of Python in a network of its own; what it printed last, read as JSON."""
     # Ray's sockets lie in its folder, and the name of a socket may have 107 characters.
     folder = tempfile.mkdtemp(prefix="ray-")
@@ -61,14 +61,15 @@ def run_in_namespace(script: Path, *args: object, timeout: float = 180) -> Any:
 
 
 @contextmanager
-def cluster(*cpus: int) -> Iterator[Any]:
-    """Nodes with so many CPUs each, the head first, as Ray's own tests start them."""
+def cluster(*cpus: int, gpus: int = 0) -> Iterator[Any]:
+    """Nodes with so many CPUs each, the head first, as Ray's own tests start them; the head says it has ``gpus``."""
     from ray.cluster_utils import Cluster
 
     common = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     # A node whose process is gone is missed after a second and a half; one that is only slow is not.
     checks = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    nodes = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": cpus[0], "_system_config": checks})
+    head = {**common, "num_cpus": cpus[0], "num_gpus": gpus, "_system_config": checks}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
     try:
         for count in cpus[1:]:
             nodes.add_node(**common, num_cpus=count)

@@ -131,6 +131,10 @@ def no_room(engine, folder):
         return [type(error).__name__, str(error)]
 
 
+def parts_of_a_gpu(engine, folder):
+    return told(RayEngine(cpus=0.5, gpus=0.5).run(functools.partial(Performer, folder, {}, 0.5), "embed", range(4)))
+
+
 def left_early(engine, folder):
     records = engine.run(functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
     first = next(records).number
@@ -141,6 +145,7 @@ def left_early(engine, folder):
 
 
 def interrupted(address, folder):
+    """As by a terminal: every process that was started from it is sent the signal, Ray's own too."""
     worker = functools.partial(Performer, folder, dict.fromkeys(range(4), "hangs"), 0.1)
     records = RayEngine(address).run(worker, "embed", range(4))
 
@@ -148,7 +153,7 @@ def interrupted(address, folder):
         while len(made(folder)) < 2:
             time.sleep(0.05)
         moments.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+        os.killpg(os.getpgrp(), signal.SIGINT)
 
     moments = []
     threading.Thread(target=interrupt).start()
@@ -196,9 +201,10 @@ def in_folder(scenario, *args):
 
 
 def on_a_cluster():
-    with cluster(1, 1) as nodes:
+    with cluster(1, 1, gpus=1) as nodes:
         with RayEngine(nodes.address) as engine:
-            held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, left_early]
+            held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, parts_of_a_gpu]
+            held.append(left_early)
             found = {scenario.__name__: in_folder(scenario, engine) for scenario in held}
         found[interrupted.__name__] = in_folder(interrupted, nodes.address)
         found[a_removed_node.__name__] = in_folder(a_removed_node, nodes)

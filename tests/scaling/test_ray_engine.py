@@ -69,6 +69,12 @@ def test_a_cluster_without_room_for_a_worker(on_a_cluster):
 
 
 @pytest.mark.slow
+def test_workers_share_a_gpu(on_a_cluster):
+    found = on_a_cluster["parts_of_a_gpu"]
+    assert (found["done"], found["nodes"], found["workers"], found["overlap"]) == ([0, 1, 2, 3], 1, 2, True)
+
+
+@pytest.mark.slow
 def test_leaving_early_ends_the_workers(on_a_cluster):
     found = on_a_cluster["left_early"]
     assert found["first"] == 0
