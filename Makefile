@@ -52,5 +52,5 @@ $(VENV)/.installed: $(VENV)/.environment $(SOURCES)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.environment
-	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,plot,languages,rerank,dev]'
+	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,plot,languages,ray,rerank,dev]'
 	touch $@

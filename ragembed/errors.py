@@ -59,6 +59,11 @@ class MissingExtraError(RagembedError, ImportError):
         )
         self.package = package
         self.extra = extra
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        # An exception is made again from its message alone, in whichever process it is sent to.
+        return type(self), (self.package, self.extra, self.purpose)
 
 
 class ModelError(RagembedError):

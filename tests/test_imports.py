@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-HEAVY = ("torch", "transformers", "sentence_transformers", "sklearn", "scipy", "langchain_core", "pandas")
+HEAVY = ("torch", "transformers", "sentence_transformers", "sklearn", "scipy", "langchain_core", "pandas", "ray")
 SHOW = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
 
 

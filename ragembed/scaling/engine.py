@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol, TypeAlias
 
 
@@ -31,7 +32,10 @@ Perform: TypeAlias = Callable[[str, int], Done]
 
 
 class Engine(Protocol):
-    """Runs tasks on workers, each of which is made once and keeps its model between tasks."""
+    """Runs tasks on workers, each of which is made once and keeps its model between tasks.
+
+    Used as a context manager, at whose end the workers that are kept for the next stage go.
+    """
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[Done]:
         """Have each task of ``numbers`` done by a worker, and yield them as they are done, in any order.
@@ -43,6 +47,8 @@ class Engine(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Let go of the workers that are kept for the next stage."""
-        ...
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
 
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.scaling.engine import Done, Perform
@@ -34,6 +35,14 @@ class Processes:
         self._threads = max(1, _cores() // workers)
         self._worker: Callable[[], Perform] | None = None
         self._crew: list[_Process] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[Done]:
         """Have each task done; see :meth:`ragembed.scaling.engine.Engine.run`."""
@@ -62,17 +71,16 @@ class Processes:
                         yield done
         finally:
             if waiting or busy:  # given up, or failed
-                self.close()
+                self._end()
 
     def _crew_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
         if worker is not self._worker:
-            self.close()
+            self._end()
             self._worker = worker
         self._crew += [_Process(worker, self._threads) for _ in range(size - len(self._crew))]
         return self._crew[:size]
 
-    def close(self) -> None:
-        """End all processes."""
+    def _end(self) -> None:
         for process in self._crew:
             process.stop()
         self._crew, self._worker = [], None

@@ -160,12 +160,12 @@ class Staged:
     def __enter__(self) -> Staged:
         make_folder(self._work.folder)
         self._open.enter_context(writer_lock(self._work.folder))
+        self._open.enter_context(self._engine)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._engine.close()
         if kind is None or not self._something_to_keep:
             self._work.clear()
         self._open.close()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
 
 from ragembed.config import EmbedderConfig
@@ -87,7 +88,7 @@ def build(
     return index_files(_request(work, device), progress, wait_seconds=wait_seconds, steps=steps)
 
 
-class _Unfinished:
+class _Unfinished(AbstractContextManager["_Unfinished"]):
     """An engine for a run that has no tasks left to do."""
 
     def __init__(self, work: Work) -> None:
@@ -96,7 +97,9 @@ class _Unfinished:
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> NoReturn:  # noqa: ARG002  the protocol's signature
         raise self._work.unfinished(stage, numbers)
 
-    def close(self) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """There is nothing to let go of."""
 
 

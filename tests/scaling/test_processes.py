@@ -12,9 +12,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are killed by
 
 @pytest.fixture
 def engine():
-    engine = Processes(2)
-    yield engine
-    engine.close()
+    with Processes(2) as engine:
+        yield engine
 
 
 def tries(folder, number, stage="read"):

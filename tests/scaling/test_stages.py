@@ -40,7 +40,10 @@ class Here:
             self.tasks.append((stage, number))
             yield perform(stage, number)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
         pass
 
 

@@ -1,0 +1,222 @@
+"""What happens to tasks on a cluster whose workers, nodes and drivers fail: run by test_ray_engine.py in a namespace.
+
+Prints, as one line of JSON, what each scenario of a set found.
+"""
+
+import functools
+import itertools
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from cluster import cluster
+
+from ragembed.errors import DocumentError, RagembedError
+from ragembed.ray_cluster import QUIET
+from ragembed.scaling.engine import Done
+from ragembed.scaling.ray_engine import RayEngine
+
+
+class Performer:
+    """Does nothing for a while, or what ``plan`` says of a number; a file tells of each beginning."""
+
+    def __init__(self, folder, plan, seconds):
+        if plan.get("all") == "cannot be made":
+            raise RagembedError("there is no such model")
+        self.folder, self.plan, self.seconds = Path(folder), plan, seconds
+        (self.folder / f"made.{os.getpid()}").touch()
+
+    def __call__(self, stage, number):
+        import ray
+
+        begun = time.time()
+        node = ray.get_runtime_context().get_node_id()
+        (self.folder / f"{number}.{node}.{time.time_ns()}").touch()
+        fate = self.plan.get(number)
+        if fate == "dies" or (fate == "dies once" and attempts(self.folder, number) == 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "raises":
+            raise DocumentError(f"{stage} {number} cannot be read")
+        time.sleep(600 if fate == "hangs" or node == self.plan.get("hangs on") else self.seconds)
+        return Done(number=number, items=10 * number, seconds=begun, memory=time.time(), worker=f"{node} {os.getpid()}")
+
+
+def attempts(folder, number):
+    return len(list(Path(folder).glob(f"{number}.*")))
+
+
+def made(folder):
+    return [int(file.suffix[1:]) for file in Path(folder).glob("made.*")]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def seconds_until_gone(pids):
+    begun = time.monotonic()
+    while any(map(alive, pids)) and time.monotonic() < begun + 20:
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def overlap(records):
+    """Whether two tasks were under way at one time, as their beginnings and ends tell."""
+    spans = sorted((done.seconds, done.memory) for done in records)
+    return any(after[0] < before[1] for before, after in itertools.pairwise(spans))
+
+
+def told(results):
+    records = list(results)
+    return {
+        "done": sorted(done.number for done in records),
+        "items": sum(done.items for done in records),
+        "nodes": len({done.worker.split()[0] for done in records}),
+        "workers": len({done.worker for done in records}),
+        "overlap": overlap(records),
+    }
+
+
+def both_nodes(engine, folder):
+    worker = functools.partial(Performer, folder, {}, 0.5)
+    first = told(engine.run(worker, "embed", range(8)))
+    second = told(engine.run(worker, "build", [11]))
+    return {"first": first, "second": second}
+
+
+def a_killed_worker(engine, folder):
+    worker = functools.partial(Performer, folder, {3: "dies once"}, 0.1)
+    return {**told(engine.run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
+
+
+def a_poisoned_task(engine, folder):
+    worker, records = functools.partial(Performer, folder, {2: "dies"}, 0.1), []
+    try:
+        records.extend(engine.run(worker, "embed", range(6)))
+    except RagembedError as error:
+        failure = [type(error).__name__, str(error)]
+    return {**told(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
+
+
+def an_error(engine, folder):
+    worker = functools.partial(Performer, folder, {1: "raises"}, 0.1)
+    try:
+        list(engine.run(worker, "embed", range(3)))
+    except RagembedError as error:
+        cause = "\n".join(traceback.format_exception(error.__cause__))
+        return {"error": [type(error).__name__, str(error)], "cause": cause, "attempts": attempts(folder, 1)}
+
+
+def an_error_of_making(engine, folder):
+    worker = functools.partial(Performer, folder, {"all": "cannot be made"}, 0.1)
+    try:
+        list(engine.run(worker, "embed", range(3)))
+    except RagembedError as error:
+        return [type(error).__name__, str(error)]
+
+
+def no_room(engine, folder):
+    try:
+        list(RayEngine(cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
+    except RagembedError as error:
+        return [type(error).__name__, str(error)]
+
+
+def parts_of_a_gpu(engine, folder):
+    return told(RayEngine(cpus=0.5, gpus=0.5).run(functools.partial(Performer, folder, {}, 0.5), "embed", range(4)))
+
+
+def left_early(engine, folder):
+    records = engine.run(functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
+    first = next(records).number
+    begun = time.monotonic()
+    records.close()
+    engine.__exit__(None, None, None)
+    return {"first": first, "close": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
+
+
+def interrupted(address, folder):
+    """As by a terminal: every process that was started from it is sent the signal, Ray's own too."""
+    worker = functools.partial(Performer, folder, dict.fromkeys(range(4), "hangs"), 0.1)
+    records = RayEngine(address).run(worker, "embed", range(4))
+
+    def interrupt():
+        while len(made(folder)) < 2:
+            time.sleep(0.05)
+        moments.append(time.monotonic())
+        os.killpg(os.getpgrp(), signal.SIGINT)
+
+    moments = []
+    threading.Thread(target=interrupt).start()
+    try:
+        next(records)
+    except KeyboardInterrupt:
+        return {"after": time.monotonic() - moments[0], "gone": seconds_until_gone(made(folder))}
+
+
+def a_removed_node(nodes, folder):
+    """One node does its tasks; the other never ends the one that it has begun, and goes."""
+    [other] = nodes.worker_nodes
+    worker = functools.partial(Performer, folder, {"hangs on": other.node_id}, 0.2)
+    records = RayEngine(nodes.address).run(worker, "embed", range(6))
+    done = [next(records)]
+    while not list(Path(folder).glob(f"*.{other.node_id}.*")):
+        time.sleep(0.05)
+    nodes.remove_node(other, allow_graceful=False)
+    done += records
+    return {**told(done), "attempts": sorted(attempts(folder, number) for number in range(6))}
+
+
+def an_own_node(folder):
+    """On the way to it a proxy that does not answer, and then a death."""
+    os.environ.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"))
+    worker = functools.partial(Performer, folder, {3: "dies once"}, 0.5)
+    found = told(RayEngine(workers=2).run(worker, "embed", range(4)))
+    return {**found, "attempts": attempts(folder, 3), "gone": seconds_until_gone(made(folder))}
+
+
+def nobody_there(folder):
+    begun = time.monotonic()
+    try:
+        list(RayEngine("127.0.0.1:9").run(functools.partial(Performer, folder, {}, 0.1), "embed", [1]))
+    except RagembedError as error:
+        return {"error": [type(error).__name__, str(error)], "seconds": time.monotonic() - begun}
+
+
+def in_folder(scenario, *args):
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        found = scenario(*args, folder)
+        sys.stdout.write(f"{scenario.__name__}: {time.monotonic() - begun:.1f} s\n")
+        return found
+
+
+def on_a_cluster():
+    with cluster(1, 1, gpus=1) as nodes:
+        with RayEngine(nodes.address) as engine:
+            held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, parts_of_a_gpu]
+            held.append(left_early)
+            found = {scenario.__name__: in_folder(scenario, engine) for scenario in held}
+        found[interrupted.__name__] = in_folder(interrupted, nodes.address)
+        found[a_removed_node.__name__] = in_folder(a_removed_node, nodes)
+    return found
+
+
+def by_itself():
+    return {scenario.__name__: in_folder(scenario) for scenario in (nobody_there, an_own_node)}
+
+
+if __name__ == "__main__":
+    # The cluster is started in this process, which imports Ray before an engine does.
+    os.environ.update(QUIET)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]]()))
