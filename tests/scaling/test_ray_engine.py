@@ -44,7 +44,7 @@ def test_a_task_that_kills_every_worker_ends_in_an_error_that_names_it(on_a_clus
     assert kind == "WorkerLostError"
     assert "task 2 of stage 'embed' died 6 times" in message
     assert 2 not in found["done"]
-    assert found["attempts"][2] == 3
+    assert found["attempts"][2] == 6
     assert max(found["attempts"][:2] + found["attempts"][3:]) == 1
 
 
