@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ragembed.errors import ConfigError, MissingExtraError, RagembedError
+from ragembed.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -87,7 +87,7 @@ def _connect(url: str) -> tuple[AbstractFileSystem, str]:
     """Return the driver for ``url`` and what it calls the place.
 
     Raises:
-        ConfigError: fsspec does not know the scheme, or the scheme's driver is not installed.
+        OSError: fsspec does not know the scheme, or the scheme's driver is not installed.
         MissingExtraError: fsspec is not installed.
     """
     try:
@@ -103,9 +103,10 @@ def _connect(url: str) -> tuple[AbstractFileSystem, str]:
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None)
         remedy = f": pip install {missing.partition('.')[0]}" if missing else ""
-        raise ConfigError(f"{url} needs a driver that is not installed{remedy} (fsspec says: {error})") from error
+        told = f"its driver is not installed{remedy} (fsspec says: {error})"
+        raise OSError(errno.EPROTONOSUPPORT, told) from error
     except ValueError as error:
-        raise ConfigError(f"{url} cannot be read: fsspec knows no {scheme}://") from error
+        raise OSError(errno.EPROTONOSUPPORT, f"fsspec knows no {scheme}://") from error
     system, path = url_to_fs(url)
     return system, path
 
@@ -114,7 +115,7 @@ def _connect(url: str) -> tuple[AbstractFileSystem, str]:
 def _as_os_error(url: str) -> Iterator[None]:
     try:
         yield
-    except RagembedError:
+    except MissingExtraError:
         raise
     except FileNotFoundError as error:
         if not _is_gone(error):

@@ -319,10 +319,10 @@ def test_gone_is_told_from_out_of_reach() -> None:
 
 
 def test_schemes_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="fsspec knows no nosuch://"):
+    with pytest.raises(ConfigError, match="nosuch://docs cannot be looked up: fsspec knows no nosuch://"):
         discover([RemotePath("nosuch://docs")])
     fsspec.register_implementation("undriven", "no_such_package.sub.FileSystem", errtxt="Install it", clobber=True)
-    with pytest.raises(ConfigError, match=r"undriven://docs needs .*: pip install no_such_package \(.*Install it"):
+    with pytest.raises(ConfigError, match=r"its driver is not installed: pip install no_such_package \(.*Install it"):
         discover([RemotePath("undriven://docs")])
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(MissingExtraError, match=r"reading memory://docs needs .*'fsspec'.*ragembed\[remote\]"):

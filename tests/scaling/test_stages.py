@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import IndexingRequest, index_files
@@ -67,7 +68,8 @@ def config(**changes):
 
 
 def request(name, docs, **changes):
-    return IndexingRequest(docs.parent / name, (docs,), embedder=changes.pop("embedder", config()), **changes)
+    paths = changes.pop("paths", (docs,))
+    return IndexingRequest(docs.parent / name, paths, embedder=changes.pop("embedder", config()), **changes)
 
 
 def rows(path):
@@ -108,6 +110,16 @@ def test_the_store_is_that_of_one_process(docs):
     assert report.stages[2].items == report.encoded == alone.encoded
     assert report.stages[1].items == report.chunks
     assert len(rows(docs.parent / "staged")[3]) == 1  # the licence is boilerplate
+
+
+def test_documents_that_a_url_names(docs):
+    pytest.importorskip("fsspec")
+    url = place_of(f"file://{docs}")
+    index_files(request("one", docs, paths=(url,)))
+    index_in_stages(request("many", docs, paths=(url,)), Here())
+    assert_same(docs.parent / "one", docs.parent / "many")
+    with Store.open(docs.parent / "many") as store:
+        assert f"file://{docs}/00.md" in store.sources()
 
 
 @pytest.mark.parametrize("shards", [1, 3, 26])
