@@ -1,0 +1,102 @@
+"""The simulated beside the measured time of each run, and of runs that are planned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaling.assumptions import Assumptions
+from scaling.constants import PARALLEL, Constants, constants_of, fitted_on
+from scaling.model import Encoder, Plan, bandwidth
+from scaling.records import Part, Run
+from scaling.simulator import Cluster, Task, at_random, simulate, uneven
+
+TOLERANCE = 0.2
+_ENOUGH_TASKS = 5_000
+"""Of a stage that are simulated at the least, where there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A run, what its constants were taken from it for (``""`` where nothing was), and its simulated seconds."""
+
+    part: str
+    run: Run
+    gave: str
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """By which share of the measured time the simulated one is more, or less."""
+        return self.simulated / self.run.seconds - 1
+
+    @property
+    def near(self) -> bool:
+        """Whether that is within the tolerance."""
+        return abs(self.error) <= TOLERANCE
+
+
+def check(name: str, part: Part) -> list[Checked]:
+    """Simulate each run in stages of a part by the constants that were taken from some of them."""
+    constants = constants_of(part)
+    alone, several = fitted_on(part)
+    return [
+        Checked(name, run, "costs" if run in alone else "slowing" if run in several else "", again(constants, run))
+        for run in part.staged
+    ]
+
+
+def again(constants: Constants, run: Run) -> float:
+    """Return the simulated seconds of a run: what is outside of its stages, and one stage after the other."""
+    seconds = constants.outside
+    for stage in run.stages:
+        cost = constants.stages[stage.stage]
+        if stage.stage not in PARALLEL:
+            seconds += cost.startup + cost.per_chunk * run.chunks
+            continue
+        cluster = Cluster(run.workers, together=cost.together, startup=cost.startup)
+        each = cost.per_chunk * run.chunks / stage.tasks + cost.per_task
+        seconds += simulate([Task(each)] * stage.tasks, cluster).seconds
+    return seconds
+
+
+def with_mishaps(planned: Plan, constants: Constants, encoder: Encoder, assumed: Assumptions, seed: int) -> float:
+    """Return the hours of a plan where tasks are uneven, some slow, and workers are lost.
+
+    What one process does alone takes as long as planned. Where there are many tasks and machines, a slice of the
+    machines with its share of the tasks, the network and the driver's time is simulated: machines are alike.
+    """
+    hours = sum(seconds for stage, seconds in planned.seconds.items() if stage not in PARALLEL) / 3600
+    for stage in PARALLEL:
+        cost = constants.stages[stage]
+        slices = max(1, min(planned.fleet.machines, planned.tasks[stage] // _ENOUGH_TASKS))
+        workers, each = planned.workers, cost.core_seconds(constants.cores)
+        if stage == "embed":
+            each = encoder.core_seconds
+            if encoder.gpu:
+                workers = planned.fleet.machines * max(1, planned.fleet.gpus)
+                each = max(constants.tokens / assumed.gpu_tokens, each * workers / planned.workers)
+        size = constants.bytes["source"] if stage == "read" else 0.0
+        task = Task(each * cost.chunks_per_task, size * cost.chunks_per_task)
+        cluster = Cluster(
+            max(1, workers // slices),
+            startup=cost.startup,
+            restart=assumed.restart,
+            dispatch=assumed.dispatch * slices,
+            network=bandwidth(planned.fleet, assumed) / slices,
+        )
+        mishaps = assumed.variation, assumed.slow_share, assumed.slow_factor, seed
+        tasks = uneven([task] * math.ceil(planned.tasks[stage] / slices), *mishaps)
+        hours += simulate(tasks, cluster, at_random(3600 * assumed.failure_hours, seed)).seconds / 3600
+    return hours
+
+
+def told(checked: Sequence[Checked]) -> list[str]:
+    """Return a sentence for each run whose simulated time is too far from the measured one."""
+    return [
+        f"{one.part}, {one.run.chunks:,} chunks, {one.run.workers} workers: {one.simulated:.1f} s simulated, "
+        f"{one.run.seconds:.1f} s measured, {one.error:+.0%}: allowed are {TOLERANCE:.0%}"
+        for one in checked
+        if not one.near
+    ]

@@ -1,0 +1,105 @@
+"""The corpora that are indexed, at two sizes and once at a large one, by one process and by several workers."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import chain, islice
+from pathlib import Path
+
+from report import machine
+from speed_paths.folders import collection_folder
+from speed_paths.made import made_folder, questions_by_turn, write_texts
+from speed_paths.setting import Setting, say
+
+from scaling.measuring import measure_run
+from scaling.records import Part, Run
+
+_DIM = 384
+_WORDS, _ROWS = 120, 100
+_MADE = ("--extractor", f"re:dim={_DIM}", "--index", "ivf-sq8")
+_WORKERS = (0, 1, 2, 4)
+"""0 is the single process."""
+_BEFORE, _ASKED = 10, 80
+"""Questions that are not measured, and that are."""
+_GROWS = 10
+_CHUNKS, _TRIAL_CHUNKS = 100_000, 2_000
+_FILES, _TRIAL_FILES = 11_420, 100
+"""Of the collection NPL, at the larger size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A title, minutes, and what measures it, given the number of chunks of the large run."""
+
+    title: str
+    minutes: float
+    measure: Callable[[Setting, int], Part]
+
+
+def rows(setting: Setting, large: int) -> Part:
+    """Measure tables with random embeddings, which need no model: much text, and little to compute."""
+    load = os.getloadavg()[0]
+    most = setting.choose(_CHUNKS, _TRIAL_CHUNKS)
+    large = setting.choose(large, 2 * most)
+    texts = made_folder(setting, f"rows-{_WORDS}-words", max(most, large))
+    write_texts(setting, texts, max(most, large), _WORDS)
+    drawn = questions_by_turn(setting)
+    questions = [drawn[0][:_BEFORE], list(chain(*drawn[1:]))[:_ASKED]]
+    runs: list[Run] = []
+    for size in (most // _GROWS, most, large):
+        files = _write_tables(setting, size, texts / "texts.txt")
+        workers = (len(os.sched_getaffinity(0)),) if size == large else _WORKERS
+        say(f"{size:,} rows")
+        asked = questions if size != most // _GROWS else ()
+        runs += [measure_run(setting, files, _MADE, count, asked if count == workers[-1] else ()) for count in workers]
+        shutil.rmtree(files)
+    about = (
+        f"Tables of {_ROWS} rows of up to {_WORDS} words, made of pieces of the test data, a chunk a row, with random "
+        f"embeddings of dimension {_DIM}, which need no model (`{' '.join(_MADE)}`): what workers do beside a model."
+    )
+    return _part(about, _MADE, load, runs)
+
+
+def model(setting: Setting, _large: int) -> Part:
+    """Measure the abstracts of NPL with the default model: little text, and much to compute."""
+    load = os.getloadavg()[0]
+    most = setting.choose(_FILES, _TRIAL_FILES)
+    runs: list[Run] = []
+    for size in (most // _GROWS, most):
+        files = collection_folder(setting, "npl", size)
+        say(f"{size:,} files")
+        runs += [measure_run(setting, files, (), count) for count in _WORKERS]
+        shutil.rmtree(files)
+    about = "Abstracts of the collection NPL, a file each, with all defaults: MiniLM takes most of the time."
+    return _part(about, (), load, runs)
+
+
+PARTS = {
+    "rows": Corpus("Tables, without a model", 30, rows),
+    "model": Corpus("Files, with MiniLM", 8, model),
+}
+
+
+def _part(about: str, options: Sequence[str], load: float, runs: Sequence[Run]) -> Part:
+    cores = len(os.sched_getaffinity(0))
+    return Part(about, tuple(options), _DIM, date.today().isoformat(), machine(), cores, load, tuple(runs))
+
+
+def _write_tables(setting: Setting, size: int, texts: Path) -> Path:
+    """Write the first ``size`` texts as tables of ``_ROWS`` rows, and return their folder."""
+    folder = setting.folder / f"tables-{size}"
+    folder.mkdir()
+    with texts.open(encoding="utf-8") as lines:
+        left = islice(lines, size)
+        for number in range(math.ceil(size / _ROWS)):
+            with (folder / f"{number:05}.csv").open("w", encoding="utf-8", newline="") as file:
+                written = csv.writer(file, lineterminator="\n")
+                written.writerow(["text"])
+                written.writerows([row.rstrip("\n")] for row in islice(left, _ROWS))
+    return folder
