@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaling.assumptions import Assumptions
-from scaling.constants import PARALLEL, Constants, constants_of, fitted_on
-from scaling.model import Encoder, Plan, bandwidth
+from scaling.constants import Constants, constants_of, fitted_on
+from scaling.model import ALONE, Encoder, Plan, bandwidth
 from scaling.records import Part, Run
 from scaling.simulator import Cluster, Task, at_random, simulate, uneven
 
@@ -48,13 +48,13 @@ def check(name: str, part: Part) -> list[Checked]:
 
 
 def again(constants: Constants, run: Run) -> float:
-    """Return the simulated seconds of a run: what is outside of its stages, and one stage after the other."""
-    seconds = constants.outside
+    """Return the simulated seconds of a run: one stage after the other, and what one process does alone.
+
+    How many tasks a stage has is taken from the run; what each takes is not.
+    """
+    seconds = constants.alone.at(run.chunks)
     for stage in run.stages:
         cost = constants.stages[stage.stage]
-        if stage.stage not in PARALLEL:
-            seconds += cost.startup + cost.per_chunk * run.chunks
-            continue
         cluster = Cluster(run.workers, together=cost.together, startup=cost.startup)
         each = cost.per_chunk * run.chunks / stage.tasks + cost.per_task
         seconds += simulate([Task(each)] * stage.tasks, cluster).seconds
@@ -67,9 +67,8 @@ def with_mishaps(planned: Plan, constants: Constants, encoder: Encoder, assumed:
     What one process does alone takes as long as planned. Where there are many tasks and machines, a slice of the
     machines with its share of the tasks, the network and the driver's time is simulated: machines are alike.
     """
-    hours = sum(seconds for stage, seconds in planned.seconds.items() if stage not in PARALLEL) / 3600
-    for stage in PARALLEL:
-        cost = constants.stages[stage]
+    hours = planned.seconds[ALONE] / 3600
+    for stage, cost in constants.stages.items():
         slices = max(1, min(planned.fleet.machines, planned.tasks[stage] // _ENOUGH_TASKS))
         workers, each = planned.workers, cost.core_seconds(constants.cores)
         if stage == "embed":
@@ -78,7 +77,8 @@ def with_mishaps(planned: Plan, constants: Constants, encoder: Encoder, assumed:
                 workers = planned.fleet.machines * max(1, planned.fleet.gpus)
                 each = max(constants.tokens / assumed.gpu_tokens, each * workers / planned.workers)
         size = constants.bytes["source"] if stage == "read" else 0.0
-        task = Task(each * cost.chunks_per_task, size * cost.chunks_per_task)
+        chunks = planned.chunks / planned.tasks[stage]
+        task = Task(each * chunks, size * chunks)
         cluster = Cluster(
             max(1, workers // slices),
             startup=cost.startup,

@@ -1,7 +1,8 @@
 """What a chunk costs in each stage, computed from measured runs.
 
 Costs are lines, ``fixed + per_chunk · chunks``, through the runs of one worker at two sizes; how much workers are in
-each other's way is taken from the runs of several at the larger size. All other runs are there to be predicted.
+each other's way is taken from the runs of several at the larger size. All other runs are there to be predicted. What
+is outside of the stages of workers, one process does alone: it lists the files, adds up, and writes the store.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scaling.records import BYTES, Part, Run, Stage
-
-PARALLEL = ("read", "count", "embed")
-"""Stages whose tasks are done by workers; all others are done by one process alone."""
+from ragembed.scaling.work import STAGES
+from scaling.records import BYTES, Part, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,9 @@ class Together:
 class StageCost:
     """Seconds of a stage.
 
-    ``startup`` is what a worker needs before its first task, or what a stage without workers needs whatever there is
-    to do; ``per_chunk`` is a worker's alone on the machine, ``per_task`` what passes between two tasks. ``memory`` is
-    the most that a worker had, in MiB.
+    ``startup`` is what a worker needs once, to start and to load what it keeps between tasks; ``per_chunk`` is a
+    worker's alone on the machine, ``per_task`` what passes between two tasks. ``memory`` is the most that a worker had,
+    with the pages of files, in MiB.
     """
 
     startup: float
@@ -73,9 +72,10 @@ class StageCost:
 class Constants:
     """What a corpus costs on the measured machine.
 
-    ``outside`` are the seconds of a run outside of its stages; ``driver`` and ``worker`` are MiB by chunks; ``bytes``
-    are those of a chunk, of each of :data:`ragembed.records.BYTES`; ``answers`` are, for numbers of chunks, the median
-    milliseconds of a question by mode.
+    ``alone`` are the seconds by chunks in which one process works and all others wait, as measured up to ``chunks``
+    chunks; ``driver`` and ``worker`` are MiB by chunks of one process; ``bytes`` are those of a chunk, of each of
+    :data:`scaling.records.BYTES`; ``answers`` are, for numbers of chunks, the median milliseconds of a question by
+    mode.
     """
 
     machine: str
@@ -83,10 +83,11 @@ class Constants:
     cores: int
     dim: int
     tokens: float
-    outside: float
+    chunks: int
+    alone: Line
     stages: Mapping[str, StageCost]
     driver: Line
-    worker: float
+    worker: Line
     bytes: Mapping[str, float]
     answers: Mapping[int, Mapping[str, float]]
 
@@ -111,7 +112,7 @@ def line(points: Sequence[tuple[float, float]]) -> Line:
 def fitted_on(part: Part) -> tuple[list[Run], list[Run]]:
     """Return the runs that give the costs of a chunk, of one worker, and those that give how workers slow each other.
 
-    Raises ValueError where no run of one worker is among the two sizes.
+    Raises ValueError where there is no run of one worker.
     """
     alone = [run for run in part.staged if run.workers == 1]
     if not alone:
@@ -125,32 +126,38 @@ def constants_of(part: Part) -> Constants:
     alone, several = fitted_on(part)
     last = max(alone, key=lambda run: run.chunks)
     staged = part.staged
-    outside = [run.seconds - sum(stage.seconds for stage in run.stages) for run in alone]
     return Constants(
         part.machine,
         part.date,
         part.cores,
         part.dim,
         last.tokens,
-        max(0.0, sum(outside) / len(outside)),
-        {stage.stage: _cost(stage, alone, several) for stage in last.stages},
+        last.chunks,
+        line([(run.chunks, run.alone) for run in alone]),
+        {name: _cost(name, alone, several) for name in STAGES},
         line([(run.chunks, run.driver) for run in staged]),
-        max(max(run.workers_memory, default=0.0) for run in staged),
+        line([(run.chunks, max(run.workers_memory)) for run in staged]),
         {name: last.bytes[name] / last.chunks for name in BYTES},
         {run.chunks: dict(run.answers) for run in staged if run.answers},
     )
 
 
-def _cost(last: Stage, alone: Sequence[Run], several: Sequence[Run]) -> StageCost:
-    name = last.stage
-    runs = [(run, run.stage(name)) for run in alone]
-    chunks = max(run.chunks for run in alone)
-    memory = max(run.stage(name).memory for run in (*alone, *several))
-    if name not in PARALLEL:
-        whole = line([(run.chunks, stage.seconds) for run, stage in runs])
-        return StageCost(whole.fixed, whole.slope, 0.0, chunks, Together(), memory)
+def _cost(name: str, alone: Sequence[Run], several: Sequence[Run]) -> StageCost:
+    """Return the cost of a stage; what a worker loads at its first task is in the seconds of that task."""
+    last = max(alone, key=lambda run: run.chunks)
+    runs = [(run.chunks, run.stage(name)) for run in alone]
+    busy = line([(chunks, stage.busy) for chunks, stage in runs])
     between = line([(stage.tasks, max(0.0, stage.seconds - stage.busy)) for _, stage in runs])
-    own = last.busy / chunks
-    pairs = [(run.workers, run.workers * own / (run.stage(name).busy / run.chunks)) for run in several]
-    together = Together(((1, 1.0), *sorted(pairs)))
-    return StageCost(between.fixed, own, between.slope, chunks / last.tasks, together, memory)
+
+    def slower(run: Run) -> float:
+        stage = run.stage(name)
+        return stage.busy / (min(run.workers, stage.tasks) * busy.fixed + busy.slope * run.chunks)
+
+    return StageCost(
+        startup=busy.fixed + between.fixed,
+        per_chunk=busy.slope,
+        per_task=between.slope,
+        chunks_per_task=last.chunks / last.stage(name).tasks,
+        together=Together(((1, 1.0), *sorted((run.workers, run.workers / slower(run)) for run in several))),
+        memory=max(run.stage(name).memory for run in (*alone, *several)),
+    )

@@ -11,14 +11,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ragembed.scaling.counting import ranges
+from ragembed.scaling.work import EMBED, FIT, READ
 from scaling.assumptions import GB, GIB, Assumptions
-from scaling.constants import PARALLEL, Constants, StageCost, line
+from scaling.constants import Constants, Line, line
 
 ITERATIONS, LEAST_LIST, SAMPLE = 10, 64, 64
 """Of k-means for an index of lists: rounds, and vectors for each list, at the least in it and drawn to learn from."""
 
 SPOOL_READERS = 3
-"""Stages that read what ``read`` has written: count, embed, build."""
+"""Who reads what ``read`` has written: the stages fit and embed, and the process that writes the store."""
+
+ALONE = "alone"
+"""Names, beside the stages, what one process does while all others wait: lists, adds up, writes the store."""
+
+SQLITE_BYTES = 4096 * (2**32 - 2)
+"""The largest database of pages of 4 KiB."""
 
 MIB = 2**20
 
@@ -48,9 +56,9 @@ class Encoder:
 class Plan:
     """What so many chunks need.
 
-    ``stores`` is into how many stores they go, ``seconds`` what each stage takes, the builds of several stores going
-    side by side. ``driver``, ``worker`` and ``builder`` are MiB of one process each. ``source``, ``work``, ``store``
-    and ``network`` are bytes.
+    ``stores`` is into how many stores they go, ``seconds`` what each stage takes, and :data:`ALONE` what the process
+    takes that writes a store, several writing theirs side by side. ``driver`` and ``worker`` are MiB of one such
+    process each. ``source``, ``work``, ``store`` and ``network`` are bytes.
     """
 
     chunks: int
@@ -61,7 +69,6 @@ class Plan:
     seconds: Mapping[str, float]
     driver: float
     worker: float
-    builder: float
     source: float
     work: float
     store: float
@@ -75,8 +82,7 @@ class Plan:
     @property
     def alone(self) -> float:
         """The share of that in which one process works and all others wait, 1 being all of it."""
-        waiting = [seconds for stage, seconds in self.seconds.items() if stage not in PARALLEL]
-        return sum(waiting) / sum(self.seconds.values())
+        return self.seconds[ALONE] / sum(self.seconds.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,47 +120,45 @@ def index_operations(vectors: float, dim: int) -> float:
     return 2 * dim * count * (ITERATIONS * SAMPLE * count + vectors)
 
 
-def build_seconds(constants: Constants, chunks: float, assumed: Assumptions) -> float:
-    """Return the seconds in which one process builds the store of so many chunks, whatever the workers.
+def alone_seconds(constants: Constants, chunks: float, assumed: Assumptions) -> float:
+    """Return the seconds in which one process makes the store of so many chunks, whatever the workers.
 
     The measured line, and beyond the largest measured size what is more than linear: finding lists for the vectors.
     """
-    cost = constants.stages["build"]
-    measured = cost.chunks_per_task
-    linear = index_operations(measured, constants.dim) * chunks / measured
+    linear = index_operations(constants.chunks, constants.dim) * chunks / constants.chunks
     more = max(0.0, index_operations(chunks, constants.dim) - linear) / (assumed.core_rate * constants.cores)
-    return cost.startup + cost.per_chunk * chunks + more
+    return constants.alone.at(chunks) + more
+
+
+def tasks_of(constants: Constants, stage: str, chunks: int) -> int:
+    """Return how many tasks a stage has: ``fit`` has a limited number of ranges, others tasks of the measured size."""
+    return ranges(chunks) if stage == FIT else math.ceil(chunks / constants.stages[stage].chunks_per_task)
 
 
 def plan(
     constants: Constants, encoder: Encoder, chunks: int, fleet: Fleet, assumed: Assumptions, *, one_store: bool
 ) -> Plan:
-    """Return what ``chunks`` need, in one store, as ragembed builds them, or in stores of the assumed size.
+    """Return what ``chunks`` need, in one store, as ragembed makes them, or in stores of the assumed size.
 
-    Several stores are built side by side: on each machine as many as it has times the cores of the measured one, and
-    as its memory holds.
+    Several stores are written side by side: on each machine as many as it has times the cores of the measured one,
+    and as its memory holds.
     """
     cores = fleet.machines * int(assumed.cores)
     stores = 1 if one_store else math.ceil(chunks / assumed.store_chunks)
-    tasks = {
-        name: math.ceil(chunks / cost.chunks_per_task) for name, cost in constants.stages.items() if name in PARALLEL
-    }
+    tasks = {name: stores * tasks_of(constants, name, math.ceil(chunks / stores)) for name in constants.stages}
     seconds = {}
     for name, cost in constants.stages.items():
-        if name in PARALLEL:
-            each = _core_seconds(constants, encoder, name) * cost.chunks_per_task
-            took = wall(tasks[name], each, cores, cost.startup)
-            if name == "embed" and encoder.gpu:
-                took = max(took, chunks * constants.tokens / (fleet.machines * max(1, fleet.gpus) * assumed.gpu_tokens))
-            seconds[name] = max(took, tasks[name] * assumed.dispatch)
-        elif name != "build":
-            seconds[name] = cost.startup + cost.per_chunk * chunks
-    moved = network(constants, chunks, fleet)
-    seconds["read"] = max(seconds["read"], constants.bytes["source"] * chunks / bandwidth(fleet, assumed))
+        each = encoder.core_seconds if name == EMBED else cost.core_seconds(constants.cores)
+        took = wall(tasks[name], each * chunks / tasks[name], cores, cost.startup)
+        if name == EMBED and encoder.gpu:
+            took = max(took, chunks * constants.tokens / (fleet.machines * max(1, fleet.gpus) * assumed.gpu_tokens))
+        seconds[name] = max(took, tasks[name] * assumed.dispatch)
+    source = constants.bytes["source"] * chunks
+    seconds[READ] = max(seconds[READ], source / bandwidth(fleet, assumed))
     of_one = math.ceil(chunks / stores)
-    builder = constants.driver.at(of_one)
-    at_once = fleet.machines * max(1, min(int(assumed.cores) // constants.cores, int(_memory(assumed) / builder)))
-    seconds["build"] = math.ceil(stores / at_once) * build_seconds(constants, of_one, assumed)
+    driver = constants.driver.at(of_one)
+    at_once = fleet.machines * max(1, min(int(assumed.cores) // constants.cores, int(_memory(assumed) / driver)))
+    seconds[ALONE] = math.ceil(stores / at_once) * alone_seconds(constants, of_one, assumed)
     return Plan(
         chunks,
         fleet,
@@ -162,13 +166,12 @@ def plan(
         tasks,
         stores,
         seconds,
-        constants.driver.at(chunks if one_store else of_one),
-        constants.worker,
-        builder,
-        constants.bytes["source"] * chunks,
+        driver,
+        constants.worker.at(of_one),
+        source,
         constants.bytes["work"] * chunks,
         _store_bytes(constants) * chunks,
-        moved,
+        network(constants, chunks, fleet),
     )
 
 
@@ -206,53 +209,38 @@ def shards(constants: Constants, chunks: int, count: int, assumed: Assumptions) 
 
 
 def limits(constants: Constants, assumed: Assumptions) -> list[Limit]:
-    """Return what one store, built by one process, comes to the end of, the first first."""
+    """Return what one store, written by one process, comes to the end of, the first first."""
     day = 24 * 3600
-    blocks = constants.stages["embed"].chunks_per_task
-    room = (_memory(assumed) - constants.driver.fixed) / constants.driver.slope if constants.driver.slope else math.inf
-    store = assumed.disk * GB / (_store_bytes(constants) + constants.bytes["work"])
-    build = _chunks_in(constants, day, assumed)
+    blocks = constants.stages[EMBED].chunks_per_task
+    memory, gib = _memory(assumed), f"{assumed.memory:.0f} GiB"
+    disk = assumed.disk * GB / (_store_bytes(constants) + constants.bytes["work"])
     found = [
-        Limit(build, "one process that builds the store, within a day"),
-        Limit(room, f"memory of the driver, {assumed.memory:.0f} GiB: ids, lines and rows of all chunks"),
-        Limit(store, f"disk of the machine that builds, {assumed.disk / 1000:.0f} TB: the store, and the work folder"),
+        Limit(_chunks_in(constants, day, assumed), "one process that writes the store, within a day"),
+        Limit(_reached(constants.driver, memory), f"memory of the driver, {gib}"),
+        Limit(_reached(constants.worker, memory / assumed.cores), f"memory of a worker for each core, {gib} in all"),
+        Limit(disk, f"disk of the machine that writes, {assumed.disk / 1000:.0f} TB: store and work folder"),
         Limit(2**31, "positions in a graph (`hnsw`), 32-bit numbers; lists have 64"),
-        Limit(
-            _memory(assumed) * MIB / constants.bytes["index"],
-            f"memory of one machine that searches, {assumed.memory:.0f} GiB: the index",
-        ),
+        Limit(memory * MIB / constants.bytes["index"], f"memory of one machine that searches, {gib}: the index"),
         Limit(assumed.folder_files * blocks, f"one folder of blocks, {assumed.folder_files:,.0f} files"),
-        Limit(
-            day / assumed.dispatch * blocks,
-            f"one driver that notes a task in {1000 * assumed.dispatch:g} ms, within a day",
-        ),
+        Limit(day / assumed.dispatch * blocks, f"one driver, {1000 * assumed.dispatch:g} ms a task, within a day"),
         Limit(SQLITE_BYTES / constants.bytes["database"], "one SQLite file of pages of 4 KiB"),
     ]
     return sorted(found, key=lambda one: one.chunks)
-
-
-SQLITE_BYTES = 4096 * (2**32 - 2)
-"""The largest database of pages of 4 KiB."""
 
 
 def encoders(constants: Constants, model: Constants | None) -> dict[str, Encoder]:
     """Return static vectors as measured with ``constants``, and, where ``model`` is, its model on cores and on GPUs.
 
     The model's time grows with the tokens of a chunk. A GPU has its texts from a core that splits them into tokens,
-    as the stage ``count`` does.
+    as the stage ``fit`` does.
     """
     cores = constants.cores
-    found = {"static": Encoder("static vectors", constants.stages["embed"].core_seconds(cores))}
+    found = {"static": Encoder("static vectors", constants.stages[EMBED].core_seconds(cores))}
     if model is not None:
         tokens = constants.tokens / model.tokens
-        found["cores"] = Encoder("MiniLM on cores", model.stages["embed"].core_seconds(model.cores) * tokens)
-        found["gpus"] = Encoder("MiniLM on GPUs", constants.stages["count"].core_seconds(cores), gpu=True)
+        found["cores"] = Encoder("MiniLM on cores", model.stages[EMBED].core_seconds(model.cores) * tokens)
+        found["gpus"] = Encoder("MiniLM on GPUs", constants.stages[FIT].core_seconds(cores), gpu=True)
     return found
-
-
-def _core_seconds(constants: Constants, encoder: Encoder, stage: str) -> float:
-    cost: StageCost = constants.stages[stage]
-    return encoder.core_seconds if stage == "embed" else cost.core_seconds(constants.cores)
 
 
 def _store_bytes(constants: Constants) -> float:
@@ -264,12 +252,17 @@ def _memory(assumed: Assumptions) -> float:
     return assumed.memory * GIB / MIB
 
 
+def _reached(grows: Line, value: float) -> float:
+    """Return where a line reaches a value, infinity where it never does."""
+    return (value - grows.fixed) / grows.slope if grows.slope else math.inf
+
+
 def _chunks_in(constants: Constants, seconds: float, assumed: Assumptions) -> float:
-    """Return how many chunks one process builds a store of in that time, by bisection."""
+    """Return of how many chunks one process makes a store in that time, by bisection."""
     low, high = 1.0, 1.0
-    while build_seconds(constants, high, assumed) < seconds:
+    while alone_seconds(constants, high, assumed) < seconds:
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if build_seconds(constants, middle, assumed) < seconds else (low, middle)
+        low, high = (middle, high) if alone_seconds(constants, middle, assumed) < seconds else (low, middle)
     return low

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from report import significant, table
 
+from ragembed.scaling.work import EMBED, READ
 from scaling.assumptions import Assumptions
 from scaling.checking import with_mishaps
 from scaling.constants import Constants, constants_of
-from scaling.model import Encoder, Fleet, Plan, Shards, build_seconds, encoders, limits, plan, shards
+from scaling.model import ALONE, MIB, Encoder, Fleet, Plan, Shards, alone_seconds, encoders, limits, plan, shards
 from scaling.records import Part
 
 SIZES = {10_000_000: Fleet(1, 1), 1_000_000_000: Fleet(16, 1), 10_000_000_000: Fleet(128, 1)}
@@ -45,16 +46,19 @@ def _measured(constants: Constants, model: Constants | None) -> str:
         for name, cost in constants.stages.items()
     ]
     if model is not None:
-        cost = model.stages["embed"]
+        cost = model.stages[EMBED]
         each = 1e6 * cost.core_seconds(model.cores) * constants.tokens / model.tokens
         rows.append(["`embed`, MiniLM", significant(each, 3), significant(cost.startup), f"{cost.memory:.0f}"])
-    header = ["stage", "µs of a core for a chunk", "s before the first", "MiB of a process"]
+    rows.append(
+        ["the driver alone", significant(1e6 * constants.alone.slope, 3), significant(constants.alone.fixed), ""]
+    )
+    header = ["stage", "µs of a core for a chunk", "s once", "MiB of a worker, with pages of files"]
     sizes = ", ".join(f"{name} {value:,.0f}" for name, value in constants.bytes.items())
     about = (
         f"Of a chunk of {constants.tokens:.0f} tokens, on {constants.machine}, all cores busy, {constants.date}. Bytes "
         f"of a chunk: {sizes}. The driver has {constants.driver.fixed:.0f} MiB, and "
-        f"{1024 * 1024 * constants.driver.slope:,.0f} bytes more for each chunk; a worker has at most "
-        f"{constants.worker:.0f} MiB."
+        f"{MIB * constants.driver.slope:,.0f} bytes more for each chunk; a worker has {worker.fixed:.0f} MiB, and "
+        f"{MIB * worker.slope:,.0f} bytes for each chunk, without the pages of files."
     )
     return f"{about}\n\n{table(header, rows)}"
 
@@ -70,20 +74,21 @@ def _sizes(constants: Constants, kinds: Mapping[str, Encoder], assumed: Assumpti
     found = [shards(constants, each.chunks, each.stores, assumed) for each in several]
     rows = [
         _row("machines × cores", one, lambda each: f"{each.fleet.machines} × {assumed.cores:.0f}"),
-        _row("shards of documents (tasks of `read`)", one, lambda each: f"{each.tasks['read']:,}"),
-        _row("blocks (tasks of `embed`)", one, lambda each: f"{each.tasks['embed']:,}"),
+        _row("shards of documents (tasks of `read`)", one, lambda each: f"{each.tasks[READ]:,}"),
+        _row("blocks (tasks of `embed`)", one, lambda each: f"{each.tasks[EMBED]:,}"),
         _row("documents", one, lambda each: _bytes(each.source)),
         _row("work folder", one, lambda each: _bytes(each.work)),
         _row("store", one, lambda each: _bytes(each.store)),
         _row("over the network", one, lambda each: _bytes(each.network)),
-        _row("memory of a worker", one, lambda each: _mib(each.worker)),
         _row("**one store**: memory of the driver", one, lambda each: _mib(each.driver)),
-        _row("build, one process", one, lambda each: _hours(each.seconds["build"] / 3600)),
+        _row("memory of a worker", one, lambda each: _mib(each.worker)),
+        _row("the driver alone", one, lambda each: _hours(each.seconds[ALONE] / 3600)),
         *_in_all(constants, kinds, assumed, one_store=True),
-        _row("one process alone, of all the time, static vectors", one, lambda each: f"{each.alone:.0%}"),
+        _row("that alone, of all the time, static vectors", one, lambda each: f"{each.alone:.0%}"),
         _row("**several stores** (not built): stores", several, lambda each: f"{each.stores:,}"),
-        _row("memory of a build", several, lambda each: _mib(each.builder)),
-        _row("builds, side by side", several, lambda each: _hours(each.seconds["build"] / 3600)),
+        _row("memory of the driver of each", several, lambda each: _mib(each.driver)),
+        _row("memory of a worker", several, lambda each: _mib(each.worker)),
+        _row("drivers alone, side by side", several, lambda each: _hours(each.seconds[ALONE] / 3600)),
         *_in_all(constants, kinds, assumed, one_store=False),
         _simulated(constants, kinds, assumed),
         _row("**searching**: memory of a shard", found, lambda each: _mib(each.memory)),
@@ -124,9 +129,9 @@ def _limits(constants: Constants, assumed: Assumptions) -> str:
     rows = []
     for one in limits(constants, assumed):
         if one.chunks < float("inf"):
-            hours = _hours(build_seconds(constants, one.chunks, assumed) / 3600)
+            hours = _hours(alone_seconds(constants, one.chunks, assumed) / 3600)
             rows.append([one.what, _count(one.chunks), hours])
-    return table(["the end of", "chunks", "hours of the one build"], rows)
+    return table(["the end of", "chunks", "hours of the driver alone"], rows)
 
 
 def _count(chunks: float) -> str:

@@ -16,7 +16,7 @@ BYTES = ("source", "work", "raw", "index", "database", "postings")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of a run, as its report has it.
+    """A stage of workers in a run, as its report has it.
 
     ``seconds`` passed, ``busy`` are those of all tasks together; ``memory`` is the most that one of its workers had,
     in MiB.
@@ -54,6 +54,11 @@ class Run:
     def stage(self, name: str) -> Stage:
         """Return a stage by its name."""
         return next(stage for stage in self.stages if stage.stage == name)
+
+    @property
+    def alone(self) -> float:
+        """Seconds outside of the stages of workers."""
+        return self.seconds - sum(stage.seconds for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True)

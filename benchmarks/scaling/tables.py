@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from report import significant, table
 
+from ragembed.scaling.work import STAGES
 from scaling.checking import TOLERANCE, Checked, check
 from scaling.parts import PARTS
 from scaling.records import Part, Run
@@ -84,23 +85,18 @@ def _runs(part: Part) -> str:
 
 
 def _stages(part: Part) -> str:
-    names = [stage.stage for stage in part.staged[0].stages]
-    header = ["chunks", "workers", *(f"{name}, s" for name in names), "tasks", "µs of workers a chunk"]
-    rows = [
-        [f"{run.chunks:,}", str(run.workers), *_seconds(run), _each(run, "tasks"), _each(run, "busy")]
-        for run in part.staged
-    ]
-    return table(header, rows)
+    header = ["chunks", "workers", *(f"`{name}`, s" for name in STAGES), "the driver alone, s", "tasks"]
+    rows = []
+    for run in part.staged:
+        stages = [run.stage(name) for name in STAGES]
+        cells = [significant(seconds, 3) for seconds in (*(stage.seconds for stage in stages), run.alone)]
+        cells += [" / ".join(f"{stage.tasks:,}" for stage in stages), _busy(run)]
+        rows.append([f"{run.chunks:,}", str(run.workers), *cells])
+    return table([*header, "µs of workers a chunk"], rows)
 
 
-def _seconds(run: Run) -> Sequence[str]:
-    return [significant(stage.seconds, 3) for stage in run.stages]
-
-
-def _each(run: Run, what: str) -> str:
-    if what == "tasks":
-        return " / ".join(f"{stage.tasks:,}" for stage in run.stages)
-    return " / ".join(significant(1e6 * stage.busy / run.chunks, 3) for stage in run.stages)
+def _busy(run: Run) -> str:
+    return " / ".join(significant(1e6 * run.stage(name).busy / run.chunks, 3) for name in STAGES)
 
 
 def _checked(one: Checked) -> list[str]:

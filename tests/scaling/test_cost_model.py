@@ -15,14 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 OWN = ("scaling", "speed_paths", "report", "collection", "environments", "contestants", "measure", "indexing")
 
-COSTS = {  # of a run of n chunks: startup, seconds a chunk, chunks a task
-    "plan": (1.0, 0.0, None),
-    "read": (2.0, 0.001, 1_000),
-    "count": (2.0, 0.0005, 10_000),
-    "embed": (3.0, 0.004, 1_000),
-    "build": (5.0, 0.002, None),
-}
-OUTSIDE = 4.0
+COSTS = {"read": (2.0, 0.001, 1_000), "fit": (2.0, 0.0005, 8_000), "embed": (3.0, 0.004, 1_000)}
+"""Of each stage what a worker needs once, seconds a chunk, and chunks a task."""
+ALONE_ONCE, ALONE = 10.0, 0.002
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +56,16 @@ def make_run(scaling):
         slower = workers / (1, 1.6, 1.6, 1.6)[workers - 1]
         stages = []
         for name, (startup, each, size) in COSTS.items():
-            if size is None:
-                stages.append(records.Stage(name, 1, chunks, startup + each * chunks, startup + each * chunks, 100.0))
-                continue
             tasks = chunks // size
             seconds = startup * slower + math.ceil(tasks / workers) * size * each * slower
-            stages.append(records.Stage(name, tasks, chunks, seconds, chunks * each * slower, 300.0))
+            busy = (min(workers, tasks) * startup + chunks * each) * slower
+            stages.append(records.Stage(name, tasks, chunks, seconds, busy, 300.0))
         sizes = {"source": 500, "work": 2_000, "raw": 768, "index": 400, "database": 1_200, "postings": 100}
         return records.Run(
             workers,
             chunks,
             100.0,
-            OUTSIDE + sum(stage.seconds for stage in stages),
+            ALONE_ONCE + ALONE * chunks + sum(stage.seconds for stage in stages),
             200.0 + chunks / 2**20 * 64,
             [310.0] * workers,
             400.0,
@@ -256,14 +249,14 @@ def test_workers_together_are_as_fast_as_measured_and_between(scaling):
 
 
 def test_constants_are_what_the_runs_were_made_with(constants):
-    assert constants.outside == pytest.approx(OUTSIDE)
+    assert (constants.alone.fixed, constants.alone.slope) == (pytest.approx(ALONE_ONCE), pytest.approx(ALONE))
     for name, (startup, each, size) in COSTS.items():
         cost = constants.stages[name]
         assert (cost.startup, cost.per_chunk) == (pytest.approx(startup), pytest.approx(each))
-        if size is not None:
-            assert (cost.chunks_per_task, cost.per_task) == (size, pytest.approx(0.0, abs=1e-9))
-            assert cost.together.measured == ((1, 1.0), (2, pytest.approx(1.6)), (4, pytest.approx(1.6)))
-            assert cost.core_seconds(2) == pytest.approx(each * 2 / 1.6)
+        assert (cost.chunks_per_task, cost.per_task) == (size, pytest.approx(0.0, abs=1e-9))
+        assert cost.together.measured == ((1, 1.0), (2, pytest.approx(1.6)), (4, pytest.approx(1.6)))
+        assert cost.core_seconds(2) == pytest.approx(each * 2 / 1.6)
+    assert (constants.worker.fixed, constants.worker.slope) == (310, 0)
     assert constants.driver.slope * 2**20 == pytest.approx(64)
     assert constants.bytes == {
         "source": 500,
@@ -314,17 +307,24 @@ def test_records_are_read_as_they_were_written(scaling, part, tmp_path):
 def test_stages_of_one_machine_are_its_work_divided_by_its_cores(model, scaling, constants, static):
     assumed = scaling("assumptions").Assumptions(cores=4)
     found = model.plan(constants, static, 8_000_000, model.Fleet(1), assumed, one_store=True)
-    assert found.tasks == {"read": 8_000, "count": 800, "embed": 8_000}
+    assert found.tasks == {"read": 8_000, "fit": 64, "embed": 8_000}
     assert found.seconds["read"] == pytest.approx(2 + 8e6 * 0.001 * (2 / 1.6) / 4)
     assert found.seconds["embed"] == pytest.approx(3 + 8e6 * 0.004 * (2 / 1.6) / 4)
-    assert found.seconds["plan"] == pytest.approx(1.0)
-    assert found.seconds["build"] >= 5 + 8e6 * 0.002
+    assert found.seconds["alone"] >= ALONE_ONCE + 8e6 * ALONE
     assert found.hours == pytest.approx(sum(found.seconds.values()) / 3600)
     assert (found.source, found.work, found.store) == (8e6 * 500, 8e6 * 2_000, 8e6 * 2_468)
     assert found.network == found.source
 
 
-def test_no_more_machines_shorten_what_one_process_does(model, constants, static, assumed):
+def test_fitting_has_so_many_ranges_that_more_workers_have_nothing_to_do(model, constants, static, assumed):
+    few, many = (
+        model.plan(constants, static, 10**9, model.Fleet(machines), assumed, one_store=True) for machines in (2, 16)
+    )
+    assert few.tasks["fit"] == many.tasks["fit"] <= 64
+    assert few.seconds["fit"] == many.seconds["fit"]
+
+
+def test_no_machine_more_shortens_what_one_process_does(model, constants, static, assumed):
     """Amdahl: with ever more machines the time comes near to that of the stages of one process."""
     plans = [
         model.plan(constants, static, 10**9, model.Fleet(machines), assumed, one_store=True)
@@ -332,31 +332,31 @@ def test_no_more_machines_shorten_what_one_process_does(model, constants, static
     ]
     assert all(more.hours <= few.hours for few, more in pairwise(plans))
     assert all(more.alone >= few.alone for few, more in pairwise(plans))
-    assert len({each.seconds["build"] for each in plans}) == 1
-    assert plans[-1].hours * 3600 >= plans[-1].seconds["build"]
+    assert len({each.seconds["alone"] for each in plans}) == 1
+    assert plans[-1].hours * 3600 >= plans[-1].seconds["alone"]
 
 
-def test_several_stores_are_built_side_by_side(model, constants, static, assumed):
+def test_several_stores_are_written_side_by_side(model, constants, static, assumed):
     one, several = (
         model.plan(constants, static, 10**9, model.Fleet(16), assumed, one_store=one_store)
         for one_store in (True, False)
     )
     assert (one.stores, several.stores) == (1, 50)
-    assert several.seconds["build"] == pytest.approx(model.build_seconds(constants, 20_000_000, assumed))
-    assert several.seconds["build"] < one.seconds["build"] / 50
-    assert several.builder == pytest.approx(constants.driver.at(20_000_000))
+    assert several.seconds["alone"] == pytest.approx(model.alone_seconds(constants, 20_000_000, assumed))
+    assert several.seconds["alone"] < one.seconds["alone"] / 50
+    assert several.driver == pytest.approx(constants.driver.at(20_000_000))
 
 
-def test_memory_decides_how_many_stores_a_machine_builds_at_once(model, scaling, constants, static):
-    small = scaling("assumptions").Assumptions(memory=3, store_chunks=2e7)  # GiB: a build takes 1.4
+def test_memory_decides_how_many_stores_a_machine_writes_at_once(model, scaling, constants, static):
+    small = scaling("assumptions").Assumptions(memory=3, store_chunks=2e7)  # GiB: a driver takes 1.4
     found = model.plan(constants, static, 80_000_000, model.Fleet(1), small, one_store=False)
-    assert found.seconds["build"] == pytest.approx(2 * model.build_seconds(constants, 20_000_000, small))
+    assert found.seconds["alone"] == pytest.approx(2 * model.alone_seconds(constants, 20_000_000, small))
 
 
-def test_a_build_is_at_least_linear(model, constants, assumed):
-    seconds = [model.build_seconds(constants, chunks, assumed) for chunks in (10**5, 10**6, 10**7, 10**8)]
-    assert seconds[0] == pytest.approx(5 + 1e5 * 0.002)
-    assert all(more >= 9.5 * few for few, more in pairwise(seconds))
+def test_writing_a_store_is_at_least_linear(model, constants, assumed):
+    seconds = [model.alone_seconds(constants, chunks, assumed) for chunks in (10**5, 10**6, 10**7, 10**8)]
+    assert seconds[0] == pytest.approx(ALONE_ONCE + 1e5 * ALONE)
+    assert all(more >= 9 * few for few, more in pairwise(seconds))
 
 
 def test_lists_are_those_of_the_documentation(model):
@@ -394,11 +394,11 @@ def test_shards_are_asked_at_the_same_time(model, constants, assumed):
     assert one.machines == 1
 
 
-def test_limits_come_in_order_and_the_first_is_where_the_build_takes_a_day(model, constants, assumed):
+def test_limits_come_in_order_and_are_where_the_model_says(model, constants, assumed):
     found = model.limits(constants, assumed)
     assert [one.chunks for one in found] == sorted(one.chunks for one in found)
-    build = next(one for one in found if "within a day" in one.what and "builds the store" in one.what)
-    assert model.build_seconds(constants, build.chunks, assumed) == pytest.approx(86_400, rel=1e-6)
+    written = next(one for one in found if one.what.startswith("one process that writes"))
+    assert model.alone_seconds(constants, written.chunks, assumed) == pytest.approx(86_400, rel=1e-6)
     driver = next(one for one in found if one.what.startswith("memory of the driver"))
     assert constants.driver.at(driver.chunks) == pytest.approx(assumed.memory * 1024)
 
@@ -419,7 +419,7 @@ def test_mishaps_cost_time_and_not_much(scaling, model, constants, static, assum
 
 def test_the_tables_name_every_stage_size_and_limit(scaling, part):
     shown = scaling("planned").planned({"rows": part, "model": part})
-    for text in ("10,000,000 chunks", "10,000,000,000 chunks", "`build`", "MiniLM on GPUs", "not built", "SQLite file"):
+    for text in ("10,000,000 chunks", "10,000,000,000 chunks", "`fit`", "MiniLM on GPUs", "not built", "SQLite file"):
         assert text in shown
     assert "nan" not in shown
     section = scaling("tables").results({"rows": part})
