@@ -49,9 +49,8 @@ def _measured(constants: Constants, model: Constants | None) -> str:
         cost = model.stages[EMBED]
         each = 1e6 * cost.core_seconds(model.cores) * constants.tokens / model.tokens
         rows.append(["`embed`, MiniLM", significant(each, 3), significant(cost.startup), f"{cost.memory:.0f}"])
-    rows.append(
-        ["the driver alone", significant(1e6 * constants.alone.slope, 3), significant(constants.alone.fixed), ""]
-    )
+    alone, worker = constants.alone, constants.worker
+    rows.append(["the driver alone", significant(1e6 * alone.slope, 3), significant(alone.fixed), ""])
     header = ["stage", "µs of a core for a chunk", "s once", "MiB of a worker, with pages of files"]
     sizes = ", ".join(f"{name} {value:,.0f}" for name, value in constants.bytes.items())
     about = (
