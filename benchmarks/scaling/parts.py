@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain, islice
-from pathlib import Path
+from itertools import chain
 
 from report import machine
-from speed_paths.folders import collection_folder
+from speed_paths.folders import collection_folder, tables_folder
 from speed_paths.made import made_folder, questions_by_turn, write_texts
 from speed_paths.setting import Setting, say
 
@@ -53,7 +50,7 @@ def rows(setting: Setting, large: int) -> Part:
     questions = [drawn[0][:_BEFORE], list(chain(*drawn[1:]))[:_ASKED]]
     runs: list[Run] = []
     for size in (most // _GROWS, most, large):
-        files = _write_tables(setting, size, texts / "texts.txt")
+        files = tables_folder(setting, size, texts / "texts.txt", _ROWS)
         workers = (len(os.sched_getaffinity(0)),) if size == large else _WORKERS
         say(f"{size:,} rows")
         asked = questions if size != most // _GROWS else ()
@@ -89,17 +86,3 @@ PARTS = {
 def _part(about: str, options: Sequence[str], load: float, runs: Sequence[Run]) -> Part:
     cores = len(os.sched_getaffinity(0))
     return Part(about, tuple(options), _DIM, date.today().isoformat(), machine(), cores, load, tuple(runs))
-
-
-def _write_tables(setting: Setting, size: int, texts: Path) -> Path:
-    """Write the first ``size`` texts as tables of ``_ROWS`` rows, and return their folder."""
-    folder = setting.folder / f"tables-{size}"
-    folder.mkdir()
-    with texts.open(encoding="utf-8") as lines:
-        left = islice(lines, size)
-        for number in range(math.ceil(size / _ROWS)):
-            with (folder / f"{number:05}.csv").open("w", encoding="utf-8", newline="") as file:
-                written = csv.writer(file, lineterminator="\n")
-                written.writerow(["text"])
-                written.writerows([row.rstrip("\n")] for row in islice(left, _ROWS))
-    return folder

@@ -10,7 +10,20 @@ from ragembed.scaling.work import EMBED, READ
 from scaling.assumptions import Assumptions
 from scaling.checking import with_mishaps
 from scaling.constants import Constants, constants_of
-from scaling.model import ALONE, MIB, Encoder, Fleet, Plan, Shards, alone_seconds, encoders, limits, plan, shards
+from scaling.model import (
+    ALONE,
+    MIB,
+    Encoder,
+    Fleet,
+    Plan,
+    Shards,
+    alone_seconds,
+    bandwidth,
+    encoders,
+    limits,
+    plan,
+    shards,
+)
 from scaling.records import Part
 
 SIZES = {10_000_000: Fleet(1, 1), 1_000_000_000: Fleet(16, 1), 10_000_000_000: Fleet(128, 1)}
@@ -79,6 +92,7 @@ def _sizes(constants: Constants, kinds: Mapping[str, Encoder], assumed: Assumpti
         _row("work folder", one, lambda each: _bytes(each.work)),
         _row("store", one, lambda each: _bytes(each.store)),
         _row("over the network", one, lambda each: _bytes(each.network)),
+        _row("at the assumed rate", one, lambda each: _hours(each.network / bandwidth(each.fleet, assumed) / 3600)),
         _row("**one store**: memory of the driver", one, lambda each: _mib(each.driver)),
         _row("memory of a worker", one, lambda each: _mib(each.worker)),
         _row("the driver alone", one, lambda each: _hours(each.seconds[ALONE] / 3600)),
@@ -108,6 +122,10 @@ def _in_all(
     for kind in kinds.values():
         plans = [plan(constants, kind, size, fleet, assumed, one_store=one_store) for size, fleet in SIZES.items()]
         rows.append(_row(f"in all, {kind.name}", plans, lambda each: _hours(each.hours)))
+        if one_store:
+            rows.append(
+                _row("blocks written a second", plans, lambda each: _rate(each.tasks[EMBED], each.seconds[EMBED]))
+            )
     return rows
 
 
@@ -147,6 +165,11 @@ def _bytes(size: float) -> str:
             return f"{significant(size, 3)} {unit}"
         size /= 1000
     return f"{significant(size, 3)} {_UNITS[-1]}"
+
+
+def _rate(count: float, seconds: float) -> str:
+    rate = count / seconds
+    return f"{rate:,.0f}" if rate >= 100 else significant(rate)
 
 
 def _mib(size: float) -> str:
