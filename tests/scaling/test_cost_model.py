@@ -1,6 +1,7 @@
 """The cost model and the simulator of benchmarks/scaling/: cases whose answer is known by hand, and what must hold."""
 
 import math
+import os
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -92,6 +93,52 @@ def constants(scaling, part):
 @pytest.fixture(scope="module")
 def static(model, constants):
     return model.encoders(constants, None)["static"]
+
+
+# Measuring
+
+PROGRAM = """
+import multiprocessing, sys, time
+
+def work(megabytes):
+    kept = bytearray(megabytes * 2**20)
+    time.sleep(1.5)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=work, args=(megabytes,)) for megabytes in (60, 120)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    open(sys.argv[1], "wb").write(bytes(1_000))
+    print("done")
+"""
+
+
+def test_memory_is_told_of_each_process_by_itself(scaling, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "work").mkdir()
+    watching, runner = scaling("watching"), import_module("measure").Runner(tmp_path, os.environ)
+    command = [sys.executable, tmp_path / "program.py", tmp_path / "work" / "file.bin"]
+    seen = watching.watch(command, runner, tmp_path / "work")
+    assert seen.printed == "done\n"
+    assert seen.files == 1_000
+    large, small = seen.workers
+    assert 120 < large < 150
+    assert 60 < small < 90
+    assert seen.driver < 50
+    assert seen.resident >= large
+    with pytest.raises(RuntimeError, match="exit status 1"):
+        watching.watch([sys.executable, "-c", "raise SystemExit(1)"], runner, tmp_path)
+
+
+def test_bytes_are_those_of_files_with_an_ending(scaling, tmp_path):
+    (tmp_path / "inner").mkdir()
+    for name, size in (("a.f16", 3), ("inner/b.f16", 4), ("inner/c.faiss", 5)):
+        (tmp_path / name).write_bytes(bytes(size))
+    folder_bytes = scaling("watching").folder_bytes
+    assert (folder_bytes(tmp_path), folder_bytes(tmp_path, ".f16"), folder_bytes(tmp_path / "none")) == (12, 7, 0)
 
 
 # The simulator
