@@ -52,7 +52,7 @@ def again(constants: Constants, run: Run) -> float:
 
     How many tasks a stage has is taken from the run; what each takes is not.
     """
-    seconds = constants.alone.at(run.chunks)
+    seconds = constants.alone_seconds(run.chunks)
     for stage in run.stages:
         cost = constants.stages[stage.stage]
         cluster = Cluster(run.workers, together=cost.together, startup=cost.startup)

@@ -2,11 +2,13 @@
 
 Costs are lines, ``fixed + per_chunk · chunks``, through the runs of one worker at two sizes; how much workers are in
 each other's way is taken from the runs of several at the larger size. All other runs are there to be predicted. What
-is outside of the stages of workers, one process does alone: it lists the files, adds up, and writes the store.
+is outside of the stages of workers, one process does alone: it lists the files, adds up, and writes the store, whose
+lists of words and segments are merged again and again; its line is one through ``n ln n``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,10 +74,10 @@ class StageCost:
 class Constants:
     """What a corpus costs on the measured machine.
 
-    ``alone`` are the seconds by chunks in which one process works and all others wait, as measured up to ``chunks``
-    chunks; ``driver`` and ``worker`` are MiB by chunks of one process; ``bytes`` are those of a chunk, of each of
-    :data:`scaling.records.BYTES`; ``answers`` are, for numbers of chunks, the median milliseconds of a question by
-    mode.
+    ``alone`` are the seconds by :func:`sorting` in which one process works and all others wait, as measured up to
+    ``chunks`` chunks; ``driver`` and ``worker`` are MiB by chunks of one process; ``bytes`` are those of a chunk, of
+    each of :data:`scaling.records.BYTES`; ``answers`` are, for numbers of chunks, the median milliseconds of a question
+    by mode.
     """
 
     machine: str
@@ -90,6 +92,15 @@ class Constants:
     worker: Line
     bytes: Mapping[str, float]
     answers: Mapping[int, Mapping[str, float]]
+
+    def alone_seconds(self, chunks: float) -> float:
+        """Return the seconds in which one process works and all others wait."""
+        return self.alone.at(sorting(chunks))
+
+
+def sorting(chunks: float) -> float:
+    """Return how often chunks are copied in sorting them: what is merged again and again takes ``n ln n``."""
+    return chunks * math.log(max(chunks, 1.0))
 
 
 def line(points: Sequence[tuple[float, float]]) -> Line:
@@ -133,7 +144,7 @@ def constants_of(part: Part) -> Constants:
         part.dim,
         last.tokens,
         last.chunks,
-        line([(run.chunks, run.alone) for run in alone]),
+        line([(sorting(run.chunks), run.alone) for run in alone]),
         {name: _cost(name, alone, several) for name in STAGES},
         line([(run.chunks, run.driver) for run in staged]),
         line([(run.chunks, max(run.workers_memory)) for run in staged]),

@@ -123,11 +123,11 @@ def index_operations(vectors: float, dim: int) -> float:
 def alone_seconds(constants: Constants, chunks: float, assumed: Assumptions) -> float:
     """Return the seconds in which one process makes the store of so many chunks, whatever the workers.
 
-    The measured line, and beyond the largest measured size what is more than linear: finding lists for the vectors.
+    As measured, and beyond the largest measured size what grows faster still: finding lists for the vectors.
     """
     linear = index_operations(constants.chunks, constants.dim) * chunks / constants.chunks
     more = max(0.0, index_operations(chunks, constants.dim) - linear) / (assumed.core_rate * constants.cores)
-    return constants.alone.at(chunks) + more
+    return constants.alone_seconds(chunks) + more
 
 
 def tasks_of(constants: Constants, stage: str, chunks: int) -> int:

@@ -18,7 +18,8 @@ from scaling.measuring import measure_run
 from scaling.records import Part, Run
 
 _DIM = 384
-_WORDS, _ROWS = 120, 100
+_WORDS, _LINES, _ROWS = 120, 3, 100
+"""Words of a made text at the most, made texts of a row, and rows of a table."""
 _MADE = ("--extractor", f"re:dim={_DIM}", "--index", "ivf-sq8")
 _WORKERS = (0, 1, 2, 4)
 """0 is the single process."""
@@ -44,20 +45,21 @@ def rows(setting: Setting, large: int) -> Part:
     load = os.getloadavg()[0]
     most = setting.choose(_CHUNKS, _TRIAL_CHUNKS)
     large = setting.choose(large, 2 * most)
-    texts = made_folder(setting, f"rows-{_WORDS}-words", max(most, large))
-    write_texts(setting, texts, max(most, large), _WORDS)
+    lines = _LINES * max(most, large)
+    texts = made_folder(setting, f"rows-{_WORDS}-words", lines)
+    write_texts(setting, texts, lines, _WORDS)
     drawn = questions_by_turn(setting)
     questions = [drawn[0][:_BEFORE], list(chain(*drawn[1:]))[:_ASKED]]
     runs: list[Run] = []
     for size in (most // _GROWS, most, large):
-        files = tables_folder(setting, size, texts / "texts.txt", _ROWS)
+        files = tables_folder(setting, size, texts / "texts.txt", _ROWS, _LINES)
         workers = (len(os.sched_getaffinity(0)),) if size == large else _WORKERS
         say(f"{size:,} rows")
         asked = questions if size != most // _GROWS else ()
         runs += [measure_run(setting, files, _MADE, count, asked if count == workers[-1] else ()) for count in workers]
         shutil.rmtree(files)
     about = (
-        f"Tables of {_ROWS} rows of up to {_WORDS} words, made of pieces of the test data, a chunk a row, with random "
+        f"Tables of {_ROWS} rows, made of pieces of the test data, a chunk a row, with random "
         f"embeddings of dimension {_DIM}, which need no model (`{' '.join(_MADE)}`): what workers do beside a model."
     )
     return _part(about, _MADE, load, runs)

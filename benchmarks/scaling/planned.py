@@ -9,7 +9,7 @@ from report import significant, table
 from ragembed.scaling.work import EMBED, READ
 from scaling.assumptions import Assumptions
 from scaling.checking import with_mishaps
-from scaling.constants import Constants, constants_of
+from scaling.constants import Constants, constants_of, sorting
 from scaling.model import (
     ALONE,
     MIB,
@@ -63,7 +63,8 @@ def _measured(constants: Constants, model: Constants | None) -> str:
         each = 1e6 * cost.core_seconds(model.cores) * constants.tokens / model.tokens
         rows.append(["`embed`, MiniLM", significant(each, 3), significant(cost.startup), f"{cost.memory:.0f}"])
     alone, worker = constants.alone, constants.worker
-    rows.append(["the driver alone", significant(1e6 * alone.slope, 3), significant(alone.fixed), ""])
+    each = 1e6 * alone.slope * sorting(constants.chunks) / constants.chunks
+    rows.append([f"the driver alone, {constants.chunks:,} chunks", significant(each, 3), significant(alone.fixed), ""])
     header = ["stage", "µs of a core for a chunk", "s once", "MiB of a worker, with pages of files"]
     sizes = ", ".join(f"{name} {value:,.0f}" for name, value in constants.bytes.items())
     about = (

@@ -46,17 +46,17 @@ def python_docs_folder(setting: Setting, docs: Path, limit: int | None) -> Path:
     return folder
 
 
-def tables_folder(setting: Setting, size: int, texts: Path, rows: int) -> Path:
-    """Write the first ``size`` lines of ``texts`` as tables of so many rows, and return their folder."""
+def tables_folder(setting: Setting, size: int, texts: Path, rows: int, lines_each: int = 1) -> Path:
+    """Write ``size`` texts as tables of so many rows, each of so many lines of ``texts``, and return their folder."""
     folder = setting.folder / f"tables-{size}"
     folder.mkdir()
     with texts.open(encoding="utf-8") as lines:
-        left = islice(lines, size)
+        left = (" ".join(line.rstrip("\n") for line in islice(lines, lines_each)) for _ in range(size))
         for number in range(math.ceil(size / rows)):
             with (folder / f"{number:05}.csv").open("w", encoding="utf-8", newline="") as file:
                 written = csv.writer(file, lineterminator="\n")
                 written.writerow(["text"])
-                written.writerows([line.rstrip("\n")] for line in islice(left, rows))
+                written.writerows([text] for text in islice(left, rows))
     return folder
 
 
