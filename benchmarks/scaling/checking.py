@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ragembed.indexes.writer import BATCH
+from ragembed.scaling.counting import range_size
+from ragembed.scaling.work import EMBED, FIT, READ
 from scaling.assumptions import Assumptions
 from scaling.constants import Constants, constants_of, fitted_on
 from scaling.model import ALONE, Encoder, Plan, bandwidth
@@ -13,6 +16,8 @@ from scaling.records import Part, Run
 from scaling.simulator import Cluster, Task, at_random, simulate, uneven
 
 TOLERANCE = 0.2
+_NOTHING = 1e-6
+"""Chunks that are left by rounding."""
 _ENOUGH_TASKS = 5_000
 """Of a stage that are simulated at the least, where there are more."""
 
@@ -50,15 +55,36 @@ def check(name: str, part: Part) -> list[Checked]:
 def again(constants: Constants, run: Run) -> float:
     """Return the simulated seconds of a run: one stage after the other, and what one process does alone.
 
-    How many tasks a stage has is taken from the run; what each takes is not.
+    How many shards were read is taken from the run; what a task takes is not.
     """
     seconds = constants.alone_seconds(run.chunks)
     for stage in run.stages:
         cost = constants.stages[stage.stage]
         cluster = Cluster(run.workers, together=cost.together, startup=cost.startup)
-        each = cost.per_chunk * run.chunks / stage.tasks + cost.per_task
-        seconds += simulate([Task(each)] * stage.tasks, cluster).seconds
+        sizes = task_sizes(stage.stage, stage.tasks, run.files, run.chunks)
+        seconds += simulate([Task(cost.per_chunk * size + cost.per_task) for size in sizes], cluster).seconds
     return seconds
+
+
+def task_sizes(stage: str, tasks: int, files: int, chunks: int) -> list[float]:
+    """Return the chunks of each task of a stage over files of the same size, in the order of the tasks.
+
+    Shards are all alike; of ranges the last has what is left; of the files that are written together, so that they
+    have ``BATCH`` chunks or more, the first block has ``BATCH``, and the last what is left.
+    """
+    if stage == READ:
+        return [chunks / tasks] * tasks
+    if stage == FIT:
+        return list(_cut(chunks, range_size(chunks)))
+    together = math.ceil(BATCH * files / chunks) * chunks / files
+    return [block for part in _cut(chunks, together) for block in _cut(part, BATCH)]
+
+
+def _cut(whole: float, size: float) -> Iterator[float]:
+    """Yield ``size`` as often as it goes into ``whole``, and the rest."""
+    while whole > _NOTHING:
+        yield min(size, whole)
+        whole -= size
 
 
 def with_mishaps(planned: Plan, constants: Constants, encoder: Encoder, assumed: Assumptions, seed: int) -> float:
@@ -71,12 +97,12 @@ def with_mishaps(planned: Plan, constants: Constants, encoder: Encoder, assumed:
     for stage, cost in constants.stages.items():
         slices = max(1, min(planned.fleet.machines, planned.tasks[stage] // _ENOUGH_TASKS))
         workers, each = planned.workers, cost.core_seconds(constants.cores)
-        if stage == "embed":
+        if stage == EMBED:
             each = encoder.core_seconds
             if encoder.gpu:
                 workers = planned.fleet.machines * max(1, planned.fleet.gpus)
                 each = max(constants.tokens / assumed.gpu_tokens, each * workers / planned.workers)
-        size = constants.bytes["source"] if stage == "read" else 0.0
+        size = constants.bytes["source"] if stage == READ else 0.0
         chunks = planned.chunks / planned.tasks[stage]
         task = Task(each * chunks, size * chunks)
         cluster = Cluster(

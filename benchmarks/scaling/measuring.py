@@ -23,7 +23,7 @@ def measure_run(
 ) -> Run:
     """Index ``files`` from nothing, with so many workers, 0 for the single process; ask the store, and remove it."""
     store, work = setting.folder / "store", setting.folder / "work"
-    command = [RAGEMBED, "index", files, "--store", store, "--json", *options]
+    command: list[str | Path] = [RAGEMBED, "index", files, "--store", store, "--json", *options]
     if workers:
         command += ["--workers", str(workers), "--work", work]
     seen = watch(command, setting.runner, work)
@@ -32,6 +32,7 @@ def measure_run(
     sizes = {name: folder_bytes(store, ending) for name, ending in _ENDINGS.items()}
     run = Run(
         workers,
+        len(report["added"]),
         report["chunks"],
         _tokens(store),
         seen.seconds,

@@ -41,6 +41,7 @@ class Run:
     """
 
     workers: int
+    files: int
     chunks: int
     tokens: float
     seconds: float

@@ -1,5 +1,6 @@
 """The cost model and the simulator of benchmarks/scaling/: cases whose answer is known by hand, and what must hold."""
 
+import heapq
 import math
 import os
 import sys
@@ -8,18 +9,31 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ragembed.scaling import counting
+from ragembed.scaling.blocks import plan_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 OWN = ("scaling", "speed_paths", "report", "collection", "environments", "contestants", "measure", "indexing")
 
-COSTS = {"read": (2.0, 0.001, 1_000), "fit": (2.0, 0.0005, 8_000), "embed": (3.0, 0.004, 1_000)}
-"""Of each stage what a worker needs once, seconds a chunk, and chunks a task."""
+COSTS = {"read": (2.0, 0.001), "fit": (2.0, 0.0005), "embed": (3.0, 0.004)}
+"""Of each stage what a worker needs once, and seconds a chunk."""
+FILE_CHUNKS, SHARD_CHUNKS = 64, 1_000
 ALONE_ONCE, ALONE = 10.0, 0.0002
 """Seconds of one process alone, and those to multiply with n ln n."""
+
+
+def last_end(sizes, workers):
+    """Return when the last task ends, each being taken by who is free first."""
+    ends = [0.0] * workers
+    for size in sizes:
+        heapq.heapreplace(ends, ends[0] + size)
+    return max(ends)
 
 
 def alone(chunks):
@@ -56,19 +70,20 @@ def assumed(scaling):
 @pytest.fixture(scope="module")
 def make_run(scaling):
     """A run as it would be on a machine of two cores on which two workers are 1.6 times as fast as one, and no more."""
-    records = scaling("records")
+    records, task_sizes = scaling("records"), scaling("checking").task_sizes
 
     def make(workers, chunks):
         slower = workers / (1, 1.6, 1.6, 1.6)[workers - 1]
         stages = []
-        for name, (startup, each, size) in COSTS.items():
-            tasks = chunks // size
-            seconds = startup * slower + math.ceil(tasks / workers) * size * each * slower
-            busy = (min(workers, tasks) * startup + chunks * each) * slower
-            stages.append(records.Stage(name, tasks, chunks, seconds, busy, 300.0))
+        for name, (startup, each) in COSTS.items():
+            sizes = task_sizes(name, chunks // SHARD_CHUNKS, chunks // FILE_CHUNKS, chunks)
+            seconds = (startup + each * last_end(sizes, workers)) * slower
+            busy = (min(workers, len(sizes)) * startup + chunks * each) * slower
+            stages.append(records.Stage(name, len(sizes), chunks, seconds, busy, 300.0))
         sizes = {"source": 500, "work": 2_000, "raw": 768, "index": 400, "database": 1_200, "postings": 100}
         return records.Run(
             workers,
+            chunks // FILE_CHUNKS,
             chunks,
             100.0,
             alone(chunks) + sum(stage.seconds for stage in stages),
@@ -302,12 +317,13 @@ def test_workers_together_are_as_fast_as_measured_and_between(scaling):
 
 def test_constants_are_what_the_runs_were_made_with(constants):
     assert (constants.alone.fixed, constants.alone.slope) == (pytest.approx(ALONE_ONCE), pytest.approx(ALONE))
-    for name, (startup, each, size) in COSTS.items():
+    for name, (startup, each) in COSTS.items():
         cost = constants.stages[name]
         assert (cost.startup, cost.per_chunk) == (pytest.approx(startup), pytest.approx(each))
-        assert (cost.chunks_per_task, cost.per_task) == (size, pytest.approx(0.0, abs=1e-9))
+        assert cost.per_task == pytest.approx(0.0, abs=1e-9)
         assert cost.together.measured == ((1, 1.0), (2, pytest.approx(1.6)), (4, pytest.approx(1.6)))
         assert cost.core_seconds(2) == pytest.approx(each * 2 / 1.6)
+    assert [constants.stages[name].chunks_per_task for name in COSTS] == pytest.approx([1_000, 8_192, 1_024], rel=0.01)
     assert (constants.worker.fixed, constants.worker.slope) == (310, 0)
     assert constants.driver.slope * 2**20 == pytest.approx(64)
     assert constants.bytes == {
@@ -318,6 +334,19 @@ def test_constants_are_what_the_runs_were_made_with(constants):
         "database": 1_200,
         "postings": 100,
     }
+
+
+def test_tasks_have_the_sizes_that_the_stages_give_them(scaling):
+    """Files of 100 chunks are written eleven at a time: a block of 1,024, and one of 76."""
+    task_sizes = scaling("checking").task_sizes
+    assert task_sizes("read", 4, 7, 1_000) == [250.0] * 4
+    for files, each in ((30, 100), (2_500, 1), (1, 5_000), (64, 64)):
+        chunks = files * each
+        hashes = [number.to_bytes(16, "little") for number in range(chunks)]
+        ends = plan_blocks([each] * files, hashes, lambda _: []).ends
+        assert task_sizes("embed", 0, files, chunks) == pytest.approx(np.diff(ends, prepend=0))
+        ranges = task_sizes("fit", 0, files, chunks)
+        assert (len(ranges), sum(ranges)) == (counting.ranges(chunks), chunks)
 
 
 def test_what_gave_the_constants_is_told_and_all_runs_are_predicted(scaling, part):
@@ -359,7 +388,7 @@ def test_records_are_read_as_they_were_written(scaling, part, tmp_path):
 def test_stages_of_one_machine_are_its_work_divided_by_its_cores(model, scaling, constants, static):
     assumed = scaling("assumptions").Assumptions(cores=4)
     found = model.plan(constants, static, 8_000_000, model.Fleet(1), assumed, one_store=True)
-    assert found.tasks == {"read": 8_000, "fit": 64, "embed": 8_000}
+    assert found.tasks == {"read": 8_000, "fit": counting.ranges(8_000_000), "embed": 7_820}
     assert found.seconds["read"] == pytest.approx(2 + 8e6 * 0.001 * (2 / 1.6) / 4)
     assert found.seconds["embed"] == pytest.approx(3 + 8e6 * 0.004 * (2 / 1.6) / 4)
     assert found.seconds["alone"] >= alone(8e6)
@@ -435,7 +464,7 @@ def test_a_slow_network_is_what_reading_waits_for(model, scaling, constants, sta
 def test_a_driver_that_notes_a_task_in_a_second_is_what_tasks_wait_for(model, scaling, constants, static):
     assumed = scaling("assumptions").Assumptions(dispatch=1.0)
     found = model.plan(constants, static, 10_000_000, model.Fleet(100), assumed, one_store=True)
-    assert found.seconds["embed"] == pytest.approx(10_000)
+    assert found.seconds["embed"] == found.tasks["embed"] == 9_775
 
 
 def test_shards_are_asked_at_the_same_time(model, constants, assumed):
