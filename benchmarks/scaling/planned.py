@@ -77,7 +77,7 @@ def _measured(constants: Constants, model: Constants | None) -> str:
 
 
 def _assumed(assumed: Assumptions) -> str:
-    return table(["", "value"], [[what, f"{value:,g} {unit}".strip()] for what, value, unit in assumed.described()])
+    return table(["", "value"], [[what, f"{value:,.10g} {unit}".strip()] for what, value, unit in assumed.described()])
 
 
 def _sizes(constants: Constants, kinds: Mapping[str, Encoder], assumed: Assumptions) -> str:
@@ -125,7 +125,11 @@ def _in_all(
         rows.append(_row(f"in all, {kind.name}", plans, lambda each: _hours(each.hours)))
         if one_store:
             rows.append(
-                _row("blocks written a second", plans, lambda each: _rate(each.tasks[EMBED], each.seconds[EMBED]))
+                _row(
+                    f"blocks written a second, {kind.name}",
+                    plans,
+                    lambda each: _rate(each.tasks[EMBED], each.seconds[EMBED]),
+                )
             )
     return rows
 
