@@ -12,9 +12,10 @@ from scaling.parts import PARTS
 from scaling.records import Part, Run
 
 _ABOUT = """\
-`ragembed index` from nothing as one process, and in stages by 1, 2 and 4 workers (`--workers N`), each run once, with
-documents, work folder and store on one disk. Memory is what a process has for itself (`RssAnon`, sampled). What a
-chunk costs, and what follows for other sizes, is in [docs/scale.md](../docs/scale.md)."""
+`ragembed index` from nothing as one process, and in stages by 1, 2 and 4 workers (`--workers N`), with documents, work
+folder and store on one disk: the median of three runs at the smallest size, one run at the others. Memory is what a
+process has for itself (`RssAnon`, sampled). What a chunk costs, and what follows for other sizes, is in
+[docs/scale.md](../docs/scale.md)."""
 
 _CHECKED = f"""\
 Each stage is simulated task by task, by costs that are lines through the runs of one worker at the smallest and the
