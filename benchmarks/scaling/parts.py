@@ -67,7 +67,7 @@ def rows(setting: Setting, large: int) -> Part:
     runs += measured(most, _WORKERS, 1, questions)
     runs += measured(large, [len(os.sched_getaffinity(0))], 1, questions)
     about = (
-        f"Tables of {_ROWS} rows, made of pieces of the test data, a chunk a row, with random "
+        f"Tables of {_ROWS} rows, made of pieces of the test data, about a chunk a row, with random "
         f"embeddings of dimension {_DIM}, which need no model (`{' '.join(_MADE)}`): what workers do beside a model."
     )
     return _part(about, _MADE, load, runs)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from measure import Runner
 
-_EVERY_SECONDS, _FILES_EVERY = 0.1, 20
+_EVERY_SECONDS, _FILES_EVERY = 0.25, 8
 _NO_WORKERS = ("resource_tracker", "forkserver")
 """In the command lines of processes that Python's multiprocessing starts for itself."""
 
