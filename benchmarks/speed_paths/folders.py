@@ -1,7 +1,10 @@
-"""Folders of text files that all sides index."""
+"""Folders of files that all sides index."""
 
 from __future__ import annotations
 
+import csv
+import math
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +43,20 @@ def python_docs_folder(setting: Setting, docs: Path, limit: int | None) -> Path:
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
         if (left := left - len(text)) <= 0:
             break
+    return folder
+
+
+def tables_folder(setting: Setting, size: int, texts: Path, rows: int, lines_each: int = 1) -> Path:
+    """Write ``size`` texts as tables of so many rows, each of so many lines of ``texts``, and return their folder."""
+    folder = setting.folder / f"tables-{size}"
+    folder.mkdir()
+    with texts.open(encoding="utf-8") as lines:
+        left = (" ".join(line.rstrip("\n") for line in islice(lines, lines_each)) for _ in range(size))
+        for number in range(math.ceil(size / rows)):
+            with (folder / f"{number:05}.csv").open("w", encoding="utf-8", newline="") as file:
+                written = csv.writer(file, lineterminator="\n")
+                written.writerow(["text"])
+                written.writerows([text] for text in islice(left, rows))
     return folder
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from contestants import RAGEMBED
 from report import significant, table
 
 from speed_paths.figure import check_figure, draw
+from speed_paths.folders import tables_folder
 from speed_paths.made import made_folder, questions_by_turn, write_texts
 from speed_paths.scores import Outcome, Score
 from speed_paths.setting import Setting, say
@@ -80,7 +80,7 @@ def measure(setting: Setting) -> Outcome:
 
 def _grow(setting: Setting, size: int, texts: Path, questions: Sequence[Sequence[str]]) -> Grown:
     say(f"{size:,} chunks")
-    files, store = _write_tables(setting, size, texts), setting.folder / f"store-{size}"
+    files, store = tables_folder(setting, size, texts, _ROWS), setting.folder / f"store-{size}"
     index: Command = [RAGEMBED, "index", files, "--store", store, *_OPTIONS]
     made = watch(index, setting.runner)
     say(f"  {made.seconds:.1f} s, {made.own_memory:.0f} MiB")
@@ -94,20 +94,6 @@ def _grow(setting: Setting, size: int, texts: Path, questions: Sequence[Sequence
     shutil.rmtree(store)
     shutil.rmtree(files)
     return Grown(size, made, again, edited, p95)
-
-
-def _write_tables(setting: Setting, size: int, texts: Path) -> Path:
-    """Write the first ``size`` texts as tables of ``_ROWS`` rows, and return their folder."""
-    folder = setting.folder / f"tables-{size}"
-    folder.mkdir()
-    with texts.open(encoding="utf-8") as lines:
-        rows = islice(lines, size)
-        for number in range(math.ceil(size / _ROWS)):
-            with (folder / f"{number:05}.csv").open("w", encoding="utf-8", newline="") as file:
-                written = csv.writer(file, lineterminator="\n")
-                written.writerow(["text"])
-                written.writerows([row.rstrip("\n")] for row in islice(rows, _ROWS))
-    return folder
 
 
 def _costs(grown: Sequence[Grown]) -> str:
