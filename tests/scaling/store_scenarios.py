@@ -1,0 +1,146 @@
+"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run by test_ray_stores.py in a namespace.
+
+``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into stores beside it, one for each scenario, and prints as one
+line of JSON what was reported. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from cluster import cluster
+
+from ragembed.config import EmbedderConfig
+from ragembed.indexes.indexing import IndexingRequest
+from ragembed.scaling.ray_engine import RayEngine
+from ragembed.scaling.run import index_in_stages
+
+CONFIG = EmbedderConfig(extractor="re:dim=32")
+SHARDS = 5
+
+
+class Slow:
+    """A worker whose tasks take a while, so that something can happen in the middle; ``reads`` may be deadly."""
+
+    def __init__(self, worker, folder, poisoned=None):
+        self.worker, self.folder, self.poisoned = worker, Path(folder), poisoned
+
+    def __call__(self):
+        import ray
+
+        perform = self.worker()
+        node = ray.get_runtime_context().get_node_id()
+        if self.poisoned is not None:
+            make_deadly(self.poisoned)
+
+        def slowly(stage, number):
+            (self.folder / f"{stage}.{number}.{node}.{os.getpid()}.{time.time_ns()}").touch()
+            time.sleep(0.2)
+            return perform(stage, number)
+
+        return slowly
+
+
+def make_deadly(name):
+    from ragembed.indexes import scan
+
+    read = scan.read
+
+    def deadly(path, options, data):
+        if path.name == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(path, options, data)
+
+    scan.read = deadly
+
+
+class SlowEngine(RayEngine):
+    def __init__(self, address, folder, poisoned=None):
+        super().__init__(address)
+        self._slowed = folder, poisoned
+
+    def run(self, worker, stage, numbers):
+        return super().run(Slow(worker, *self._slowed), stage, numbers)
+
+
+def indexed(folder, address, store, engine=None):
+    request = IndexingRequest(folder / store, (folder / "docs",), embedder=CONFIG)
+    report = index_in_stages(request, engine or RayEngine(address), shards=SHARDS)
+    tasks = {stage.stage: stage.tasks for stage in report.stages}
+    return {"chunks": report.chunks, "encoded": report.encoded, "skipped": report.scan.skipped, "tasks": tasks}
+
+
+def notes_of(folder, name):
+    notes = folder / f"notes-{name}"
+    notes.mkdir()
+    return notes
+
+
+def begun(notes, pattern="read.*"):
+    """Wait until a task is begun, and return which."""
+    while not (found := sorted(notes.glob(pattern))):
+        time.sleep(0.02)
+    return found[0].name.split(".")
+
+
+def a_killed_worker(folder, nodes):
+    notes = notes_of(folder, "worker")
+
+    def kill():
+        os.kill(int(begun(notes)[3]), signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
+    return indexed(folder, nodes.address, "worker", SlowEngine(nodes.address, notes))
+
+
+def a_poisoned_file(folder, nodes):
+    notes = notes_of(folder, "poisoned")
+    return indexed(folder, nodes.address, "poisoned", SlowEngine(nodes.address, notes, "05.md"))
+
+
+def a_killed_driver(folder, nodes):
+    """Killed as soon as some shards are read; another carries on."""
+    driver = subprocess.Popen([sys.executable, __file__, str(folder), nodes.address, "driver"])
+    read = folder / "driver" / "work" / "read"
+    while len(finished := list(read.glob("0000?"))) < 2:
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    return {**indexed(folder, nodes.address, "driver"), "finished": len(finished)}
+
+
+def a_removed_node(folder, nodes):
+    notes = notes_of(folder, "node")
+    [other] = nodes.worker_nodes
+
+    def remove():
+        begun(notes, f"read.*.{other.node_id}.*")
+        nodes.remove_node(other, allow_graceful=False)
+
+    removing = threading.Thread(target=remove)
+    removing.start()
+    found = indexed(folder, nodes.address, "node", SlowEngine(nodes.address, notes))
+    removing.join()
+    return found
+
+
+def main():
+    folder = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        _, _, address, store = sys.argv
+        indexed(folder, address, store, SlowEngine(address, notes_of(folder, store)))
+        return
+    with cluster(1, 1) as nodes:
+        found = {"undisturbed": indexed(folder, nodes.address, "undisturbed")}
+        for scenario in (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node):
+            found[scenario.__name__] = scenario(folder, nodes)
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
