@@ -72,7 +72,8 @@ class RayEngine:
         with self._connection() as ray, _silent():
             size = min(self._room(ray), len(numbers), self._workers or len(numbers))
             try:
-                yield from _outcomes(self._pipeline(ray, worker, stage, numbers, size))
+                with _counting(ray) as attempts:
+                    yield from _outcomes(self._pipeline(ray, (worker, stage, attempts), numbers, size))
             except ray.exceptions.RayError as error:
                 raise WorkerLostError(
                     f"Ray gave stage {stage!r} up ({error}): its logs say why; what is done is kept, and the same"
@@ -101,7 +102,7 @@ class RayEngine:
             )
         return room
 
-    def _pipeline(self, ray: Any, worker: Callable[[], Perform], stage: str, numbers: Sequence[int], size: int) -> Any:
+    def _pipeline(self, ray: Any, arguments: tuple[Any, ...], numbers: Sequence[int], size: int) -> Any:
         """Give every number a block of its own, which is what one call of an actor is about.
 
         Ray Data's own default is what is wanted of deaths: actors are made anew, and calls done again, without end.
@@ -113,7 +114,7 @@ class RayEngine:
         with ray.data.DataContext.current(context):
             return ray.data.from_items(list(numbers), override_num_blocks=len(numbers)).map_batches(
                 _Worker,
-                fn_constructor_args=(worker, stage, _attempts(ray)),
+                fn_constructor_args=arguments,
                 batch_size=1,
                 batch_format="numpy",
                 # One under way at each actor, so that a death is that task's and no other's.
@@ -164,12 +165,17 @@ class _Attempts:
         return self._begun[number]
 
 
-def _attempts(ray: Any) -> Any:
-    """Start the actor that counts, on the driver's own node, without which there is no run."""
+@contextmanager
+def _counting(ray: Any) -> Iterator[Any]:
+    """Have the actor that counts for one run, on the driver's own node, without which there is no run."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()
+    attempts = ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()
+    try:
+        yield attempts
+    finally:
+        ray.kill(attempts)
 
 
 class _WorkerTraceback(Exception):  # noqa: N818  the cause that shows where in its worker an error was raised

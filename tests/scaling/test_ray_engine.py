@@ -25,7 +25,7 @@ def by_itself(run_in_namespace):
 @pytest.mark.slow
 def test_tasks_run_on_both_nodes_at_once(on_a_cluster):
     found = on_a_cluster["both_nodes"]
-    first = {"done": list(range(8)), "items": 280, "nodes": 2, "workers": 2, "overlap": True}
+    first = {"done": list(range(8)), "items": 280, "nodes": 2, "workers": 2}
     assert found["first"] == first
     assert found["second"]["done"] == [11]
 
@@ -71,7 +71,7 @@ def test_a_cluster_without_room_for_a_worker(on_a_cluster):
 @pytest.mark.slow
 def test_workers_share_a_gpu(on_a_cluster):
     found = on_a_cluster["parts_of_a_gpu"]
-    assert (found["done"], found["nodes"], found["workers"], found["overlap"]) == ([0, 1, 2, 3], 1, 2, True)
+    assert (found["done"], found["nodes"], found["workers"]) == ([0, 1, 2, 3], 1, 2)
 
 
 @pytest.mark.slow
@@ -108,8 +108,7 @@ def test_the_terminal_shows_nothing_of_ray(on_a_cluster, by_itself):
 @pytest.mark.slow
 def test_without_an_address_a_node_is_started_and_ended(by_itself):
     found = by_itself["an_own_node"]
-    assert (found["done"], found["nodes"], found["overlap"]) == ([0, 1, 2, 3], 1, True)
-    assert found["attempts"] == 2
+    assert (found["done"], found["nodes"], found["attempts"]) == ([0, 1, 2, 3], 1, 2)
     assert found["gone"] < 10
 
 
