@@ -87,21 +87,23 @@ class Store(Searching):
         *,
         index: str = AUTO,
         budget: Budget | None = None,
+        shards: int = 1,
         language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
         ``index`` is the kind of FAISS index, by one of the names of ``docs/index-choice.md`` or a factory string;
-        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. ``language`` decides on the stems that
-        words are found by, as ``docs/search.md`` lists them. ``locked`` says that the caller holds the writer lock of
-        the folder already. Raises :class:`StoreError` where there is a store already or the folder cannot be written,
-        :class:`ConfigError` for an unknown kind or language, :class:`MissingExtraError` where the language's stemmer is
-        not installed.
+        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. The index is in ``shards`` parts, see
+        ``docs/shards.md``. ``language`` decides on the stems that words are found by, as ``docs/search.md`` lists them.
+        ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
+        there is a store already or the folder cannot be written, :class:`ConfigError` for an unknown kind or language
+        and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
         """
         path = Path(path)
         words = Words.of_language(language)
-        about = {"index": Wanted(index, budget or Budget()).to_dict(), "words": words.to_dict(), **(meta or {})}
+        wanted = Wanted(index, budget or Budget(), shards)
+        about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
         with nullcontext() if locked else writer_lock(path):
             cls._create(path, embedder, about, language)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
-from ragembed.indexes import Store, compaction, index_choice, kinds, segments, view
+from ragembed.indexes import Store, compaction, index_choice, kinds, segment_search, segments
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.langchain import RagVectorStore
@@ -225,8 +225,8 @@ def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pyt
         (kinds, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
         (index_choice, "QUERIES", 10),
-        (view, "_EXACT_ROWS", 16),
-        (view, "_EXACT_SHARE", 0.0),
+        (segment_search, "_EXACT_ROWS", 16),
+        (segment_search, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(index_choice, "degradation", lambda *_: None)  # how much is found is measured elsewhere
