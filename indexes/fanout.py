@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes.ann.index import FEW_QUERIES, Mask, most_threads
-from ragembed.indexes.segment_search import search_segment
-from ragembed.indexes.view import Found, View
+from ragembed.indexes.segment_search import Found, search_segment
+from ragembed.indexes.view import View
 
 Floats = NDArray[np.float32]
 

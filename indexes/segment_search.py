@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,17 @@ _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
 _BLOCK_BYTES = 64 * 1024**2
 
 
+class Found(NamedTuple):
+    """Cosines and rows, shapes ``(n, m)``, best first, of ``n`` queries, of which the first has the number ``first``.
+
+    The row is -1 where there is none.
+    """
+
+    scores: Floats
+    rows: Rows
+    first: int = 0
+
+
 def search_segment(
     segment: Segment,
     queries: Floats,
@@ -29,16 +41,15 @@ def search_segment(
     rows: Rows | None,
     effort: int | None,
     postprocess: Callable[[Floats], Floats],
-) -> tuple[Floats, Rows]:
-    """Return the cosines and rows of the ``k`` nearest of a segment for each of ``queries``, unit vectors, best first.
+) -> Found:
+    """Return the ``k`` nearest of a segment for each of ``queries``, unit vectors, shape ``(n, d)``.
 
     ``mask`` tells of each row whether it may be found, None that all may. ``rows`` has the row of each vector by
     position, int64, ascending, None for a flat segment, which needs it as little as ``effort``, that of
     :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess``, which maps raw vectors to vectors.
-    Both results have shape ``(n, m)``, with row -1 where fewer were found.
     """
     if rows is None:
-        return segment.index().search(queries, k, mask)
+        return Found(*segment.index().search(queries, k, mask))
     chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
     share = len(chosen) / len(rows)
     vectors = segment.vectors(postprocess)
@@ -46,11 +57,11 @@ def search_segment(
         index = RefinedIndex(segment.index(), segment.spec, vectors, rows)
         scores, found = index.search(queries, k, mask, share, effort)
         if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
-            return scores, found
+            return Found(scores, found)
     return _one_by_one(queries, vectors, chosen, rows, k)
 
 
-def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> tuple[Floats, Rows]:
+def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> Found:
     """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
     scores = np.empty((len(queries), 0), dtype=np.float32)
     found = np.empty((len(queries), 0), dtype=np.int64)
@@ -61,4 +72,4 @@ def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: 
         found = np.hstack([found, np.broadcast_to(rows[block], (len(queries), len(block)))])
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores, found = np.take_along_axis(scores, best, axis=1), np.take_along_axis(found, best, axis=1)
-    return scores, found
+    return Found(scores, found)

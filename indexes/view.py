@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,13 @@ from ragembed.indexes.ann.index import Mask
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.postings.ranking import Postings
 from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.segment_search import Found
 from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import Selection
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
-
-Found: TypeAlias = "tuple[Floats, Rows]"
-"""Cosines and rows for each query, shapes ``(n, m)``, best first; the row is -1 where there is none."""
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
@@ -33,7 +31,7 @@ class SegmentSearch(Protocol):
     """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
     def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
-        """Return what each segment of ``view`` finds; the order of segments does not matter.
+        """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
         all may. Raises :class:`FileNotFoundError` where a writer has removed a segment meanwhile.
@@ -83,8 +81,9 @@ class View:
     def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
         """Return negative cosine and row of the ``k`` nearest for each query, best first."""
         found: list[list[tuple[float, int]]] = [[] for _ in queries]
-        for scores, rows in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
-            for hits, row_scores, row_ids in zip(found, scores.tolist(), rows.tolist(), strict=True):
+        for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
+            of_part = found[part.first : part.first + len(part.rows)]
+            for hits, row_scores, row_ids in zip(of_part, part.scores.tolist(), part.rows.tolist(), strict=True):
                 hits += [(-score, row) for score, row in zip(row_scores, row_ids, strict=True) if row >= 0]
         return [sorted(hits)[:k] for hits in found]
 

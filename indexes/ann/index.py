@@ -184,6 +184,13 @@ class SegmentIndex:
         least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
         return int(min(math.ceil(max(for_k, least) / share), lists))
 
+    def rows(self) -> Rows:
+        """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
+        if self._lists is None:
+            found: Rows = faiss.vector_to_array(self._index.id_map)
+            return found
+        return np.sort(np.concatenate([list_ids(self._inverted, number) for number in range(self._lists.nlist)]))
+
     def contents(self) -> Iterator[tuple[Rows, Floats]]:
         """Yield rows, int64, shape ``(n,)``, and vectors as they are kept, float32, shape ``(n, d)``, in blocks."""
         size = rows_in(_CONTENTS_BYTES, self._index.d)

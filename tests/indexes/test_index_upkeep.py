@@ -311,9 +311,7 @@ def test_chunks_that_degrade_the_index_are_told_and_optimize_mends_it(tmp_path):
 
 
 def test_a_deletion_that_degrades_the_index_is_told_and_optimize_mends_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        segment_search, "_EXACT_ROWS", 0
-    )  # else the rows that are left are so few that they are all looked at
+    monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
     store = new_store(tmp_path, SIZE, index="ivf")
     spoil(store)
     with pytest.warns(IndexWarning, match=DEGRADED):

@@ -141,15 +141,15 @@ def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, mon
         written: list[int] = []
         with RagVectorStore(FAKE, tmp_path / str(documents)) as store:
             store.add_texts(map(str, range(documents)), ids=map(str, range(documents)))
-            original = segments.write_segment
+            original = segments.write_segments
 
-            def write_segment(*given: Any) -> Any:
-                files, rows = original(*given)
-                written.append(files.rows)
-                return files, rows
+            def write_segments(*given: Any) -> Any:
+                made = original(*given)
+                written.extend(files.rows for files, _ in made)
+                return made
 
             with monkeypatch.context() as patch:
-                patch.setattr(compaction, "write_segment", write_segment)
+                patch.setattr(compaction, "write_segments", write_segments)
                 store.delete([str(documents // 2)])
             status = store._opened.made().status()
             assert status["vectors"] == documents
