@@ -87,7 +87,7 @@ def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Flo
 
 def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
     """Return the folder of the embedder's files, each of which has the hash that ``record`` names."""
-    folder = store / EMBEDDERS / record["fingerprint"]
+    folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
     for name, expected in record.get("files", {}).items():

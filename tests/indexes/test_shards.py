@@ -23,9 +23,10 @@ from tests.conftest import KnownEncoder, record
 
 DIM, SIZE, LEAST = 16, 360, 60
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
-QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(12)]
-FILTERS = [None, "third = 1", "i < 12", "i != 5", "i > 10000", "ext = 'md'"]
-SHARDS = [2, 3, 7]
+QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(6)]
+FILTERS = [None, "third = 1", "i < 12", "i != 5", "i > 10000", "third IN (0, 2)"]
+SHARDS = [3, 7]
+KINDS = ["flat", "fp16", "hnsw", "hnsw-sq8", "ivf", "ivf-sq8"]
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +54,7 @@ def text_of(i):
 
 
 def records(start, stop):
-    return [
-        record(f"i{i}", text_of(i), metadata={"i": i, "third": i % 3}, source=f"f{i % 5}.md" if i % 2 else None)
-        for i in range(start, stop)
-    ]
+    return [record(f"i{i}", text_of(i), metadata={"i": i, "third": i % 3}) for i in range(start, stop)]
 
 
 def fill(folder, shards, kind="auto", deleted=True):
@@ -94,6 +92,18 @@ def stores(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         small(patched)
         made = {shards: fill(folder, shards) for shards in (1, *SHARDS)}
+        yield made
+        for store in made.values():
+            store.close()
+
+
+@pytest.fixture(scope="module")
+def of_kinds(tmp_path_factory):
+    """Stores of several kinds in two shards, which no test changes."""
+    folder = tmp_path_factory.mktemp("kinds")
+    with pytest.MonkeyPatch.context() as patched:
+        small(patched)
+        made = {kind: fill(folder / kind, 2, kind) for kind in KINDS}
         yield made
         for store in made.values():
             store.close()
@@ -150,7 +160,7 @@ def test_costs_are_those_of_all_shards_and_building_that_of_one():
 @pytest.mark.parametrize("where", FILTERS)
 def test_exact_search_of_shards_finds_what_that_of_one_does(stores, shards, mode, where):
     for query in QUERIES:
-        for k in (1, 10, SIZE):
+        for k in (1, 10):
             expected = told(stores[1].search(query, k, mode, where=where))
             assert told(stores[shards].search(query, k, mode, where=where)) == expected
 
@@ -186,29 +196,29 @@ def test_ties_in_several_shards_come_in_the_same_order(stores, shards):
     assert np.array_equal(stores[shards].vectors(["i1", "i359"]), stores[1].vectors(["i1", "i359"]))
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "hnsw-sq8", "ivf", "ivf-pq"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", FILTERS)
-def test_approximate_shards_that_are_searched_whole_find_what_exact_search_does(kind, where, tmp_path, stores):
-    with fill(tmp_path, 2, kind) as store:
-        assert kinds_of(store) == {kind}
-        with store.writer() as writer:
-            writer.set_meta({"index_choice": {**writer.meta("index_choice"), "effort": SIZE}})
-        for query in QUERIES:
-            expected = told(stores[1].search(query, 5, "dense", where=where))
-            found = told(store.search(query, 5, "dense", where=where))
-            assert len(found) == len(expected)
-            assert np.mean([each in expected for each in found] or [1]) >= 0.8
+def test_shards_of_any_kind_find_about_what_exact_search_does(kind, where, of_kinds, stores):
+    store = of_kinds[kind]
+    assert kinds_of(store) == {kind}
+    same = []
+    for query in QUERIES:
+        expected = told(stores[1].search(query, 10, "dense", where=where))
+        found = told(store.search(query, 10, "dense", where=where))
+        assert len(found) == len(expected)
+        same += [each in expected for each in found]
+    assert not same or np.mean(same) >= 0.9
 
 
 # Threads
 
 
-@pytest.mark.parametrize("threads", [2, 3, 16])
+@pytest.mark.parametrize("threads", [2, 16])
 def test_large_segments_are_searched_at_the_same_time_with_the_same_result(stores, threads, monkeypatch):
     monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         for query in QUERIES:
-            for where in FILTERS:
+            for where in (None, "third = 1"):
                 assert told(store.search(query, 9, where=where)) == told(stores[1].search(query, 9, where=where))
         assert store._reader._searcher._pool is not None
         store.close()
@@ -284,9 +294,11 @@ def test_the_number_of_shards_can_be_changed(tmp_path):
 def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
     with Store.create(tmp_path / "s", encoder(), index="hnsw", shards=4) as store:
         store.add(records(0, 4 * LEAST - 1))
-        with pytest.warns(match=f"the index stays flat: hnsw begins at {LEAST} vectors in each of 5 shards"):
-            store.optimize(index=Wanted("hnsw", shards=5))
-        store.optimize(index=Wanted("hnsw", shards=4))
+        for shards in (5, 4):
+            store.optimize(index=Wanted("hnsw", shards=shards))
+            reason = f"an index of kind hnsw begins at {LEAST} vectors in each of {shards} shards"
+            assert store.index_choice().reasons == (reason,)
+            assert len(rows_of(store)) == shards
         assert kinds_of(store) == {"flat"}
         store.add(records(4 * LEAST - 1, 4 * LEAST))
         assert (rows_of(store), kinds_of(store)) == ([LEAST] * 4, {"hnsw"})
@@ -326,7 +338,7 @@ def test_what_is_worth_rewriting_of_one_shard_is_what_it_was(shards, tmp_path):
             assert len(records_of) == 7
             assert compaction.worth_rewriting(writer._connection) == []
         store.add(records(56, 64))
-        assert rows_of(store) == [64] if shards == 1 else len(rows_of(store)) == 1
+        assert rows_of(store) == [64]
 
 
 def test_new_postprocessors_leave_as_many_shards(tmp_path, tiny_config):
@@ -379,10 +391,11 @@ def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, 
 # Where they are searched
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "hnsw-sq8", "ivf", "ivf-sq8"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", FILTERS)
-def test_a_host_of_segments_finds_what_this_process_does(kind, where, tmp_path):
-    with fill(tmp_path, 2, kind) as store, store._reader.view() as view:
+def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
+    store = of_kinds[kind]
+    with store._reader.view() as view:
         selection = view.select(None if where is None else parse(where))
         queries = encoder().encode_queries(QUERIES)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)

@@ -228,7 +228,7 @@ def a_lost_node(stores, address, nodes):
     expected = here(path)
     with Store.open(path, engine="ray", address=address, replicas=2) as store:
         before = differing(answers(store), expected)
-        nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
         return {"before": before, "after": differing(answers(store), expected)}
 
 
@@ -255,4 +255,4 @@ def by_itself(stores):
 
 
 if __name__ == "__main__":
-    print(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]](Path(sys.argv[2]))))
+    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]](Path(sys.argv[2]))) + "\n")
