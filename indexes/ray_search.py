@@ -8,6 +8,7 @@ else (filters, BM25, the cosines of candidates, reading chunks) is done here, so
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,8 @@ Rows = NDArray[np.int64]
 
 _MOST_LOST = 3
 """Actors that may die over one question, each of which another takes the place of."""
+
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 _TOGETHER = 64
 """Queries that one replica is asked at least, where several divide them among each other."""
@@ -258,8 +261,8 @@ class RaySegments:
         task.lost += 1
         if task.lost > _MOST_LOST:
             raise WorkerLostError(
-                f"{task.lost} actors died over one question to {len(task.asked):,} segments of {self._path} ({error}): "
-                "Ray's logs say why; search in this process with engine='local'"
+                f"{task.lost} actors died over one question to a shard of {self._path} ({_first_line(error)}): Ray's "
+                "logs say why; search in this process with engine='local'"
             ) from error
         with self._lock:
             if task.actor in task.group.actors:
@@ -275,6 +278,11 @@ class RaySegments:
                 self._end([actor for group in self._groups for actor in group.actors])
             self._groups, self._connected = [], False
             _CONNECTION.leave()
+
+
+def _first_line(error: Exception) -> str:
+    """Return what Ray says of an error before it shows where it was, without colours."""
+    return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 
 def _bits(view: View, key: int, mask: Mask) -> RowBits:

@@ -21,8 +21,8 @@ from ragembed.errors import RagembedError
 from ragembed.indexes import Arrangement, ChunkRecord, Store
 from ragembed.indexes.ray_search import SegmentHost
 
-QUESTIONS = ["the writer of a store", "shock wave", "cat sleeps", "heat pressure layer", "zebra", "alpha beta gamma"]
-FILTERS = [None, "third = 1", "i < 9", "i != 5", "i > 10000"]
+QUESTIONS = ["the writer of a store", "shock wave", "zebra"]
+FILTERS = [None, "third = 1", "i < 9", "i > 10000"]
 
 
 def told(hits):
@@ -32,11 +32,10 @@ def told(hits):
 def answers(store):
     """All that a store is asked, and what it says."""
     found = {
-        f"{question} {mode} {where} {k}": told(store.search(question, k, mode, where=where))
+        f"{question} {mode} {where}": told(store.search(question, 10, mode, where=where))
         for question in QUESTIONS
         for mode in ("hybrid", "dense", "lexical")
         for where in FILTERS
-        for k in (1, 10)
     }
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(130, store.status()["dim"])).astype(np.float32)
@@ -97,12 +96,12 @@ def killed_actors(stores, address):
     """Half of the actors are killed, then all of them, while two threads ask."""
     path = stores / "flat"
     expected = here(path)
-    questions = [name for name in expected if name.endswith(" 10")]
+    questions = [name for name in expected if " dense " in name or " hybrid " in name]
     wrong, asked, stop = [], [], threading.Event()
 
     def ask():
         while not stop.is_set():
-            for name in questions[:30]:
+            for name in questions:
                 question, mode, where = split(name)
                 try:
                     same = told(store.search(question, 10, mode, where=where)) == expected[name]
@@ -137,8 +136,7 @@ def killed_actors(stores, address):
 
 def split(name):
     mode = next(mode for mode in ("hybrid", "dense", "lexical") if f" {mode} " in name)
-    question, _, rest = name.partition(f" {mode} ")
-    where = rest.rpartition(" ")[0]
+    question, _, where = name.partition(f" {mode} ")
     return question, mode, None if where == "None" else where
 
 

@@ -44,7 +44,7 @@ def stores(tmp_path_factory, tiny_config):
 
 @pytest.fixture(scope="module")
 def on_a_cluster(run_in_namespace, stores):
-    return run_in_namespace(SCENARIOS, "cluster", stores, timeout=300)
+    return run_in_namespace(SCENARIOS, "cluster", stores, timeout=500)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def by_itself(run_in_namespace, stores):
 def test_it_answers_as_in_one_process(on_a_cluster, name):
     found = on_a_cluster["same_answers"][name]
     assert found["differing"] == []
-    assert found["asked"] > 180
+    assert found["asked"] == 40
     assert found["actors"] == (2 if name == "one" else 6)
     assert found["nodes"] == 2
 
@@ -77,7 +77,8 @@ def test_actors_open_what_a_writer_has_made_and_drop_the_rest(on_a_cluster):
 def test_a_question_that_no_actor_survives_is_an_error(on_a_cluster):
     kind, message = on_a_cluster["actors_that_die_again_and_again"]
     assert kind == "WorkerLostError"
-    assert message.startswith("4 actors died over one question to 1 segments of ")
+    assert message.startswith("4 actors died over one question to a shard of ")
+    assert "\n" not in message
 
 
 @pytest.mark.slow
