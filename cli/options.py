@@ -29,7 +29,7 @@ EMBEDDING_OPTIONS = (
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
 """Names of the options that decide how texts are embedded."""
-INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall")
+INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "shards")
 """Names of the options that decide on the kind of index."""
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -123,6 +123,9 @@ def index_options(command: Command) -> Command:
             callback=limit(share),
             metavar="SHARE",
             help=f"Least share of the 10 nearest that is found, or none.  [default: {RECALL:g}, if possible]",
+        ),
+        click.option(
+            "--shards", type=click.IntRange(1), metavar="N", help="In how many parts the index is kept.  [default: 1]"
         ),
     )
 

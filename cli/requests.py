@@ -80,17 +80,17 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
 def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False) -> Wanted | None:
     """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
 
-    A kind that is asked for drops the limits that were asked for before with another. ``reset`` starts from the
-    defaults instead.
+    A kind that is asked for drops the limits that were asked for before with another; the number of shards stays.
+    ``reset`` starts from the defaults instead.
     """
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
     if not given and not reset:
         return None
     stored = Wanted() if reset else stored_index(store) or Wanted()
-    kind = given.pop("index_kind", stored.kind)
+    kind, shards = given.pop("index_kind", stored.kind), given.pop("shards", stored.shards)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
-    return Wanted(kind, replace(budget, **limits))
+    return Wanted(kind, replace(budget, **limits), shards)
 
 
 def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:

@@ -13,26 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
+from ragembed.indexes.ann.shards import shard_sizes
 from ragembed.indexes.baseline import sweep_baselines
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, POSTINGS, SEGMENTS
 from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import Make, Segment, SegmentFiles, SegmentRecord, of_kind, write_segment
+from ragembed.indexes.segments import Make, Segment, SegmentFiles, SegmentRecord, Written, of_kind, write_segments
 
 Rows = NDArray[np.int64]
 Halves = NDArray[np.float16]
 
 _SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
 _MERGED_TOGETHER = 1 << _SIZE_BITS
+_UNEVEN = 4
+"""Shards are of one size as long as the largest is no more than a fourth above the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A segment that was written to stand in the place of others, with its rows; None where no row is left."""
+    """Segments that were written to stand in the place of others; none where no row is left."""
 
     old: Sequence[SegmentRecord]
-    new: tuple[SegmentFiles, Rows] | None
+    new: Sequence[Written]
 
 
 def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
@@ -40,21 +43,31 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
 
     Those of whose rows more than half are dead, each alone; and segments of about one size, as soon as there are
     eight of them. So a vector is copied a number of times that grows with the logarithm of the store, and so does the
-    number of segments.
+    number of segments. Of a store in several shards, what is half as large as a shard should be is not merged.
     """
     dead = _dead_counts(connection)
+    records = catalog.segments(connection)
+    shards = catalog.index_wanted(connection).shards
+    of_two = sum(record.files.rows for record in records) // (2 * shards)
+    merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, of_two)
     groups: list[list[SegmentRecord]] = []
     alike: dict[int, list[SegmentRecord]] = {}
-    for record in catalog.segments(connection):
+    for record in records:
         if 2 * dead.get(record.key, 0) > record.files.rows:
             groups.append([record])
-        elif record.files.rows < _MERGED_ROWS:
+        elif record.files.rows < merged_rows:
             alike.setdefault((record.files.rows.bit_length() - 1) // _SIZE_BITS, []).append(record)
     return groups + [records for records in alike.values() if len(records) >= _MERGED_TOGETHER]
 
 
 def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
-    """Return every segment that has dead rows or could be joined with another, in groups that make one segment."""
+    """Return every segment that has dead rows or could be joined with another, in groups that make one segment.
+
+    All of them are one group, which makes as many segments as the store is to have shards, where these are several and
+    not of one size yet, or hold dead rows.
+    """
+    if catalog.index_wanted(connection).shards > 1:
+        return _all_unless_even(connection)
     dead = _dead_counts(connection)
     groups: list[list[SegmentRecord]] = []
     rows = 0
@@ -67,6 +80,22 @@ def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord
             groups.append([record])
             rows = live
     return [group for group in groups if len(group) > 1 or group[0].key in dead]
+
+
+def _all_unless_even(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    records, dead = catalog.segments(connection), _dead_counts(connection)
+    if not records:
+        return []
+    shards = shard_sizes(_kept_rows(connection, records), catalog.index_wanted(connection).shards)
+    sizes = [record.files.rows for record in records]
+    uneven = max(sizes) - min(sizes) > max(1, min(sizes) // _UNEVEN)
+    return [records] if dead or uneven or len(records) != len(shards) else []
+
+
+def _kept_rows(connection: sqlite3.Connection, records: Sequence[SegmentRecord]) -> int:
+    """Return how many rows of ``records`` are left when they are rewritten."""
+    dead = _dead_counts(connection)
+    return sum(record.files.rows - dead.get(record.key, 0) for record in records)
 
 
 def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
@@ -116,25 +145,27 @@ def rewrite(
     records: Sequence[SegmentRecord],
     embedder: VectorEncoder,
     make: Make | None = None,
+    shards: int = 1,
 ) -> Rewritten:
-    """Write the live rows of ``records`` into a new segment with the vectors that ``embedder`` makes of them.
+    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them.
 
-    While a run over files is to be carried on, all rows are taken along. ``make`` makes the index, of the kind that
-    the store asks for if it is left out.
+    There are ``shards`` of them, of about one size, each of a range of rows. While a run over files is to be carried
+    on, all rows are taken along. ``make`` makes the indexes, of the kind that the store asks for if it is left out.
     """
     make = make or of_kind(catalog.index_spec(connection))
     kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
     first = next(kept, None)
     if first is None:
-        return Rewritten(records, None)
-    return Rewritten(records, write_segment(store, chain([first], kept), embedder.postprocess_documents, make))
+        return Rewritten(records, ())
+    sizes = () if shards == 1 else shard_sizes(_kept_rows(connection, records), shards)[:-1]
+    written = write_segments(store, chain([first], kept), embedder.postprocess_documents, make, sizes)
+    return Rewritten(records, written)
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
     """Name the new segments in the place of the old, within the caller's transaction; rows in none of them go."""
     old = json.dumps([record.key for record in rewritten.old])
-    if rewritten.new is not None:
-        files, rows = rewritten.new
+    for files, rows in rewritten.new:
         key = insert_segment(connection, files)
         connection.executemany(
             "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",

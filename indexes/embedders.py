@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed import embedder_files
 from ragembed.config import EmbedderConfig
 from ragembed.embedder import Embedder
-from ragembed.errors import ModelError, StoreDamagedError
+from ragembed.errors import IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.hashing import file_sha256, read_sha256
 from ragembed.indexes.baseline import is_baseline
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import EMBEDDERS
 from ragembed.indexes.records import VectorEncoder
+from ragembed.postprocess.chain import Chain
+
+Floats = NDArray[np.float32]
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"
 
@@ -55,7 +62,32 @@ def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = N
     where ``$RAGEMBED_MODEL`` says. Raises :class:`StoreDamagedError` naming the file that is not what was committed,
     :class:`FileNotFoundError` for one that is not there, :class:`ModelError` where the model is not found or another.
     """
-    folder = store / EMBEDDERS / record["fingerprint"]
+    folder = _checked_folder(store, record)
+    return Embedder.load(folder, device=device, model=_moved_model(store, record))
+
+
+def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
+    """Return what maps raw document vectors to vectors, from the files of the embedder that ``record`` names; no model.
+
+    Raises as :func:`load_embedder` does, and :class:`IncompatibleStoreError` for an embedder that is not ragembed's own
+    and does not leave raw vectors as they are.
+    """
+    if record["kind"] != "ragembed":
+        if record["fingerprint"] != record["raw_fingerprint"]:
+            raise IncompatibleStoreError(
+                f"the vectors of {store} are post-processed by {record['model']}, which is not stored in it: search it "
+                "in the process that brings it along, with engine='local'"
+            )
+        return lambda raw: raw
+    about, arrays = embedder_files.read(_checked_folder(store, record))
+    prefix = "chain.documents."
+    state = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    return Chain(EmbedderConfig.from_dict(about["config"]).postprocess).restore(state).transform
+
+
+def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
+    """Return the folder of the embedder's files, each of which has the hash that ``record`` names."""
+    folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
     for name, expected in record.get("files", {}).items():
@@ -64,7 +96,7 @@ def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = N
                 f"{folder / name} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…):"
                 " rebuild it with: ragembed verify --repair"
             )
-    return Embedder.load(folder, device=device, model=_moved_model(store, record))
+    return folder
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:

@@ -20,8 +20,10 @@ from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.ann.picking import Picked, Questions, least_asked, pick
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Wanted
 from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.shards import Shard, shard_sizes
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
+from ragembed.indexes.ann.vectors import Floats, Vectors
+from ragembed.indexes.fanout import LocalSegments
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import VectorEncoder, text_hash
 from ragembed.indexes.segments import Segment
@@ -52,7 +54,8 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
         return not (all_flat and _stays_flat(wanted, rows))
-    if choice.kind == FLAT and not _stays_flat(Wanted(wanted.kind), rows) and wanted.kind != AUTO:
+    open_kind = Wanted(wanted.kind, shards=wanted.shards)
+    if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # there were too few vectors for the kind that is asked for
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
@@ -66,8 +69,8 @@ def _stays_flat(wanted: Wanted, rows: int) -> bool:
 
 
 def too_few(wanted: Wanted, rows: int) -> bool:
-    """Tell whether the kind that is asked for begins at more vectors than there are."""
-    return wanted.kind != AUTO and rows < least_asked(parse_spec(wanted.kind))
+    """Tell whether the kind that is asked for begins at more vectors than there are in a shard."""
+    return wanted.kind != AUTO and min(shard_sizes(rows, wanted.shards)) < least_asked(parse_spec(wanted.kind))
 
 
 def pick_index(
@@ -79,22 +82,22 @@ def pick_index(
     gpus: Sequence[Gpu] = (),
     built_on: str = "on the CPU",
 ) -> tuple[compaction.Rewritten, Choice, Check]:
-    """Write all vectors that chunks use into one segment with the index that is ``wanted``.
+    """Write all vectors that chunks use into segments with the index that is ``wanted``, one for each shard.
 
-    Returns the segment and what is to be kept of the choice, once it is committed. Raises
+    Returns the segments and what is to be kept of the choice, once it is committed. Raises
     :class:`ragembed.errors.BudgetError` where nothing meets what is asked for.
     """
     questions = _questions(connection, embedder)
     picked: list[Picked] = []
 
-    def make(vectors: Vectors, rows: Rows, file: Path) -> IndexSpec:
-        picked.append(pick(vectors, rows, questions, wanted, file, progress, gpus=gpus))
-        return picked[0].spec
+    def make(shards: Sequence[Shard]) -> Sequence[IndexSpec]:
+        picked.append(pick(shards, questions, wanted, progress, gpus=gpus))
+        return [picked[0].spec] * len(shards)
 
-    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make)
+    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make, wanted.shards)
     [best] = picked
-    rows = 0 if rewritten.new is None else len(rewritten.new[1])
-    folders = () if rewritten.new is None else (rewritten.new[0].folder,)
+    rows = sum(files.rows for files, _ in rewritten.new)
+    folders = tuple(files.folder for files, _ in rewritten.new)
     choice = Choice(wanted, best.kind, best.effort, rows, best.reasons, best.runner_up, built_on)
     return rewritten, choice, Check(best.measured, _today(), rows, folders)
 
@@ -113,7 +116,14 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> Check:
     """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    view = View(connection, lambda: segments, lambda: embedder, lambda where: select(connection, where), lambda: None)
+    view = View(
+        connection,
+        lambda: segments,
+        lambda: embedder,
+        lambda where: select(connection, where),
+        lambda: None,
+        LocalSegments(1),
+    )
     queries = _questions(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())

@@ -15,6 +15,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.indexes import catalog
 from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.embedders import load_embedder
+from ragembed.indexes.fanout import LocalSegments
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.postings.reading import OpenPostings
@@ -22,7 +23,7 @@ from ragembed.indexes.records import VectorEncoder
 from ragembed.indexes.schema import connect
 from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import Selection, select
-from ragembed.indexes.view import View
+from ragembed.indexes.view import SegmentSearch, View
 
 Answer = TypeVar("Answer")
 
@@ -34,8 +35,9 @@ class Reader:
     """The read side of a store; threads may share it.
 
     ``embedder`` is the one that the store was opened with, if any; else the stored one is loaded on ``device``.
-    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. Raises what
-    :func:`ragembed.indexes.schema.connect` raises where the store cannot be read.
+    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
+    segments, if left out those of this process. Raises what :func:`ragembed.indexes.schema.connect` raises where the
+    store cannot be read.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class Reader:
         device: str | None = None,
         threads: int | None = None,
         gpus: Sequence[Gpu] = (),
+        searcher: SegmentSearch | None = None,
     ) -> None:
         self._path = path
         self._given = embedder
         self._device = device
         self._threads = threads
         self._gpus = gpus
+        self._searcher = searcher or LocalSegments(1 if gpus else threads)
         self._loaded: VectorEncoder | None = None
         self._segments: dict[str, Segment] = {}
         self._selected_in = -1
@@ -63,7 +67,11 @@ class Reader:
             pass
 
     def close(self) -> None:
-        """Close the database and let go of the mapped files; the next question opens them again."""
+        """Close the database, and let go of mapped files and what searches them; the next question opens them again."""
+        self._let_go()
+        self._searcher.close()
+
+    def _let_go(self) -> None:
         with self._lock:
             for connection in self._idle:
                 connection.close()
@@ -94,7 +102,7 @@ class Reader:
         file = self._file()
         with self._lock:
             if file != self._opened:  # another store has taken this one's place
-                self.close()
+                self._let_go()
                 self._opened, self._loaded = file, None
             connection = self._idle.pop() if self._idle else None
         connection = connection or connect(self._path / DATABASE, writable=False)
@@ -106,6 +114,7 @@ class Reader:
                 lambda: self._embedder(connection),
                 lambda where: self._select(connection, where),
                 lambda: self._postings.of(connection),
+                self._searcher,
             )
         except sqlite3.DatabaseError as error:
             raise StoreDamagedError(

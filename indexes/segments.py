@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +26,8 @@ from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.specs import IndexSpec
-from ragembed.indexes.ann.vectors import Vectors
+from ragembed.indexes.ann.shards import Shard
+from ragembed.indexes.ann.specs import FLAT, IndexSpec
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.kinds import kind_for, stored_spec
 from ragembed.indexes.layout import INDEX, RAW, SEGMENTS
@@ -67,8 +70,11 @@ def to_raw(vectors: Floats) -> Halves:
     return halves
 
 
-Make = Callable[[Vectors, Rows, Path], IndexSpec]
-"""Writes the index of vectors whose ids are rows to a file, and returns of which kind it is."""
+Make = Callable[[Sequence[Shard]], Sequence[IndexSpec]]
+"""Writes the index of each shard to its file, and returns of which kind each is."""
+
+Written: TypeAlias = "tuple[SegmentFiles, Rows]"
+"""A segment that was written, and the row of each of its vectors, by position."""
 
 
 def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
@@ -77,46 +83,84 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
     It raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
     """
 
-    def make(vectors: Vectors, rows: Rows, file: Path) -> IndexSpec:
-        spec = kind_for(wanted, len(rows))
-        factories.check(spec, vectors.dim)
-        build_index(spec, vectors, rows, file, gpus=gpus)
+    def built(shard: Shard) -> IndexSpec:
+        spec = kind_for(wanted, len(shard.rows))
+        factories.check(spec, shard.vectors.dim)
+        build_index(spec, shard.vectors, shard.rows, shard.file, gpus=gpus)
         return spec
 
-    return make
+    return lambda shards: [built(shard) for shard in shards]
 
 
 def as_it_was(files: SegmentFiles) -> Make:
     """Return what makes the index of a segment anew, of the kind that it had."""
 
-    def make(vectors: Vectors, rows: Rows, file: Path) -> IndexSpec:
+    def built(shard: Shard) -> IndexSpec:
         spec = stored_spec(files.kind)
-        build_index(spec, vectors, rows, file)
+        build_index(spec, shard.vectors, shard.rows, shard.file)
         return spec
 
-    return make
+    return lambda shards: [built(shard) for shard in shards]
 
 
 def write_segment(
     store: Path, blocks: Iterable[tuple[Rows, Halves]], postprocess: Callable[[Floats], Floats], make: Make
-) -> tuple[SegmentFiles, Rows]:
-    """Write a new segment below ``store``; it counts once the database names it. Returns it and its rows.
+) -> Written:
+    """Write one new segment as :func:`write_segments` does."""
+    [written] = write_segments(store, blocks, postprocess, make)
+    return written
+
+
+def write_segments(
+    store: Path,
+    blocks: Iterable[tuple[Rows, Halves]],
+    postprocess: Callable[[Floats], Floats],
+    make: Make,
+    sizes: Sequence[int] = (),
+) -> list[Written]:
+    """Write new segments below ``store``; they count once the database names them.
 
     ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, and their raw vectors, shape ``(n, d)``, one vector
-    or more in all; ``postprocess`` maps raw vectors to vectors. The index is always made from the rounded raw vectors,
-    so that rebuilding it gives the same.
+    or more in all. The first segments have as many of them as ``sizes`` says, each more than 0; what is left over is
+    one more, so that there is one segment where nothing is said. ``postprocess`` maps raw vectors to vectors. Indexes
+    are always made from the rounded raw vectors, so that rebuilding one gives the same.
     """
-    final = store / SEGMENTS / str(uuid.uuid4())
-    temporary = temporary_folder(final)
+    finals: list[Path] = []
+    temporaries: list[Path] = []
+    raws: list[tuple[Rows, int]] = []
     try:
-        rows, width = _write_raw(temporary / RAW, blocks)
-        spec, dim = _write_index(temporary, (len(rows), width), rows, postprocess, make)
-        hashes = read_sha256(temporary / RAW), read_sha256(temporary / INDEX)
-        publish(temporary, final)
+        for _, pieces in groupby(_cut(blocks, sizes), key=itemgetter(0)):
+            finals.append(store / SEGMENTS / str(uuid.uuid4()))
+            temporaries.append(temporary_folder(finals[-1]))
+            raws.append(_write_raw(temporaries[-1] / RAW, ((rows, raw) for _, rows, raw in pieces)))
+        specs, dim = _write_indexes(temporaries, raws, postprocess, make)
+        hashes = [(read_sha256(folder / RAW), read_sha256(folder / INDEX)) for folder in temporaries]
+        for temporary, final in zip(temporaries, finals, strict=True):
+            publish(temporary, final)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)  # it may be as large as the store, and the next write far away
+        for folder in temporaries:  # they may be as large as the store, and the next write far away
+            shutil.rmtree(folder, ignore_errors=True)
         raise
-    return SegmentFiles(final.name, len(rows), dim, spec.name, *hashes), rows
+    together = zip(finals, raws, specs, hashes, strict=True)
+    return [
+        (SegmentFiles(final.name, len(rows), dim, spec.name, *of_files), rows)
+        for final, (rows, _), spec, of_files in together
+    ]
+
+
+def _cut(blocks: Iterable[tuple[Rows, Halves]], sizes: Sequence[int]) -> Iterator[tuple[int, Rows, Halves]]:
+    """Yield ``blocks``, cut where a segment ends, with the number of the segment that each is for."""
+    number, room = 0, sizes[0] if sizes else None
+    for rows, raw in blocks:
+        start = 0
+        while start < len(rows):
+            stop = len(rows) if room is None else min(start + room, len(rows))
+            yield number, rows[start:stop], raw[start:stop]
+            room = None if room is None else room - (stop - start)
+            start = stop
+            if room == 0:
+                number += 1
+                room = sizes[number] if number < len(sizes) else None
 
 
 def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows, int]:
@@ -129,13 +173,23 @@ def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows,
     return np.concatenate(rows), width
 
 
-def _write_index(
-    folder: Path, shape: tuple[int, int], rows: Rows, postprocess: Callable[[Floats], Floats], make: Make
-) -> tuple[IndexSpec, int]:
-    """Make the index of the raw vectors in ``folder``; none is mapped any more then, as Windows would not rename it."""
-    raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape)
-    vectors = RawVectors(raw, postprocess)
-    return make(vectors, rows, folder / INDEX), vectors.dim
+def _write_indexes(
+    folders: Sequence[Path], raws: Sequence[tuple[Rows, int]], postprocess: Callable[[Floats], Floats], make: Make
+) -> tuple[Sequence[IndexSpec], int]:
+    """Make the indexes of the raw vectors in ``folders``; returns their kinds, and the dimension of vectors.
+
+    ``raws`` are the rows of each folder, and the dimension of its raw vectors. None of these is mapped any more then,
+    as Windows would not rename it.
+    """
+    shards = [
+        Shard(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
+        for folder, (rows, width) in zip(folders, raws, strict=True)
+    ]
+    return make(shards), shards[0].vectors.dim
+
+
+def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> RawVectors:
+    return RawVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
@@ -184,6 +238,11 @@ class Segment:
         self._gpus = gpus
         self._raw: Halves | None = None
         self._index: SegmentIndex | None = None
+
+    @property
+    def flat(self) -> bool:
+        """Whether its index keeps the vectors as they are, one after the other."""
+        return self.spec.name == FLAT
 
     def index(self) -> SegmentIndex:
         """Return the index, mapped."""

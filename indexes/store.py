@@ -17,7 +17,7 @@ from typing import Any
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, StoreError
+from ragembed.errors import StoreError
 from ragembed.files import make_folders, write_file
 from ragembed.indexes import boilerplate, catalog
 from ragembed.indexes.ann.choosing import Budget
@@ -30,6 +30,7 @@ from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
+from ragembed.indexes.engines import Engine, segment_search
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.layout import (
@@ -53,7 +54,7 @@ from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
 from ragembed.indexes.stemming import ENGLISH, Words
 from ragembed.indexes.verify import Report, verify_store
-from ragembed.indexes.view import View
+from ragembed.indexes.view import SegmentSearch, View
 from ragembed.indexes.writer import StoreWriter
 from ragembed.version import __version__
 
@@ -72,11 +73,12 @@ class Store(Searching):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
+        searcher: SegmentSearch | None = None,
     ) -> None:
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = Reader(path, embedder, device, threads, searching_gpus(search_device))
+        self._reader = Reader(path, embedder, device, threads, searching_gpus(search_device), searcher)
 
     @classmethod
     def create(
@@ -87,21 +89,23 @@ class Store(Searching):
         *,
         index: str = AUTO,
         budget: Budget | None = None,
+        shards: int = 1,
         language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
         ``index`` is the kind of FAISS index, by one of the names of ``docs/index-choice.md`` or a factory string;
-        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. ``language`` decides on the stems that
-        words are found by, as ``docs/search.md`` lists them. ``locked`` says that the caller holds the writer lock of
-        the folder already. Raises :class:`StoreError` where there is a store already or the folder cannot be written,
-        :class:`ConfigError` for an unknown kind or language, :class:`MissingExtraError` where the language's stemmer is
-        not installed.
+        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. The index is in ``shards`` parts, see
+        ``docs/shards.md``. ``language`` decides on the stems that words are found by, as ``docs/search.md`` lists them.
+        ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
+        there is a store already or the folder cannot be written, :class:`ConfigError` for an unknown kind or language
+        and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
         """
         path = Path(path)
         words = Words.of_language(language)
-        about = {"index": Wanted(index, budget or Budget()).to_dict(), "words": words.to_dict(), **(meta or {})}
+        wanted = Wanted(index, budget or Budget(), shards)
+        about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
         with nullcontext() if locked else writer_lock(path):
             cls._create(path, embedder, about, language)
@@ -130,6 +134,9 @@ class Store(Searching):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
+        engine: Engine = "local",
+        address: str | None = None,
+        replicas: int = 1,
     ) -> Store:
         """Open the store at ``path``; one of an older format is brought up to date.
 
@@ -147,8 +154,16 @@ class Store(Searching):
             The same for searching, ``"auto"`` for GPUs where there are any. A copy of each index is kept in the memory
             of the GPUs; graphs cannot be, and searches under a filter stay on the CPU.
         threads
-            Most threads that search for several queries at once, one or more; as many as FAISS takes if left out. One
-            query is searched for in one thread.
+            Most threads that search at once, one or more; as many as FAISS takes if left out. One query is searched
+            for in one thread in each of the large segments.
+        engine
+            Where vectors are searched: ``"local"``, in this process, or ``"ray"``, on actors of a Ray cluster that hold
+            the shards of the index; see ``docs/shards.md``.
+        address
+            Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
+            ``$RAY_ADDRESS`` names none.
+        replicas
+            How many actors hold the same vectors, so that as many questions are answered at once.
 
         Raises
         ------
@@ -157,13 +172,18 @@ class Store(Searching):
         GpuError
             For a GPU that is not there.
         ConfigError
-            For devices and threads that there cannot be.
+            For an engine, devices, threads and replicas that there cannot be.
+        MissingExtraError, WorkerLostError
+            Without Ray where that is to search, and where the cluster is out of reach.
         """
-        if threads is not None and threads < 1:
-            raise ConfigError(f"threads is {threads}: expected 1 or more")
         path = require_store(Path(path))
         migrate(path)
-        return cls(path, embedder, device, search_device, threads)
+        searcher = segment_search(path, engine, address, replicas, threads, search_device)
+        try:
+            return cls(path, embedder, device, search_device, threads, searcher)
+        except BaseException:
+            searcher.close()
+            raise
 
     # Looking in
 

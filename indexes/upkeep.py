@@ -15,8 +15,9 @@ from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedErr
 from ragembed.indexes import catalog, compaction, index_choice
 from ragembed.indexes.ann import factories
 from ragembed.indexes.ann.gpus import Gpu
-from ragembed.indexes.ann.picking import least_asked
+from ragembed.indexes.ann.picking import beginning
 from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.shards import shard_sizes
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import Baseline, baseline_record, load_baseline, save_baseline
@@ -26,7 +27,7 @@ from ragembed.indexes.embedders import save_embedder
 from ragembed.indexes.postings.upkeep import update_postings
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import SegmentRecord, of_kind, write_segment
+from ragembed.indexes.segments import SegmentRecord, of_kind, write_segment, write_segments
 
 _FREE_SHARE = 0.05
 """Share of the database that nothing uses, above which it is given back."""
@@ -137,7 +138,8 @@ class Upkeep:
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
             fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
-            written = write_segment(self._store, blocks, embedder.postprocess_documents, make)
+            sizes = shard_sizes(self.live_vectors(), catalog.index_wanted(self._connection).shards)[:-1]
+            written = write_segments(self._store, blocks, embedder.postprocess_documents, make, sizes)
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
@@ -195,9 +197,9 @@ class Upkeep:
     def optimize(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
 
-        ``wanted`` asks for another index than before. An approximate index is picked anew where anything has changed.
-        Each step is committed on its own, so that a run that was killed is carried on by the next. Returns and raises
-        as :meth:`settle` does.
+        ``wanted`` asks for another index than before. An approximate index is picked anew where anything has changed. A
+        store that is to have several shards has them then: as many segments, of about one size. Each step is committed
+        on its own, so that a run that was killed is carried on by the next. Returns and raises as :meth:`settle` does.
         """
         progress = progress or Silent()
         said = self.settle(wanted, progress)
@@ -206,7 +208,7 @@ class Upkeep:
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
             said = self._pick_or_tell(catalog.index_wanted(self._connection), progress)
             groups = compaction.all_worn_or_small(self._connection) if said else []
-        self._merge(groups, progress)
+        self._merge(groups, progress, catalog.index_wanted(self._connection).shards)
         with write_errors(self._store):
             if catalog.rewritten(self._connection):  # of a refit that was given up
                 with self._database.transaction():
@@ -217,12 +219,12 @@ class Upkeep:
                 self._database.vacuum()
         return said
 
-    def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
+    def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress, shards: int = 1) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
         with write_errors(self._store):
             for group in groups:
                 make = of_kind(catalog.index_spec(self._connection), self._gpus[0])
-                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make)
+                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make, shards)
                 with self._database.transaction():
                     compaction.swap(self._connection, rewritten)
                 progress.advance(sum(record.files.rows for record in group))
@@ -259,8 +261,7 @@ class Upkeep:
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
             if index_choice.too_few(wanted, rows):
-                least = least_asked(parse_spec(wanted.kind))
-                return [f"the index stays flat: {wanted.kind} begins at {least:,} vectors"]
+                return [f"the index stays flat: {beginning(wanted)}"]
         return self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
 
     @staticmethod

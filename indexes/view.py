@@ -5,17 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog, lexical
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.specs import FLAT
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.ann.index import Mask
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.postings.ranking import Postings
 from ragembed.indexes.records import VectorEncoder
+from ragembed.indexes.segment_search import Found
 from ragembed.indexes.segments import Segment
 from ragembed.indexes.selection import Selection
 from ragembed.postprocess import unit_rows
@@ -23,13 +23,24 @@ from ragembed.postprocess import unit_rows
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
-_EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
-"""Rows of an approximate segment, and their share of it, up to which a selection is scored one by one."""
-
-_BLOCK_BYTES = 64 * 1024**2
-
 _TIES, _MOST_TIES = 8, 1000
 """Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
+
+
+class SegmentSearch(Protocol):
+    """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
+
+    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+        """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
+
+        ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
+        all may. Raises :class:`FileNotFoundError` where a writer has removed a segment meanwhile.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what is kept between questions; the next takes it up again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,7 @@ class View:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
 
     ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
+    ``searcher`` is what searches the segments.
     """
 
     connection: sqlite3.Connection
@@ -44,6 +56,7 @@ class View:
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
+    searcher: SegmentSearch
 
     def dim(self) -> int | None:
         """Return the dimension of the vectors that are searched, None where there are none yet."""
@@ -68,36 +81,22 @@ class View:
     def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
         """Return negative cosine and row of the ``k`` nearest for each query, best first."""
         found: list[list[tuple[float, int]]] = [[] for _ in queries]
-        for key, segment in self.segments().items():
-            scores, rows = self._nearest_in(key, segment, queries, k, selection)
-            for hits, row_scores, row_ids in zip(found, scores.tolist(), rows.tolist(), strict=True):
+        for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
+            of_part = found[part.first : part.first + len(part.rows)]
+            for hits, row_scores, row_ids in zip(of_part, part.scores.tolist(), part.rows.tolist(), strict=True):
                 hits += [(-score, row) for score, row in zip(row_scores, row_ids, strict=True) if row >= 0]
         return [sorted(hits)[:k] for hits in found]
 
-    def _nearest_in(
-        self, key: int, segment: Segment, queries: Floats, k: int, selection: Selection | None
-    ) -> tuple[Floats, Rows]:
-        mask = None if selection is None else selection.mask
-        if segment.spec.name == FLAT:
-            return segment.index().search(queries, k, mask)
-        rows = self._rows_of(key, segment)
-        chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
-        share = len(chosen) / len(rows)
-        vectors = segment.vectors(self._postprocess)
-        if mask is None or (len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE):
-            index = RefinedIndex(segment.index(), segment.spec, vectors, rows)
-            scores, found = index.search(queries, k, mask, share, self._effort())
-            if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
-                return scores, found
-        return _one_by_one(queries, vectors, chosen, rows, k)
-
-    def _rows_of(self, key: int, segment: Segment) -> Rows:
+    def rows_of(self, key: int) -> Rows:
+        """Return the row of each vector of a segment, int64, ascending, by position."""
+        segment = self.segments()[key]
         rows = segment.rows
         if rows is None:
             rows = segment.rows = catalog.rows_of_segment(self.connection, key)
         return rows
 
-    def _effort(self) -> int | None:
+    def effort(self) -> int | None:
+        """Return how much of an approximate index is looked at, None where that was not measured."""
         choice = catalog.index_choice(self.connection)
         return None if choice is None else choice.effort
 
@@ -123,20 +122,6 @@ class View:
             inside = keys == key
             found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
-
-
-def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> tuple[Floats, Rows]:
-    """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
-    scores = np.empty((len(queries), 0), dtype=np.float32)
-    found = np.empty((len(queries), 0), dtype=np.int64)
-    step = rows_in(_BLOCK_BYTES, vectors.dim)
-    for start in range(0, len(chosen), step):
-        block = chosen[start : start + step]
-        scores = np.hstack([scores, inner_products(queries, vectors.at(block))])
-        found = np.hstack([found, np.broadcast_to(rows[block], (len(queries), len(block)))])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores, found = np.take_along_axis(scores, best, axis=1), np.take_along_axis(found, best, axis=1)
-    return scores, found
 
 
 def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragembed.documents.model import Chunk
-from ragembed.indexes import ChunkRecord, Store, kinds, view
+from ragembed.indexes import ChunkRecord, Store, kinds, segment_search
 from ragembed.indexes.ann import index
 from ragembed.indexes.ann.specs import NAMES
 
@@ -288,7 +288,7 @@ def vectors(scripts):
 @pytest.mark.parametrize("kind", NAMES)
 def test_filtered_search_is_compared_with_exact_search(scripts, tmp_path, vectors, kind, monkeypatch):
     monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", len(vectors.documents))
-    monkeypatch.setattr(view, "_EXACT_ROWS", 16)
+    monkeypatch.setattr(segment_search, "_EXACT_ROWS", 16)
     monkeypatch.setattr(index, "EFFORTS", {"graph": 256, "lists": 0.8})  # drawn vectors lie in no clusters
     found = scripts("filters").measure(tmp_path, vectors, [kind])
     assert [sentence for one in found for sentence in one.broken] == []

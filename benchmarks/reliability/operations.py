@@ -23,7 +23,7 @@ from report import table
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning
-from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store, index_choice, kinds, view
+from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store, index_choice, kinds, segment_search
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.postings import upkeep
@@ -50,8 +50,8 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
         (picking, "LEAST_ASKED", least),
         (index_choice, "QUERIES", 20),
         (upkeep, "LEAST_CHUNKS", least),
-        (view, "_EXACT_ROWS", 16),
-        (view, "_EXACT_SHARE", 0.0),
+        (segment_search, "_EXACT_ROWS", 16),
+        (segment_search, "_EXACT_SHARE", 0.0),
     ]
 
 

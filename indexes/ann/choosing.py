@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.costs import Cost, Machine, cost
+from ragembed.indexes.ann.costs import Cost, Machine, cost_in_shards
 from ragembed.indexes.ann.specs import IndexSpec, parse_spec
 
 LEAST_APPROXIMATE = 50_000
@@ -87,18 +87,19 @@ class Option:
     """By what factor the budget is exceeded, at the worst; at most 1 where it is met."""
 
 
-def choose(rows: int, dim: int, budget: Budget, machine: Machine) -> list[Option]:
+def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 1) -> list[Option]:
     """Return the kinds of index in the order in which they are to be tried for ``rows`` vectors of dimension ``dim``.
 
-    Those that the budget rules out come last, the one that exceeds it least first.
+    The vectors are in ``shards`` of one size. Kinds that the budget rules out come last, the one that exceeds it least
+    first.
     """
-    options = [_option(parse_spec(name), rows, dim, budget, machine) for name in ORDER]
+    options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in ORDER]
     fitting = [option for option in options if option.obstacle is None]
     return fitting + sorted((o for o in options if o.obstacle is not None), key=lambda option: option.excess)
 
 
-def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine) -> Option:
-    estimate = cost(spec, rows, dim, machine)
+def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine, shards: int) -> Option:
+    estimate = cost_in_shards(spec, rows, dim, machine, shards)
     exact = spec.family == "exhaustive"
     limits = [
         (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if exact else _LATENCY_SLACK), "ms a query"),

@@ -6,6 +6,7 @@ measured once, on 80,000 and a million vectors of dimension 384, and say no more
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -50,6 +51,12 @@ def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
     vector_ns = codes_for(dim) * _CODE_NS if spec.name == "ivf-pq" else dim * number_ns
     scanned = lists * dim * machine.flat_ns + _PROBED_SHARE * rows * vector_ns
     return Cost(size + lists * dim * 4, _ms(scanned, spec), 0)
+
+
+def cost_in_shards(spec: IndexSpec, rows: int, dim: int, machine: Machine, shards: int) -> Cost:
+    """Estimate the cost of an index in ``shards``, which one thread searches, and builds, one after the other."""
+    each = cost(spec, math.ceil(rows / shards), dim, machine)
+    return Cost(shards * each.bytes, shards * each.latency_ms, each.building_bytes)
 
 
 def _ms(nanoseconds: float, spec: IndexSpec) -> float:

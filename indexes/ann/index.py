@@ -30,9 +30,11 @@ EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
 USUAL_K = 18
 """Neighbours that are searched for when ten are asked for; see :mod:`ragembed.indexes.view`."""
 
+FEW_QUERIES = 8
+"""Queries up to which an index is searched in one thread."""
+
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
-_FEW_QUERIES = 8
 _GPU_NEIGHBOURS, _GPU_PROBES, _GPU_QUERIES = 512, 256, 256
 """What a search on GPUs is planned for; one for more takes smaller blocks of queries."""
 _CONTENTS_BYTES = 64 * 1024**2
@@ -182,6 +184,13 @@ class SegmentIndex:
         least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
         return int(min(math.ceil(max(for_k, least) / share), lists))
 
+    def rows(self) -> Rows:
+        """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
+        if self._lists is None:
+            found: Rows = faiss.vector_to_array(self._index.id_map)
+            return found
+        return np.sort(np.concatenate([list_ids(self._inverted, number) for number in range(self._lists.nlist)]))
+
     def contents(self) -> Iterator[tuple[Rows, Floats]]:
         """Yield rows, int64, shape ``(n,)``, and vectors as they are kept, float32, shape ``(n, d)``, in blocks."""
         size = rows_in(_CONTENTS_BYTES, self._index.d)
@@ -220,6 +229,11 @@ class SegmentIndex:
         return kept
 
 
+def most_threads() -> int:
+    """Return how many threads FAISS takes where it is not told."""
+    return int(faiss.omp_get_max_threads())
+
+
 def _selector(allowed: Mask) -> Any:
     return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
 
@@ -227,7 +241,7 @@ def _selector(allowed: Mask) -> Any:
 @contextmanager
 def _threads_for(queries: int, most: int | None) -> Iterator[None]:
     """Search for few queries in one thread: others have nothing to do, and wait for it by spinning."""
-    wanted = 1 if queries <= _FEW_QUERIES else most
+    wanted = 1 if queries <= FEW_QUERIES else most
     if wanted is None:
         yield
         return

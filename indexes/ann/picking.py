@@ -17,6 +17,7 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.machine import measure_machine
 from ragembed.indexes.ann.records import Measurement, Wanted
 from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.shards import Shard, best_scores
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.tuning import (
     LEAST_QUERIES,
@@ -28,11 +29,11 @@ from ragembed.indexes.ann.tuning import (
     recall,
     tuned_effort,
 )
-from ragembed.indexes.ann.vectors import Floats, Rows, Vectors
+from ragembed.indexes.ann.vectors import Floats
 from ragembed.indexes.progress import Progress, Silent
 
 LEAST_ASKED = 1_000
-"""Vectors below which an index is flat although another kind was asked for."""
+"""Vectors of a shard below which an index is flat although another kind was asked for."""
 
 _MOST_BUILT = 3
 
@@ -62,41 +63,43 @@ class Picked:
 
 
 def pick(
-    vectors: Vectors,
-    rows: Rows,
+    shards: Sequence[Shard],
     questions: Questions,
     wanted: Wanted,
-    file: Path,
     progress: Progress | None = None,
     *,
     machine: Machine | None = None,
     gpus: Sequence[Gpu] = (),
 ) -> Picked:
-    """Write the index of ``vectors``, whose ids are ``rows``, to ``file`` that ``wanted`` asks for.
+    """Write the index that ``wanted`` asks for: a file of one kind for each of ``shards``, one or more.
 
     Kinds are tried in the order of :func:`ragembed.indexes.ann.choosing.choose`, three at most: each is built, given
     the least effort that finds enough for the questions for tuning, and taken if it keeps to the budget on the others.
-    A latency and recall that were not asked for guide the choice without being a condition of it. Raises
-    :class:`BudgetError` where nothing meets what was asked for; ``file`` is not written then.
+    Recall is that of what all shards find together, and latency that of a thread that searches one after the other. A
+    latency and recall that were not asked for guide the choice without being a condition of it. Raises
+    :class:`BudgetError` where nothing meets what was asked for; no file is written then.
     """
+    shape = sum(len(shard.rows) for shard in shards), shards[0].vectors.dim
     options = (
         []
         if wanted.kind != AUTO
-        else choosing.choose(len(vectors), vectors.dim, wanted.budget, machine or measure_machine(vectors.dim))
+        else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
-    trial = _Trial(vectors, rows, questions, wanted.budget, progress or Silent(), gpus)
+    trial = _Trial(shards, questions, wanted.budget, progress or Silent(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
-        for spec in _to_try(wanted, options, len(vectors)):
-            files.append(file.with_name(f"{file.name}.{len(files)}"))
-            attempts.append(trial.run(spec, files[-1]))
+        for number, spec in enumerate(_to_try(wanted, options, min(len(shard.rows) for shard in shards))):
+            these = [shard.file.with_name(f"{shard.file.name}.{number}") for shard in shards]
+            files += these
+            attempts.append(trial.run(spec, these))
             if attempts[-1].excess <= 1:
                 break
         best = min(attempts, key=lambda attempt: (max(attempt.asked_excess, 1.0), attempt.excess))
         if best.asked_excess > 1:
-            raise BudgetError(_refusal(wanted, attempts, best, (len(vectors), vectors.dim)))
-        best.file.replace(file)
+            raise BudgetError(_refusal(wanted, attempts, best, shape))
+        for shard, made in zip(shards, best.files, strict=True):
+            made.replace(shard.file)
     finally:
         for made in files:
             made.unlink(missing_ok=True)
@@ -114,25 +117,18 @@ class _Attempt:
     spec: IndexSpec
     effort: int | None
     measured: Measurement
-    file: Path
+    files: Sequence[Path]
     asked_excess: float
     excess: float
 
 
 class _Trial:
-    """Builds, tunes and measures one kind after the other on the same vectors and questions."""
+    """Builds, tunes and measures one kind after the other on the same shards and questions."""
 
     def __init__(
-        self,
-        vectors: Vectors,
-        rows: Rows,
-        questions: Questions,
-        budget: Budget,
-        progress: Progress,
-        gpus: Sequence[Gpu],
+        self, shards: Sequence[Shard], questions: Questions, budget: Budget, progress: Progress, gpus: Sequence[Gpu]
     ) -> None:
-        self._vectors = vectors
-        self._rows = rows
+        self._shards = shards
         self._budget = budget
         self._progress = progress
         self._gpus = gpus
@@ -140,46 +136,59 @@ class _Trial:
         self._tuning: Truth | None = None
         self._measuring: Truth | None = None
 
-    def run(self, spec: IndexSpec, file: Path) -> _Attempt:
-        factories.check(spec, self._vectors.dim)
-        self._progress.start(f"building {spec.name}", "vectors", len(self._vectors))
-        build_index(spec, self._vectors, self._rows, file, self._progress.advance, self._gpus)
+    def run(self, spec: IndexSpec, files: Sequence[Path]) -> _Attempt:
+        factories.check(spec, self._shards[0].vectors.dim)
+        self._progress.start(f"building {spec.name}", "vectors", sum(len(shard.rows) for shard in self._shards))
+        for shard, file in zip(self._shards, files, strict=True):
+            build_index(spec, shard.vectors, shard.rows, file, self._progress.advance, self._gpus)
         self._progress.finish()
         self._progress.start(f"measuring {spec.name}", "queries", None)
-        effort, measured = self._measure(spec, file)
+        effort, measured = self._measure(spec, files)
         self._progress.finish()
         excesses = (_excess(measured, self._budget, defaults=defaults) for defaults in (False, True))
-        return _Attempt(spec, effort, measured, file, *excesses)
+        return _Attempt(spec, effort, measured, files, *excesses)
 
-    def _measure(self, spec: IndexSpec, file: Path) -> tuple[int | None, Measurement]:
-        size = file.stat().st_size
+    def _measure(self, spec: IndexSpec, files: Sequence[Path]) -> tuple[int | None, Measurement]:
+        size = sum(file.stat().st_size for file in files)
         if min(len(self._questions.tuning), len(self._questions.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
-        index = SegmentIndex(file, spec, len(self._vectors), self._vectors.dim)
-        refined = RefinedIndex(index, spec, self._vectors, self._rows)
+        built = list(zip(self._shards, files, strict=True))
+        indexes = [SegmentIndex(file, spec, len(shard.rows), shard.vectors.dim) for shard, file in built]
+        refined = [
+            RefinedIndex(index, spec, shard.vectors, shard.rows)
+            for index, shard in zip(indexes, self._shards, strict=True)
+        ]
 
         def search(effort: int | None) -> Search:
-            return lambda queries, k: refined.search(queries, k, effort=effort)[0]
+            return lambda queries, k: best_scores([one.search(queries, k, effort=effort)[0] for one in refined], k)
 
+        most = max(index.most_effort for index in indexes)
         tuning, measuring = self._truths()
         wanted = self._budget.wanted_recall
-        effort = tuned_effort(search, index.most_effort, tuning, wanted)
+        effort = tuned_effort(search, most, tuning, wanted)
         found = recall(search(effort), measuring)
         if effort is not None and found.mean < wanted:
-            effort = max(effort, least_effort(search, index.most_effort, measuring, wanted))
+            effort = max(effort, least_effort(search, most, measuring, wanted))
             found = recall(search(effort), measuring)
         return effort, Measurement(found, latency_ms(search(effort), measuring.queries), size)
 
     def _truths(self) -> tuple[Truth, Truth]:
         if self._tuning is None or self._measuring is None:
-            self._tuning = exact([(self._vectors, None)], self._questions.tuning)
-            self._measuring = exact([(self._vectors, None)], self._questions.measuring)
+            parts = [(shard.vectors, None) for shard in self._shards]
+            self._tuning = exact(parts, self._questions.tuning)
+            self._measuring = exact(parts, self._questions.measuring)
         return self._tuning, self._measuring
 
 
 def least_asked(spec: IndexSpec) -> int:
-    """Return the vectors below which an index is flat although ``spec`` was asked for."""
+    """Return the vectors of a shard below which an index is flat although ``spec`` was asked for."""
     return 0 if spec.named and spec.family == "exhaustive" else max(LEAST_ASKED, spec.least_rows)
+
+
+def beginning(wanted: Wanted) -> str:
+    """Return in words from how many vectors on an index is of the kind that was asked for."""
+    each = "" if wanted.shards == 1 else f" in each of {wanted.shards:,} shards"
+    return f"{wanted.kind} begins at {least_asked(parse_spec(wanted.kind)):,} vectors{each}"
 
 
 def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexSpec]:
@@ -209,7 +218,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     if wanted.kind != AUTO:
         if best.spec.name != wanted.kind:
-            return (f"an index of kind {wanted.kind} begins at {least_asked(parse_spec(wanted.kind)):,} vectors",)
+            return (f"an index of kind {beginning(wanted)}",)
         return (f"{wanted.kind} was asked for",)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}

@@ -15,31 +15,39 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the index of a store: a kind, or ``"auto"``, and a budget.
+    """What is asked of the index of a store: a kind, or ``"auto"``, a budget, and in how many shards it is.
 
-    Raises :class:`ConfigError` for a kind that there is not.
+    Raises :class:`ConfigError` for a kind that there is not, and where ``shards`` is no whole number from 1 on.
     """
 
     kind: str = AUTO
     budget: Budget = field(default_factory=Budget)
+    shards: int = 1
 
     def __post_init__(self) -> None:
         if self.kind != AUTO:
             parse_spec(self.kind)
+        if type(self.shards) is not int or self.shards < 1:
+            raise ConfigError(f"shards is {str(self.shards)[:80]}: expected a whole number, 1 or more")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"kind": self.kind, **asdict(self.budget)}
+        return {"kind": self.kind, **asdict(self.budget), "shards": self.shards}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Wanted:
-        """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
+        """Return what :meth:`to_dict` made of it, one shard where it names none.
+
+        Raises :class:`ConfigError` for anything else.
+        """
         rest = _fields(values, ("kind",))
-        return _made(cls, values["kind"], _made(Budget, **rest))
+        shards = rest.pop("shards", 1)
+        return _made(cls, values["kind"], _made(Budget, **rest), shards)
 
     def describe(self) -> str:
         """Return it in a few words."""
-        return self.kind if self.budget.open else f"{self.kind} within {self.budget.describe(defaults=False)}"
+        kind = self.kind if self.shards == 1 else f"{self.kind} in {self.shards:,} shards"
+        return kind if self.budget.open else f"{kind} within {self.budget.describe(defaults=False)}"
 
 
 @dataclass(frozen=True, slots=True)

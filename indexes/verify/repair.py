@@ -123,10 +123,10 @@ class _Repair:
             texts = catalog.texts_of_rows(connection, rows[start : start + _BATCH])
             blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
         self._progress.finish()
-        new = None
+        new = []
         if rows:
             whole = [(np.array(rows, dtype=np.int64), np.concatenate(blocks))]
-            new = write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))
+            new = [write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))]
         with database.transaction():
             compaction.swap(connection, compaction.Rewritten([record], new))
 

@@ -124,7 +124,7 @@ class LazyStore:
 
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
-        given = Wanted(self._index or wanted.kind, self._budget or wanted.budget)
+        given = Wanted(self._index or wanted.kind, self._budget or wanted.budget, wanted.shards)
         if given != wanted:
             store.close()
             raise ConfigError(

@@ -296,7 +296,7 @@ class RagVectorStore(Managing):
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
             writer.merge()
-            tell(writer.settle())
+            tell(writer.settle(wanted))
         return rebuilt
 
     # Files

@@ -149,7 +149,8 @@ def test_the_choice_for_programs(index, cli):
     assert result["check"]["measurement"]["recall"]["queries"] == 20
     status = as_json(cli("status", "--json"))
     assert status["index"] == {"wanted": status["index"]["wanted"], "choice": result["index"], "check": result["check"]}
-    assert status["index"]["wanted"] == dict.fromkeys(["max_memory", "max_latency_ms", "min_recall"]) | {"kind": "ivf"}
+    limits = dict.fromkeys(["max_memory", "max_latency_ms", "min_recall"])
+    assert status["index"]["wanted"] == {"kind": "ivf", **limits, "shards": 1}
     assert [segment["kind"] for segment in status["segments"]] == ["ivf"]
     again = as_json(index("--json"))
     assert (again["index"], again["check"]) == (None, None)  # nothing was picked

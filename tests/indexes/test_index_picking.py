@@ -12,6 +12,7 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.picking import Questions, pick
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.shards import Shard
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
@@ -52,7 +53,8 @@ QUESTIONS = Questions(clusters(60, 2), clusters(60, 3))
 
 def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, questions=QUESTIONS, progress=None):
     rows = ROWS[: len(vectors)]
-    return pick(vectors, rows, questions, wanted or Wanted(), folder / "index.faiss", progress, machine=machine)
+    shard = Shard(vectors, rows, folder / "index.faiss")
+    return pick([shard], questions, wanted or Wanted(), progress, machine=machine)
 
 
 def names(folder):

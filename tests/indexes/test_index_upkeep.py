@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, IndexWarning
-from ragembed.indexes import Store, catalog, compaction, index_choice, view
+from ragembed.indexes import Store, catalog, compaction, index_choice, segment_search
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.costs import Machine
@@ -311,7 +311,7 @@ def test_chunks_that_degrade_the_index_are_told_and_optimize_mends_it(tmp_path):
 
 
 def test_a_deletion_that_degrades_the_index_is_told_and_optimize_mends_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(view, "_EXACT_ROWS", 0)  # else the rows that are left are so few that they are all looked at
+    monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
     store = new_store(tmp_path, SIZE, index="ivf")
     spoil(store)
     with pytest.warns(IndexWarning, match=DEGRADED):

@@ -8,7 +8,7 @@ import pytest
 from ragembed.documents.model import Chunk
 from ragembed.errors import BudgetError, ConfigError, IndexWarning, StoreDamagedError
 from ragembed.hashing import file_sha256
-from ragembed.indexes import ChunkRecord, Store, index_choice, kinds, view
+from ragembed.indexes import ChunkRecord, Store, index_choice, kinds, segment_search
 from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
@@ -96,8 +96,8 @@ def store(request, template, tmp_path):
 def _searched(request, monkeypatch):
     """What a filter selects is compared one by one where it is little, as it is of all stores as small as these."""
     if request.param == "in the index":
-        monkeypatch.setattr(view, "_EXACT_ROWS", 0)
-        monkeypatch.setattr(view, "_EXACT_SHARE", 0.0)
+        monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)
+        monkeypatch.setattr(segment_search, "_EXACT_SHARE", 0.0)
 
 
 def exact(numbers, vector, k):

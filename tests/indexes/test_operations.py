@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragembed.indexes import index_choice, kinds, view
+from ragembed.indexes import index_choice, kinds, segment_search
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 
@@ -39,7 +39,7 @@ def test_a_store_agrees_with_a_dictionary_through_random_operations(operations, 
 def test_limits_are_low_for_the_time_of_the_operations_alone(operations, kind, least):
     def limits():
         sizes = {kinds.LEAST_APPROXIMATE, picking.LEAST_ASKED}
-        return sizes, index_choice.QUERIES, view._EXACT_ROWS, view._EXACT_SHARE
+        return sizes, index_choice.QUERIES, segment_search._EXACT_ROWS, segment_search._EXACT_SHARE
 
     before = limits()
     with operations.low_limits(kind):

@@ -25,7 +25,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store, fitting, page_sums, terms, view
+from ragembed.indexes import Store, fitting, page_sums, segment_search, terms
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
 from ragembed.indexes.indexing import IndexingRequest, index_files
@@ -1026,7 +1026,7 @@ def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where, kind):
 @pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "PQ4", "Nonsense"])
 def test_a_segment_of_another_kind_than_the_database_says_is_damaged(known, kind, monkeypatch):
     for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # else the few that are used are compared without the index
-        monkeypatch.setattr(view, limit, 0)
+        monkeypatch.setattr(segment_search, limit, 0)
     edit(known, ("UPDATE segments SET kind = ?", (kind,)))
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):
         store.search("text", 3, "dense")

@@ -73,14 +73,14 @@ def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_
 @pytest.mark.guarantee(35)
 def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encoder, make_record, monkeypatch):
     written = []
-    original = compaction.write_segment
+    original = compaction.write_segments
 
-    def write_segment(*args):
-        files, rows = original(*args)
-        written.append(files.rows)
-        return files, rows
+    def write_segments(*args):
+        segments = original(*args)
+        written.extend(files.rows for files, _ in segments)
+        return segments
 
-    monkeypatch.setattr(compaction, "write_segment", write_segment)
+    monkeypatch.setattr(compaction, "write_segments", write_segments)
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record(f"first{i}", f"first {i}") for i in range(600)])
     assert written == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
-from ragembed.indexes import Store, compaction, index_choice, kinds, segments, view
+from ragembed.indexes import Store, compaction, index_choice, kinds, segment_search, segments
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.langchain import RagVectorStore
@@ -141,15 +141,15 @@ def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, mon
         written: list[int] = []
         with RagVectorStore(FAKE, tmp_path / str(documents)) as store:
             store.add_texts(map(str, range(documents)), ids=map(str, range(documents)))
-            original = segments.write_segment
+            original = segments.write_segments
 
-            def write_segment(*given: Any) -> Any:
-                files, rows = original(*given)
-                written.append(files.rows)
-                return files, rows
+            def write_segments(*given: Any) -> Any:
+                made = original(*given)
+                written.extend(files.rows for files, _ in made)
+                return made
 
             with monkeypatch.context() as patch:
-                patch.setattr(compaction, "write_segment", write_segment)
+                patch.setattr(compaction, "write_segments", write_segments)
                 store.delete([str(documents // 2)])
             status = store._opened.made().status()
             assert status["vectors"] == documents
@@ -225,8 +225,8 @@ def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pyt
         (kinds, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
         (index_choice, "QUERIES", 10),
-        (view, "_EXACT_ROWS", 16),
-        (view, "_EXACT_SHARE", 0.0),
+        (segment_search, "_EXACT_ROWS", 16),
+        (segment_search, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(index_choice, "degradation", lambda *_: None)  # how much is found is measured elsewhere

@@ -286,7 +286,7 @@ def test_a_run_that_is_killed_leaves_the_store_as_it_was(encoded, tiny_config, m
     before = state(encoded)
     target = {
         "encoding": (reencoding, "to_raw"),
-        "writing": (upkeep, "write_segment"),
+        "writing": (upkeep, "write_segments"),
         "committing": (upkeep.compaction, "swap"),
     }[where]
     config = tiny_config.replace(layers="first+last", postprocess=("zscore",))

@@ -17,6 +17,7 @@ from ragembed.indexes.ann.index import USUAL_K, SegmentIndex
 from ragembed.indexes.ann.picking import Picked, Questions, pick
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.refined import RefinedIndex
+from ragembed.indexes.ann.shards import Shard
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
@@ -60,7 +61,8 @@ def _picked(request: Request, budget: Budget) -> Picked:
     vectors, drawn = mapped(request), np.load(request["tuning"])
     questions = Questions(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
     wanted = Wanted(budget=budget)
-    return pick(ArrayVectors(vectors), np.arange(len(vectors)), questions, wanted, Path(request["file"]))
+    shard = Shard(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
+    return pick([shard], questions, wanted)
 
 
 def _searcher(request: Request, kind: str, effort: int | None) -> Search:

@@ -1,0 +1,70 @@
+"""Asking every segment of a generation in this process, large ones at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.ann.index import FEW_QUERIES, Mask, most_threads
+from ragembed.indexes.segment_search import Found, search_segment
+from ragembed.indexes.view import View
+
+Floats = NDArray[np.float32]
+
+_LEAST_ROWS = 10_000
+"""Vectors of a segment below which a search of it is over before another thread has begun with it."""
+
+
+class LocalSegments:
+    """Searches the segments one after the other; those that are large at the same time, where queries are few.
+
+    ``threads`` is the most that search at once, None for as many as FAISS takes. For more queries FAISS itself divides
+    them among threads, in one segment after the other.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+        """Search all segments; see :class:`ragembed.indexes.view.SegmentSearch`."""
+        lock = threading.Lock()
+
+        def postprocess(raw: Floats) -> Floats:
+            with lock:  # the database is asked for the embedder
+                embedder = view.embedder()
+            return embedder.postprocess_documents(raw)
+
+        small: list[Callable[[], Found]] = []
+        large: list[Callable[[], Found]] = []
+        segments = view.segments()
+        effort = None if all(segment.flat for segment in segments.values()) else view.effort()
+        for key, segment in segments.items():
+            rows = None if segment.flat else view.rows_of(key)
+            ask = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
+            (large if segment.files.rows >= _LEAST_ROWS else small).append(ask)
+        threads = min(self._threads or most_threads(), len(large))
+        if threads < 2 or len(queries) > FEW_QUERIES:
+            return [ask() for ask in (*large, *small)]
+        others = self._in_threads(large[1:])
+        return [*(ask() for ask in (large[0], *small)), *(other.result() for other in others)]
+
+    def _in_threads(self, asks: Sequence[Callable[[], Found]]) -> list[Future[Found]]:
+        with self._lock:
+            if self._pool is None:
+                most = max((self._threads or most_threads()) - 1, 1)
+                self._pool = ThreadPoolExecutor(most, thread_name_prefix="ragembed-search")
+            return [self._pool.submit(ask) for ask in asks]
+
+    def close(self) -> None:
+        """End the threads, each once its search is over; the next search starts others."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None

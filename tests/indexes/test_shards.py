@@ -1,0 +1,477 @@
+"""A store in several shards answers as in one, and keeps their number whatever becomes of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragembed import Embedder
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
+from ragembed.indexes import Arrangement, Store, Wanted, catalog, compaction, fanout, index_choice, kinds, segments
+from ragembed.indexes.ann import building, picking
+from ragembed.indexes.ann.choosing import Budget, choose
+from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.shards import best_scores, shard_sizes
+from ragembed.indexes.ann.specs import parse_spec
+from ragembed.indexes.embedders import load_postprocessing
+from ragembed.indexes.filters import parse
+from ragembed.indexes.fitting import refit_store
+from ragembed.indexes.ray_search import Question, RowBits, SegmentHost
+from ragembed.indexes.segment_search import search_segment
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder, record
+
+DIM, SIZE, LEAST = 16, 360, 60
+WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
+QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(6)]
+FILTERS = [None, "third = 1", "i < 12", "i != 5", "i > 10000", "third IN (0, 2)"]
+SHARDS = [3, 7]
+KINDS = ["flat", "fp16", "hnsw", "hnsw-sq8", "ivf", "ivf-sq8"]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    small(monkeypatch)
+
+
+def small(patched):
+    """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
+    patched.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
+    patched.setattr(picking, "LEAST_ASKED", LEAST)
+    patched.setattr(index_choice, "QUERIES", 30)
+    patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    patched.setattr(picking, "latency_ms", lambda *_: 1.0)
+
+
+def encoder():
+    """Vectors of texts; those of every ninth are the same, so that there are ties in any shard."""
+    same = np.random.default_rng(5).normal(size=DIM).astype(np.float16).tolist()
+    return KnownEncoder({text_of(i): same for i in range(0, SIZE, 9)}, dim=DIM)
+
+
+def text_of(i):
+    return f"{' '.join(np.random.default_rng(i).choice(WORDS, 6))} n{i}"
+
+
+def records(start, stop):
+    return [record(f"i{i}", text_of(i), metadata={"i": i, "third": i % 3}) for i in range(start, stop)]
+
+
+def fill(folder, shards, kind="auto", deleted=True):
+    """A store in ``shards``, with rows that no chunk uses in each."""
+    store = Store.create(folder / f"s{shards}", encoder(), index=kind, shards=shards)
+    for start in range(0, SIZE, 120):
+        store.add(records(start, start + 120))
+    store.optimize()
+    if deleted:
+        store.delete([f"i{i}" for i in range(0, SIZE, 20)])
+    return store
+
+
+def rows_of(store):
+    return [segment["rows"] for segment in store.status()["segments"]]
+
+
+def kinds_of(store):
+    return {segment["kind"] for segment in store.status()["segments"]}
+
+
+def told(hits):
+    return [(hit.id, hit.score, hit.dense, hit.lexical) for hit in hits]
+
+
+def assert_sound(store):
+    report = verify_store(store.path, encoder())
+    assert (report.problems, report.leftovers) == ([], 0)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Flat stores with the same chunks in one shard and in more, which no test changes."""
+    folder = tmp_path_factory.mktemp("stores")
+    with pytest.MonkeyPatch.context() as patched:
+        small(patched)
+        made = {shards: fill(folder, shards) for shards in (1, *SHARDS)}
+        yield made
+        for store in made.values():
+            store.close()
+
+
+@pytest.fixture(scope="module")
+def of_kinds(tmp_path_factory):
+    """Stores of several kinds in two shards, which no test changes."""
+    folder = tmp_path_factory.mktemp("kinds")
+    with pytest.MonkeyPatch.context() as patched:
+        small(patched)
+        made = {kind: fill(folder / kind, 2, kind) for kind in KINDS}
+        yield made
+        for store in made.values():
+            store.close()
+
+
+# What a shard is
+
+
+@given(st.integers(0, 10**6), st.integers(1, 300))
+def test_shards_are_of_about_one_size(total, shards):
+    sizes = shard_sizes(total, shards)
+    assert sum(sizes) == total
+    assert len(sizes) == max(1, min(total, shards))
+    assert max(sizes) - min(sizes) <= 1
+    assert total == 0 or min(sizes) > 0
+
+
+def test_the_best_scores_of_shards_are_the_best_of_all():
+    left, right = np.array([[0.9, 0.2]], dtype=np.float32), np.array([[0.5, -np.inf]], dtype=np.float32)
+    assert best_scores([left, right], 3).tolist() == [[np.float32(0.9), 0.5, np.float32(0.2)]]
+    assert best_scores([left], 1) is left
+
+
+def test_what_is_wanted_is_kept_with_its_shards():
+    wanted = Wanted("hnsw", Budget(min_recall=0.9), 4)
+    assert Wanted.from_dict(wanted.to_dict()) == wanted
+    assert wanted.describe() == "hnsw in 4 shards within recall@10 0.9"
+    older = {name: value for name, value in Wanted("hnsw").to_dict().items() if name != "shards"}
+    assert Wanted.from_dict(older) == Wanted("hnsw", shards=1)
+
+
+@pytest.mark.parametrize("shards", [0, -1, 1.0, True, "2", None])
+def test_a_number_of_shards_that_there_cannot_be_is_refused(shards):
+    with pytest.raises(ConfigError, match=f"shards is {shards}: expected a whole number, 1 or more"):
+        Wanted(shards=shards)
+    with pytest.raises(ConfigError, match="shards"):
+        Wanted.from_dict({**Wanted().to_dict(), "shards": shards})
+
+
+def test_costs_are_those_of_all_shards_and_building_that_of_one():
+    machine, spec = Machine(0.1, 0.1, 10**12), parse_spec("hnsw")
+    in_four = {option.spec.name: option.cost for option in choose(10**6, 64, Budget(), machine, 4)}["hnsw"]
+    one = cost(spec, 250_000, 64, machine)
+    assert (in_four.bytes, in_four.latency_ms) == (4 * one.bytes, 4 * one.latency_ms)
+    assert in_four.building_bytes == one.building_bytes
+    assert choose(10**6, 64, Budget(), machine, 1) == choose(10**6, 64, Budget(), machine)
+
+
+# Answers
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+@pytest.mark.parametrize("where", FILTERS)
+def test_exact_search_of_shards_finds_what_that_of_one_does(stores, shards, mode, where):
+    for query in QUERIES:
+        for k in (1, 10):
+            expected = told(stores[1].search(query, k, mode, where=where))
+            assert told(stores[shards].search(query, k, mode, where=where)) == expected
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_many_questions_and_vectors_find_the_same_too(stores, shards):
+    vectors = encoder().encode_queries(QUERIES)
+    for one, several in (
+        (stores[1].search_many(QUERIES, 15), stores[shards].search_many(QUERIES, 15)),
+        (stores[1].search_vectors(vectors, 15), stores[shards].search_vectors(vectors, 15)),
+    ):
+        assert [told(hits) for hits in several] == [told(hits) for hits in one]
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_results_that_are_arranged_or_unlike_each_other_are_the_same(stores, shards):
+    for query in QUERIES:
+        arranged = Arrangement(dedupe=True, per_file=2, mmr=0.5)
+        one, several = (stores[n].search(query, 8, arrangement=arranged) for n in (1, shards))
+        assert told(several) == told(one)
+        one, several = (stores[n].search_mmr(query, 8, fetch_k=60) for n in (1, shards))
+        assert told(several) == told(one)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_ties_in_several_shards_come_in_the_same_order(stores, shards):
+    same = encoder().encode_queries([text_of(0)])[0]
+    one, several = (stores[n].search_vector(same, 25) for n in (1, shards))
+    assert len({hit.score for hit in one}) < 5
+    assert told(several) == told(one)
+    [explained, *_] = stores[shards].explain(QUERIES[0], 3)
+    assert explained.hit.id == stores[1].search(QUERIES[0], 1)[0].id
+    assert np.array_equal(stores[shards].vectors(["i1", "i359"]), stores[1].vectors(["i1", "i359"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", FILTERS)
+def test_shards_of_any_kind_find_about_what_exact_search_does(kind, where, of_kinds, stores):
+    store = of_kinds[kind]
+    assert kinds_of(store) == {kind}
+    same = []
+    for query in QUERIES:
+        expected = told(stores[1].search(query, 10, "dense", where=where))
+        found = told(store.search(query, 10, "dense", where=where))
+        assert len(found) == len(expected)
+        same += [each in expected for each in found]
+    assert not same or np.mean(same) >= 0.9
+
+
+# Threads
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_large_segments_are_searched_at_the_same_time_with_the_same_result(stores, threads, monkeypatch):
+    monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
+    with Store.open(stores[3].path, encoder(), threads=threads) as store:
+        for query in QUERIES:
+            for where in (None, "third = 1"):
+                assert told(store.search(query, 9, where=where)) == told(stores[1].search(query, 9, where=where))
+        assert store._reader._searcher._pool is not None
+        store.close()
+        assert store._reader._searcher._pool is None
+        assert told(store.search(QUERIES[0], 9)) == told(stores[1].search(QUERIES[0], 9))
+
+
+@pytest.mark.parametrize("threads", [None, 1, 4])
+def test_small_segments_and_many_queries_take_no_further_thread(stores, threads, monkeypatch):
+    with Store.open(stores[3].path, encoder(), threads=threads) as store:
+        store.search(QUERIES[0])
+        monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
+        store.search_many(QUERIES, mode="dense")
+        assert store._reader._searcher._pool is None
+
+
+def test_an_error_in_a_thread_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
+    with fill(tmp_path, 3) as store:
+        folder = store.status()["segments"][-1]["folder"]
+    file = store.path / "segments" / folder / "index.faiss"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with Store.open(store.path, encoder(), threads=3) as opened, pytest.raises(StoreDamagedError, match=folder):
+        opened.search(QUERIES[0], mode="dense")
+
+
+# Over the life of a store
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_a_store_keeps_its_shards(kind, tmp_path):
+    with fill(tmp_path, 3, kind, deleted=False) as store:
+        assert (rows_of(store), kinds_of(store)) == ([SIZE // 3] * 3, {kind})
+        assert store.wanted_index == Wanted(kind, shards=3)
+        assert store.status()["index"]["wanted"]["shards"] == 3
+        before = store.status()["segments"]
+        store.optimize()
+        assert store.status()["segments"] == before
+        store.delete([f"i{i}" for i in range(0, SIZE, 2)])
+        store.optimize()
+        assert (rows_of(store), kinds_of(store)) == ([SIZE // 6] * 3, {kind})
+        store.add(records(SIZE, SIZE + 40))
+        store.optimize()
+        assert (sorted(rows_of(store)), kinds_of(store)) == ([73, 73, 74], {kind})
+        assert_sound(store)
+
+
+def test_an_approximate_index_is_picked_and_measured_for_all_shards(tmp_path):
+    with fill(tmp_path, 3, "ivf", deleted=False) as store:
+        check, choice = store.index_check(), store.index_choice()
+        assert set(check.segments) == {segment["folder"] for segment in store.status()["segments"]}
+        sizes = [(store.path / "segments" / name / "index.faiss").stat().st_size for name in check.segments]
+        assert (check.measurement.bytes, check.rows, choice.rows) == (sum(sizes), SIZE, SIZE)
+        assert check.measurement.recall.mean >= 0.98
+        assert not list(store.path.rglob("index.faiss.*"))
+        store.add(records(SIZE, 2 * SIZE))
+        assert (rows_of(store), store.index_choice().rows) == ([2 * SIZE // 3] * 3, 2 * SIZE)
+
+
+def test_the_number_of_shards_can_be_changed(tmp_path):
+    with fill(tmp_path, 2, "hnsw", deleted=False) as store:
+        for shards in (4, 1, 2):
+            store.optimize(index=Wanted("hnsw", shards=shards))
+            assert rows_of(store) == [SIZE // shards] * shards
+            assert len(store.index_check().segments) == shards
+        store.optimize(index=Wanted("flat", shards=5))
+        assert (rows_of(store), kinds_of(store)) == ([SIZE // 5] * 5, {"flat"})
+        store.optimize(index=Wanted("flat"))
+        assert rows_of(store) == [SIZE]
+        assert_sound(store)
+
+
+def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
+    with Store.create(tmp_path / "s", encoder(), index="hnsw", shards=4) as store:
+        store.add(records(0, 4 * LEAST - 1))
+        for shards in (5, 4):
+            store.optimize(index=Wanted("hnsw", shards=shards))
+            reason = f"an index of kind hnsw begins at {LEAST} vectors in each of {shards} shards"
+            assert store.index_choice().reasons == (reason,)
+            assert len(rows_of(store)) == shards
+        assert kinds_of(store) == {"flat"}
+        store.add(records(4 * LEAST - 1, 4 * LEAST))
+        assert (rows_of(store), kinds_of(store)) == ([LEAST] * 4, {"hnsw"})
+
+
+def test_more_shards_than_vectors_are_as_many_as_vectors(tmp_path):
+    with Store.create(tmp_path / "s", encoder(), shards=9) as store:
+        store.optimize()
+        store.add(records(0, 4))
+        store.optimize()
+        assert rows_of(store) == [1] * 4
+        assert len(store.search(QUERIES[0], 9, "dense")) == 4
+        store.delete([f"i{i}" for i in range(4)])
+        store.optimize()
+        assert rows_of(store) == []
+
+
+def test_merging_small_segments_leaves_the_shards_alone(tmp_path):
+    with fill(tmp_path, 4, deleted=False) as store:
+        before = {segment["folder"] for segment in store.status()["segments"]}
+        for i in range(20):
+            store.add(records(SIZE + i, SIZE + i + 1))
+        segments_now = store.status()["segments"]
+        assert before <= {segment["folder"] for segment in segments_now}
+        assert len(segments_now) < 4 + 20
+        store.optimize()
+        assert rows_of(store) == [(SIZE + 20) // 4] * 4
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_is_worth_rewriting_of_one_shard_is_what_it_was(shards, tmp_path):
+    with Store.create(tmp_path / "s", encoder(), shards=shards) as store:
+        for i in range(0, 56, 8):
+            store.add(records(i, i + 8))
+        with store.writer() as writer:
+            records_of = catalog.segments(writer._connection)
+            assert len(records_of) == 7
+            assert compaction.worth_rewriting(writer._connection) == []
+        store.add(records(56, 64))
+        assert rows_of(store) == [64]
+
+
+def test_new_postprocessors_leave_as_many_shards(tmp_path, tiny_config):
+    texts = [text_of(i) for i in range(40)]
+    plain = tiny_config.replace(postprocess=("normalize",), sides="one", weighting="uniform")
+    with Store.create(tmp_path / "s", Embedder(plain).fit(texts), shards=3) as store:
+        store.add(record(f"i{i}", text) for i, text in enumerate(texts))
+        store.optimize()
+        refit_store(store.path, ("center", "normalize"), "two")
+        assert rows_of(store) == [13, 13, 14]
+        with Store.create(tmp_path / "one", store.embedder) as one:
+            one.add(record(f"i{i}", text) for i, text in enumerate(texts))
+            assert told(store.search(texts[5], 9)) == told(one.search(texts[5], 9))
+
+
+def test_a_damaged_shard_is_rebuilt_alone(tmp_path):
+    with fill(tmp_path, 3, "hnsw", deleted=False) as store:
+        folders = [segment["folder"] for segment in store.status()["segments"]]
+        expected = told(store.search(QUERIES[0], 9, "dense"))
+    (store.path / "segments" / folders[1] / "index.faiss").write_bytes(b"nothing")
+    verify_store(store.path, encoder(), repair=True)
+    with Store.open(store.path, encoder()) as opened:
+        now = [segment["folder"] for segment in opened.status()["segments"]]
+        assert [now[0], now[2]] == [folders[0], folders[2]]
+        assert told(opened.search(QUERIES[0], 9, "dense")) == expected
+        assert_sound(opened)
+
+
+def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, monkeypatch):
+    with fill(tmp_path, 1, deleted=False) as store:
+        before = store.status()["segments"]
+        built = []
+
+        def build_index(*given, **named):
+            built.append(given)
+            if len(built) == 2:
+                raise KeyboardInterrupt
+            return building.build_index(*given, **named)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(segments, "build_index", build_index)
+            with pytest.raises(KeyboardInterrupt):
+                store.optimize(index=Wanted(shards=3))
+        assert store.status()["segments"] == before
+        assert [folder.name for folder in (store.path / "segments").iterdir()] == [before[0]["folder"]]
+        store.optimize()
+        assert rows_of(store) == [SIZE // 3] * 3
+
+
+# Where they are searched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", FILTERS)
+def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
+    store = of_kinds[kind]
+    with store._reader.view() as view:
+        selection = view.select(None if where is None else parse(where))
+        queries = encoder().encode_queries(QUERIES)
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        host = SegmentHost(store.path)
+        asked, expected = [], []
+        for key, segment in view.segments().items():
+            first, last = catalog.row_range(view.connection, key)
+            assert [first, last] == view.rows_of(key)[[0, -1]].tolist()
+            asked.append((segment.files, RowBits.of(selection.mask, first, last)))
+            rows = None if segment.flat else view.rows_of(key)
+            found = search_segment(segment, queries, 7, selection.mask, rows, view.effort(), lambda raw: raw)
+            expected.append(found)
+        question = Question(queries, 4, 7, view.effort(), catalog.embedder(view.connection))
+        for mine, its in zip(expected, host.search(asked, question), strict=True):
+            assert its.first == 4
+            assert np.array_equal(mine.rows, its.rows)
+            assert np.array_equal(mine.scores, its.scores)
+        assert list(host._held) == [files.folder for files, _ in asked]
+        host.search(asked[:1], question)
+        assert list(host._held) == [asked[0][0].folder]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=70), st.data())
+def test_bits_of_rows_are_the_mask(mask, data):
+    first = data.draw(st.integers(0, len(mask) - 1))
+    last = data.draw(st.integers(first, len(mask) - 1))
+    told_of = RowBits.of(np.array(mask), first, last).mask()
+    assert told_of.tolist() == [False] * first + mask[first : last + 1]
+
+
+def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
+    texts = [text_of(i) for i in range(30)]
+    embedder = Embedder(tiny_config.replace(postprocess=("zscore", "normalize"), sides="two")).fit(texts)
+    raw = embedder.raw_documents(texts)
+    with Store.create(tmp_path / "s", embedder) as store:
+        stored = {**store.status()["embedder"], "model": "nowhere"}
+        postprocess = load_postprocessing(store.path, stored)
+        assert np.array_equal(postprocess(raw), embedder.postprocess_documents(raw))
+        with pytest.raises(FileNotFoundError):
+            load_postprocessing(store.path, {**stored, "fingerprint": "0" * 32})
+        foreign = {**stored, "kind": "external", "model": "mine"}
+        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which is not stored in it"):
+            load_postprocessing(store.path, foreign)
+        assert load_postprocessing(store.path, {**foreign, "raw_fingerprint": foreign["fingerprint"]})(raw) is raw
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"engine": "spark"}, "unknown engine 'spark': expected one of local, ray"),
+        ({"replicas": 0}, "replicas is 0: expected 1 or more"),
+        ({"replicas": 2}, "open the store with engine='ray'"),
+        ({"address": "auto"}, "open the store with engine='ray'"),
+        ({"threads": 0}, "threads is 0: expected 1 or more"),
+        ({"engine": "ray", "threads": 2}, "threads and search_device are for engine='local'"),
+        ({"engine": "ray", "search_device": "gpu"}, "threads and search_device are for engine='local'"),
+    ],
+)
+def test_an_engine_that_there_cannot_be_is_refused(stores, asked, message):
+    with pytest.raises(ConfigError, match=message):
+        Store.open(stores[1].path, encoder(), **asked)
+
+
+# From the command line
+
+
+@pytest.mark.usefixtures("needs_minilm")
+def test_shards_are_asked_for_told_and_kept(cli, in_folder):
+    (in_folder / "docs").mkdir()
+    for i in range(9):
+        (in_folder / "docs" / f"{i}.txt").write_text(text_of(i))
+    cli("index", "docs", "--preset", "re", "--shards", "3")
+    cli("optimize")
+    assert "flat in 3 segments; asked for: auto in 3 shards" in cli("status").output
+    cli("optimize", "--index", "fp16")
+    assert "fp16 in 3 segments; asked for: fp16 in 3 shards" in cli("status").output
+    cli("optimize", "--shards", "1")
+    assert "fp16 in 1 segment; asked for: fp16" in cli("status").output
+    assert "--shards" in cli("index", "docs", "--shards", "0", exit_code=2).output

@@ -1,0 +1,256 @@
+"""Stores that are searched on a cluster whose actors and nodes fail: run by test_ray_search.py in a namespace.
+
+Prints, as one line of JSON, what each scenario found. The arguments are a set of scenarios and a folder of stores.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import ray
+from cluster import cluster
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import RagembedError
+from ragembed.indexes import Arrangement, ChunkRecord, Store
+from ragembed.indexes.ray_search import SegmentHost
+
+QUESTIONS = ["the writer of a store", "shock wave", "zebra"]
+FILTERS = [None, "third = 1", "i < 9", "i > 10000"]
+
+
+def told(hits):
+    return [(hit.id, hit.score, hit.dense, hit.lexical) for hit in hits]
+
+
+def answers(store):
+    """All that a store is asked, and what it says."""
+    found = {
+        f"{question} {mode} {where}": told(store.search(question, 10, mode, where=where))
+        for question in QUESTIONS
+        for mode in ("hybrid", "dense", "lexical")
+        for where in FILTERS
+    }
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(size=(130, store.status()["dim"])).astype(np.float32)
+    found["vectors"] = [told(hits) for hits in store.search_vectors(vectors, 5)]
+    found["many"] = [told(hits) for hits in store.search_many(QUESTIONS, 5)]
+    found["mmr"] = told(store.search_mmr(QUESTIONS[0], 5, fetch_k=30))
+    found["arranged"] = told(store.search(QUESTIONS[1], 5, arrangement=Arrangement(dedupe=True, per_file=2)))
+    return found
+
+
+def here(path):
+    with Store.open(path) as store:
+        return answers(store)
+
+
+def differing(found, expected):
+    return [name for name in expected if found[name] != expected[name]]
+
+
+def actors(store):
+    return [actor for group in store._reader._searcher._groups for actor in group.actors]
+
+
+def process_of(actor):
+    return ray.get(actor.__ray_call__.remote(lambda _host: os.getpid()))
+
+
+def held(store):
+    return sorted(
+        name for actor in actors(store) for name in ray.get(actor.__ray_call__.remote(lambda host: list(host._held)))
+    )
+
+
+def folders(store):
+    return sorted(segment["folder"] for segment in store.status()["segments"])
+
+
+def same_answers(stores, address):
+    found = {}
+    for path in sorted(stores.iterdir()):
+        with Store.open(path, engine="ray", address=address, replicas=2) as store:
+            ours = answers(store)
+            nodes = {ray.get(actor.__ray_call__.remote(lambda _host: node_id())) for actor in actors(store)}
+            found[path.name] = {
+                "differing": differing(ours, here(path)),
+                "asked": len(ours),
+                "actors": len(actors(store)),
+                "nodes": len(nodes),
+            }
+    return found
+
+
+def node_id():
+    return ray.get_runtime_context().get_node_id()
+
+
+def killed_actors(stores, address):
+    """Half of the actors are killed, then all of them, while two threads ask."""
+    path = stores / "flat"
+    expected = here(path)
+    questions = [name for name in expected if " dense " in name or " hybrid " in name]
+    wrong, asked, stop = [], [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            for name in questions:
+                question, mode, where = split(name)
+                try:
+                    same = told(store.search(question, 10, mode, where=where)) == expected[name]
+                except RagembedError as error:
+                    same = False
+                    wrong.append(f"{type(error).__name__}: {error}")
+                asked.append(name)
+                if not same:
+                    wrong.append(name)
+
+    with Store.open(path, engine="ray", address=address, replicas=2) as store:
+        store.search(QUESTIONS[0])
+        first = actors(store)
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for victims in (first[::2], first):
+            time.sleep(1)
+            for actor in victims:
+                if actor in actors(store):
+                    os.kill(process_of(actor), signal.SIGKILL)
+            before = len(asked)
+            while len(asked) < before + 40 and any(thread.is_alive() for thread in threads):
+                time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        replaced = not set(first) & set(actors(store))
+        differ = differing(answers(store), expected)
+    return {"wrong": wrong[:5], "asked": len(asked) > 60, "replaced": replaced, "differing": differ}
+
+
+def split(name):
+    mode = next(mode for mode in ("hybrid", "dense", "lexical") if f" {mode} " in name)
+    question, _, where = name.partition(f" {mode} ")
+    return question, mode, None if where == "None" else where
+
+
+def a_store_that_is_written(stores, address):
+    """A reader on Ray sees what another process adds, deletes and merges."""
+    path = stores.parent / "written"
+    shutil.copytree(stores / "flat", path)
+    found = {"differing": [], "held": []}
+    with Store.open(path, engine="ray", address=address) as store, Store.open(path) as other:
+        answers(store)
+        first = process_of(actors(store)[0])
+        for change in (
+            lambda: other.add([ChunkRecord("new", Chunk("zebra of a new store", metadata={"i": 3, "third": 1}))]),
+            lambda: other.delete([f"i{i}" for i in range(0, 240, 7)]),
+            other.optimize,
+        ):
+            change()
+            found["differing"] += differing(answers(store), here(path))
+            found["held"].append(held(store) == folders(store))
+        found["same_process"] = process_of(actors(store)[0]) == first
+        found["new"] = store.search("zebra of a new store", 1)[0].id
+    return found
+
+
+class Dying(SegmentHost):
+    """Ends its process whatever it is asked."""
+
+    def search(self, asked, question):
+        os._exit(1)
+
+
+def actors_that_die_again_and_again(stores, address):
+    with Store.open(stores / "flat", engine="ray", address=address) as store:
+        searcher = store._reader._searcher
+        searcher._host = ray.remote(Dying)
+        try:
+            store.search(QUESTIONS[0])
+        except RagembedError as error:
+            return [type(error).__name__, str(error)]
+    return None
+
+
+def a_damaged_segment(stores, address):
+    path = stores.parent / "damaged"
+    shutil.copytree(stores / "flat", path)
+    file = next(path.glob("segments/*/index.faiss"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with Store.open(path, engine="ray", address=address) as store:
+        try:
+            store.search(QUESTIONS[0])
+        except RagembedError as error:
+            return [type(error).__name__, str(error)]
+    return None
+
+
+def stores_that_are_closed(stores, address):
+    """The connection is that of all stores; one that was closed is opened by the next question."""
+    path = stores / "flat"
+    first = Store.open(path, engine="ray", address=address)
+    expected = told(first.search(QUESTIONS[0]))
+    second = Store.open(path, engine="ray", address=address)
+    first.close()
+    found = {"second": told(second.search(QUESTIONS[0])) == expected}
+    gone = actors(second)
+    second.close()
+    found["connected"] = ray.is_initialized()
+    found["again"] = told(second.search(QUESTIONS[0])) == expected
+    found["other_actors"] = not set(gone) & set(actors(second))
+    second.close()
+    first.close()
+    found["connected_at_the_end"] = ray.is_initialized()
+    third = Store.open(path, engine="ray", address=address)
+    third.search(QUESTIONS[0])
+    ray.shutdown()
+    try:
+        third.search(QUESTIONS[0])
+    except RagembedError as error:
+        found["left"] = [type(error).__name__, str(error), ray.is_initialized()]
+    third.close()
+    found["after"] = told(third.search(QUESTIONS[0])) == expected
+    third.close()
+    return found
+
+
+def a_lost_node(stores, address, nodes):
+    path = stores / "flat"
+    expected = here(path)
+    with Store.open(path, engine="ray", address=address, replicas=2) as store:
+        before = differing(answers(store), expected)
+        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        return {"before": before, "after": differing(answers(store), expected)}
+
+
+def on_a_cluster(stores):
+    scenarios = (
+        same_answers,
+        killed_actors,
+        a_store_that_is_written,
+        actors_that_die_again_and_again,
+        a_damaged_segment,
+        stores_that_are_closed,
+    )
+    with cluster(2, 2) as nodes:
+        found = {scenario.__name__: scenario(stores, nodes.address) for scenario in scenarios}
+        return {**found, "a_lost_node": a_lost_node(stores, nodes.address, nodes)}
+
+
+def by_itself(stores):
+    """A node is started on this machine where no address is given."""
+    path = stores / "flat"
+    with Store.open(path, engine="ray") as store:
+        nodes = len(ray.nodes())
+        return {"differing": differing(answers(store), here(path)), "nodes": nodes}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]](Path(sys.argv[2]))) + "\n")
