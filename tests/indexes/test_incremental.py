@@ -75,7 +75,7 @@ def encoded(monkeypatch):
     original = TransformerExtractor.encode
 
     def encode(self, texts, side, progress=None):
-        if side == "documents":
+        if side in ("documents", "few-documents"):
             counts.append(len(texts))
         return original(self, texts, side, progress)
 
