@@ -200,8 +200,8 @@ class Embedder:
     def raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
         """Return what :meth:`raw_documents` does where that is made sooner without PyTorch than with it, else None.
 
-        An extractor without a model never needs it. With a BERT model, few texts, eight of a thousand tokens together at
-        most, are then computed in float32 on the CPU, unless a GPU or bfloat16 was asked for.
+        An extractor without a model never needs it. With a BERT model, few texts (eight, of a thousand tokens together,
+        at most) are then computed in float32 on the CPU, unless a GPU or bfloat16 was asked for.
         """
         self._require_extractor()
         texts, model = _strings(texts), self._built.encoding_model

@@ -37,8 +37,8 @@ class ContextualModel:
     max_tokens
         Tokens in a window, special tokens and the template's included.
     dtype
-        ``"float32"``, ``"bfloat16"``, ``"mixed"``, which is bfloat16 but for few documents, or ``"auto"``: what is faster
-        on the devices.
+        ``"float32"``, ``"bfloat16"``, ``"mixed"``, which is bfloat16 but for few documents, or ``"auto"``: what is
+        faster on the devices.
     device
         What is asked for; see :func:`ragembed.devices.choose_devices`.
     """

@@ -44,7 +44,7 @@ def alone(monkeypatch):
 # Embedders
 
 
-@pytest.mark.parametrize("extractor", ["transformer", "bert+avg", "sbert-wk", "avg", "re:dim=8"])
+@pytest.mark.parametrize("extractor", ["transformer", "bert+avg", "sbert-wk:start_layer=0", "avg", "re:dim=8"])
 def test_few_documents_have_the_vectors_that_pytorch_makes(tiny_config, extractor):
     embedder = Embedder(tiny_config.replace(extractor=extractor)).fit(TEXTS)
     told = []
