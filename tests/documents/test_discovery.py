@@ -455,16 +455,3 @@ def test_why_agrees_with_discover(tmp_path: Path) -> None:
     files = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert {path for path in files if "is read" in why(path, [tmp_path])} == read
     assert 0 < len(read) < len(files)
-
-
-def test_what_is_unchanged_is_not_opened(tmp_path, monkeypatch):
-    text, image = write(tmp_path / "a.md"), write(tmp_path / "b.png", b"\0\0\0")
-    opened = []
-    original = Path.open
-    monkeypatch.setattr(Path, "open", lambda path, *args: opened.append(path.name) or original(path, *args))
-    found = discover([tmp_path], unchanged=lambda candidate: candidate.path == text)
-    assert [(candidate.path, candidate.skipped) for candidate in found] == [(text, None), (image, "binary")]
-    assert "a.md" not in opened
-    assert "b.png" in opened
-    found = discover([tmp_path], DiscoveryOptions(max_bytes=1), unchanged=lambda candidate: True)
-    assert all("over the limit" in candidate.skipped for candidate in found)
