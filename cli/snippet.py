@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
-from ragembed.indexes.terms import WORD_OR_RUN, letters_of
+from ragembed.indexes.terms import letters_of, words_or_runs
 
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ed", "er", "es", "ly", "s", "e", "y")
 _MIN_STEM = 3
@@ -25,7 +25,7 @@ def stem(word: str) -> str:
 def query_stems(query: str) -> set[str]:
     """Return the stems of words of more than two letters, and of scripts without spaces pairs of letters."""
     stems = set()
-    for match in WORD_OR_RUN.finditer(query):
+    for match in words_or_runs(query):
         if match["run"] is None:
             stems |= {stem(match[0])} if len(match[0]) > 2 else set()
         else:
@@ -48,7 +48,7 @@ def matches(text: str, stems: set[str]) -> list[tuple[int, int]]:
 
 def _stems(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and stem of each word, and of scripts without spaces each letter and each pair of them."""
-    for match in WORD_OR_RUN.finditer(text):
+    for match in words_or_runs(text):
         if match["run"] is None:
             yield match.start(), match.end(), stem(match[0])
             continue

@@ -28,6 +28,7 @@ from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, 
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
+from ragembed.indexes.run_encoding import RunEncoder
 from ragembed.indexes.scan import IndexingOptions, Scan
 from ragembed.indexes.stemming import ENGLISH, stemmer
 from ragembed.indexes.steps import Gathered, OneProcess, Sources, StageReport, Steps
@@ -156,8 +157,8 @@ class _Run:
                 return IndexingReport(scan, gathered.chunks, 0, time.monotonic() - self._started)
             if is_store(self._store_path):
                 with writer_lock(self._store_path, wait_seconds):
-                    _, gathered, scan = self._scan()
-                    return self._update(gathered, scan)
+                    embedder, gathered, scan = self._scan()
+                    return self._update(embedder, gathered, scan)
             # Nothing is written before there is something to keep.
             require_writable(self._store_path)
             embedder, gathered, scan = self._scan()
@@ -173,7 +174,7 @@ class _Run:
                 meta = {"wanted": wanted, **self._marks()}
                 language = self._language or ENGLISH
                 Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
-                return self._update(gathered, scan)
+                return self._update(provisional, gathered, scan)
 
     def _marks(self) -> dict[str, object]:
         return {} if self._steps.mark is None else {"work": self._steps.mark}
@@ -230,13 +231,14 @@ class _Run:
             raise IncompatibleStoreError(_made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
-    def _update(self, gathered: Gathered, scan: Scan) -> IndexingReport:
-        with Store.open(self._store_path, device=self._device) as store:
+    def _update(self, embedder: Embedder, gathered: Gathered, scan: Scan) -> IndexingReport:
+        with Store.open(self._store_path, embedder, device=self._device) as store:
             before = store.index_choice(), store.index_check()
             with store.writer(locked=True) as writer:
                 plan = writer.plan_stripping(gathered.lines, scan.removed, self._options.boilerplate)
                 encoded = self._write(store, writer, gathered, scan, plan)
-                encoded += self._write_stripped(store, writer, plan)
+                again = RunEncoder(store.embedder)
+                encoded += self._write_stripped(store, writer, plan, again)
                 self._fit(store, writer, scan)
                 done = writer.done_stripping(self._options.boilerplate)
                 if writer.meta("unfinished") or writer.meta("boilerplate") != done:
@@ -247,7 +249,7 @@ class _Run:
             choice, check = store.index_choice(), store.index_check()
             anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
             picked = (choice, check) if anew else (None, None)
-            devices = store.embedder.device_names() if encoded and isinstance(store.embedder, Embedder) else ()
+            devices = tuple(dict.fromkeys((*self._steps.devices, *again.devices))) if encoded else ()
             return IndexingReport(
                 scan,
                 len(store),
@@ -307,7 +309,7 @@ class _Run:
         writer.set_skipped(scan.skipped, scan.roots)
         return encoded
 
-    def _write_stripped(self, store: Store, writer: StoreWriter, plan: Plan) -> int:
+    def _write_stripped(self, store: Store, writer: StoreWriter, plan: Plan, encode: RunEncoder) -> int:
         """Let chunks of files that are as they were be searched by what is left of them now.
 
         Returns how many texts the model encoded.
@@ -315,7 +317,8 @@ class _Run:
         encoded = 0
         self._progress.start("embedding", "chunks", None)
         for batch in _together(searched_anew(plan.stripper, list(store.chunks(path))) for path in plan.again):
-            encoded += writer.stage([record.chunk.embedded_text for record in batch], self._progress.advance)
+            texts = [record.chunk.embedded_text for record in batch]
+            encoded += writer.stage(texts, self._progress.advance, encode=encode)
             writer.search_by(batch)
             writer.merge()
         self._progress.finish()

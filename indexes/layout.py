@@ -78,6 +78,25 @@ def source_path(file: Place, store: Path) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+class NamesInStore:
+    """:func:`source_path` of many files of one store: what their folders have in common is found out once."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._folders: dict[Path, str] = {}
+
+    def of(self, file: Place) -> str:
+        """Return the name under which ``file``, which is no folder, is kept."""
+        if isinstance(file, RemotePath):
+            return source_path(file, self._store)
+        folder = file.parent
+        if folder not in self._folders:
+            self._folders[folder] = source_path(folder, self._store).rstrip("/")
+        before = self._folders[folder]
+        name = file.name.encode("utf-8", "backslashreplace").decode()
+        return name if before == "." else f"{before}/{name}"
+
+
 def file_path(source: str, store: Path) -> Place:
     """Return the place of the file kept under the name ``source``, a path as an absolute one."""
     return RemotePath(source) if is_url(source) else _absolute(_absolute(store).parent / source)

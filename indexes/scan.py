@@ -19,7 +19,7 @@ from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.boilerplate import MODES, STRIP
-from ragembed.indexes.layout import is_below, source_path
+from ragembed.indexes.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.spool import Spool
@@ -152,6 +152,7 @@ class Scanner:
         self._chunker = Chunker(chunking, tokenizer.offsets)
         reading = options.reading()
         self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
+        self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
         """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``.
@@ -170,7 +171,7 @@ class Scanner:
     def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[Candidate]:
         """Yield the files below ``paths`` that have to be read; of the others ``result`` and ``progress`` take note."""
         for candidate in discover(paths, self._options.discovery()):
-            name = source_path(candidate.path, self._store)
+            name = source_path(candidate.path, self._store) if candidate.is_dir else self._names.of(candidate.path)
             if candidate.skipped is not None:
                 if not candidate.ignored:
                     result.skipped[name] = candidate.skipped
@@ -206,7 +207,7 @@ class Scanner:
 
     def read(self, candidate: Candidate, result: Scan, spool: Spool) -> None:
         """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
-        name = source_path(candidate.path, self._store)
+        name = self._names.of(candidate.path)
         known = self._known.get(name)
         recipe = self._recipe_of(candidate)
         try:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, DimensionError
-from ragembed.indexes import catalog, explaining, search, why_not
+from ragembed.indexes import catalog, search
 from ragembed.indexes.arranging import Arrangement
-from ragembed.indexes.explaining import Explanation
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import Hit
 from ragembed.indexes.search import Mode
 from ragembed.indexes.view import View
-from ragembed.indexes.why_not import WhyNot
+
+if TYPE_CHECKING:
+    from ragembed.indexes.explaining import Explanation
+    from ragembed.indexes.why_not import WhyNot
 
 Floats = NDArray[np.float32]
 
@@ -87,11 +90,13 @@ class Searching:
         arrangement: Arrangement | None = None,
     ) -> list[Explanation]:
         """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
+        from ragembed.indexes.explaining import explain
+
         condition = None if where is None else parse(where)
 
         def answer(view: View) -> list[Explanation]:
             fused = fusion or catalog.fusion(view.connection)
-            return explaining.explain(view, question, k, mode, condition, fused, arrangement)
+            return explain(view, question, k, mode, condition, fused, arrangement)
 
         return self._reader.read(answer)
 
@@ -103,9 +108,10 @@ class Searching:
         It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
         the store; the message says whether it was skipped, and why.
         """
+        from ragembed.indexes.why_not import why_not
 
         def answer(view: View) -> WhyNot:
-            return why_not.why_not(view, question, source, k, mode, fusion or catalog.fusion(view.connection))
+            return why_not(view, question, source, k, mode, fusion or catalog.fusion(view.connection))
 
         return self._reader.read(answer)
 

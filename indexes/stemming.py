@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import threading
 from collections.abc import Callable
@@ -59,8 +58,10 @@ def stemmer_version(language: str) -> str | None:
     """
     if stemmer(language) is None:
         return None
+    from importlib.metadata import version
+
     package = "snowballstemmer" if importlib.util.find_spec("Stemmer") is None else "PyStemmer"
-    return ".".join(importlib.metadata.version(package).split(".")[:2])
+    return ".".join(version(package).split(".")[:2])
 
 
 @cache

@@ -21,6 +21,7 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.boilerplate import strip_all
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.run_encoding import RunEncoder
 from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
 
@@ -107,6 +108,11 @@ class Steps(Protocol):
         """The stages so far, where there are any."""
         ...
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """PyTorch's names of the devices that texts were encoded on."""
+        ...
+
     def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
         """Read and chunk the files that differ from what the store holds."""
         ...
@@ -139,7 +145,12 @@ class OneProcess:
 
     def __init__(self) -> None:
         self._spool = Spool()
-        self._embedder: Embedder | None = None
+        self._encoder: RunEncoder | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that texts were encoded on."""
+        return () if self._encoder is None else self._encoder.devices
 
     def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
         """Read and chunk the files that differ from what the store holds."""
@@ -159,12 +170,12 @@ class OneProcess:
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:  # noqa: ARG002  the protocol's signature
         """Take ``embedder`` to encode with."""
-        self._embedder = embedder
+        self._encoder = RunEncoder(embedder)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return the raw vectors of ``texts``."""
-        assert self._embedder is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
-        return self._embedder.raw_documents(texts, progress)
+        assert self._encoder is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
+        return self._encoder(texts, progress)
 
     def __enter__(self) -> OneProcess:
         return self

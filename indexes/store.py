@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.drift import DriftReport
@@ -53,10 +53,12 @@ from ragembed.indexes.run_records import Record, RunRecords, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
 from ragembed.indexes.stemming import ENGLISH, Words
-from ragembed.indexes.verify import Report, verify_store
 from ragembed.indexes.view import SegmentSearch, View
 from ragembed.indexes.writer import StoreWriter
 from ragembed.version import __version__
+
+if TYPE_CHECKING:
+    from ragembed.indexes.verify import Report
 
 
 class Store(Searching):
@@ -415,6 +417,8 @@ class Store(Searching):
         wait_seconds: float = 0.0,
     ) -> Report:
         """Read every byte of the store; see :func:`ragembed.indexes.verify.verify_store`."""
+        from ragembed.indexes.verify import verify_store
+
         return verify_store(
             self.path,
             self._given,

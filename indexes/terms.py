@@ -12,6 +12,7 @@ import re
 import sqlite3
 import unicodedata
 from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,18 +51,36 @@ def _marks(ranges: str) -> str:
     )
 
 
-_MARKS = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
-_MARKS_IN_WORDS = _marks("\u0300-\u20f0\ua66f-\uabff")
-_SPECIAL = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
-_WIDE_RUN = re.compile(f"[{_WIDE}]+")
-_LEFT_OUT_RUN = re.compile(f"[{_LEFT_OUT}]+")
-_RUN = re.compile(f"[{_UNSPACED}]+")
-WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|(?:(?![{_UNSPACED}])\\w)+")
-"""What a reader takes for a word, or ``run``: letters of a script without spaces."""
-_WORD = re.compile(f"(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS_IN_WORDS}])+")
-_WORD_OR_RUN = re.compile(f"(?P<run>{_RUN.pattern})|{_WORD.pattern}")
-_MARKED = re.compile(f"[{_MARKS}]")
-_LETTER = re.compile(f"[^{_MARKS}][{_MARKS}]*|[{_MARKS}]+")
+class _Words(NamedTuple):
+    """What finds words in a text: ``word``; that or ``run``, letters of a script without spaces; and with ``_`` too."""
+
+    word: re.Pattern[str]
+    word_or_run: re.Pattern[str]
+    read_or_run: re.Pattern[str]
+
+
+class _Scripts:
+    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a question."""
+
+    def __init__(self) -> None:
+        marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
+        in_words = _marks("\u0300-\u20f0\ua66f-\uabff")
+        self.special = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
+        self.wide_run = re.compile(f"[{_WIDE}]+")
+        self.left_out_run = re.compile(f"[{_LEFT_OUT}]+")
+        self.run = re.compile(f"[{_UNSPACED}]+")
+        self.marked = re.compile(f"[{marks}]")
+        self.letter = re.compile(f"[^{marks}][{marks}]*|[{marks}]+")
+        word = f"(?:(?![{_UNSPACED}])[^\\W_]|[{in_words}])+"
+        self.words = _Words(
+            re.compile(word),
+            re.compile(f"(?P<run>{self.run.pattern})|{word}"),
+            re.compile(f"(?P<run>{self.run.pattern})|(?:(?![{_UNSPACED}])\\w)+"),
+        )
+
+
+_scripts = cache(_Scripts)
+_ASCII_WORDS = _Words(re.compile(r"[^\W_]+"), re.compile(r"(?P<run>(?!))|[^\W_]+"), re.compile(r"(?P<run>(?!))|\w+"))
 
 
 class Phrase(NamedTuple):
@@ -89,7 +108,7 @@ class Terms:
     def of_phrase(self, text: str) -> Phrase:
         """Return the terms that ``text`` has where it stands in another text."""
         text = self._plain(text)
-        last = deque(_WORD_OR_RUN.finditer(text), maxlen=1)
+        last = deque(_words(text).word_or_run.finditer(text), maxlen=1)
         if not last or last[0]["run"] is None:
             return Phrase(_cut(text))
         *pairs, letter = _pairs(last[0]["run"])
@@ -98,7 +117,8 @@ class Terms:
     def parts(self, text: str) -> list[Phrase]:
         """Return the terms of ``text``, each alone."""
         found: list[Phrase] = []
-        for match in _WORD_OR_RUN.finditer(self._plain(text)):
+        text = self._plain(text)
+        for match in _words(text).word_or_run.finditer(text):
             if match["run"] is None:
                 found.append(Phrase(match[0]))
                 continue
@@ -114,16 +134,23 @@ class Terms:
         if _has_signs(text):
             text = _SIGNED.sub(_spelt, text)
         if _is_special(text):
-            text = _RUN.sub(_compatible, _LEFT_OUT_RUN.sub("", _WIDE_RUN.sub(_compatible, text)))
+            scripts = _scripts()
+            text = scripts.run.sub(_compatible, scripts.left_out_run.sub("", scripts.wide_run.sub(_compatible, text)))
         stem = self._stem
         if stem is None:
             return text
-        return _WORD.sub(lambda word: stem(word[0].lower()), unicodedata.normalize("NFC", text))
+        return _words(text).word.sub(lambda word: stem(word[0].lower()), unicodedata.normalize("NFC", text))
+
+
+def words_or_runs(text: str) -> Iterator[re.Match[str]]:
+    """Yield what a reader takes for a word, or as group ``run``, letters of a script without spaces."""
+    return _words(text).read_or_run.finditer(text)
 
 
 def letters_of(run: str) -> list[str]:
     """Return the letters of a run of a script without spaces, each with its marks."""
-    return _LETTER.findall(run) if _MARKED.search(run) else list(run)
+    scripts = _scripts()
+    return scripts.letter.findall(run) if scripts.marked.search(run) else list(run)
 
 
 @cache
@@ -144,12 +171,16 @@ def register(connection: sqlite3.Connection, language: str) -> None:
     connection.create_function("terms", 1, terms, deterministic=True)
 
 
+def _words(text: str) -> _Words:
+    return _ASCII_WORDS if text.isascii() else _scripts().words
+
+
 def _cut(text: str) -> str:
-    return _RUN.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
+    return text if text.isascii() else _scripts().run.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
 
 
 def _is_special(text: str) -> bool:
-    return not text.isascii() and _SPECIAL.search(text) is not None
+    return not text.isascii() and _scripts().special.search(text) is not None
 
 
 def _has_signs(text: str) -> bool:

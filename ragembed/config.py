@@ -28,7 +28,7 @@ from ragembed.templates import PLAIN, Template
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 Sides = Literal["two", "one"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "mixed"]
 
 _STATIC = (Avg, RandomEmbeddings, Words)
 _CONTEXTUAL_ONLY = ("template", "query_template", "pooling")
@@ -85,8 +85,9 @@ class EmbedderConfig:
         Longest window given to the model, special tokens included; None takes the model's own limit. A longer
         text is read in several windows, none of it is dropped.
     dtype
-        Arithmetic for documents. ``"auto"`` is bfloat16 on processors and devices that multiply it in hardware,
-        float32 elsewhere; queries are always encoded in float32.
+        Arithmetic for documents: ``"float32"``, ``"bfloat16"``, or ``"mixed"``, which is bfloat16 but for few documents
+        of a run over files. ``"auto"`` is mixed on processors and devices that multiply bfloat16 in hardware, float32
+        elsewhere; queries are always encoded in float32.
     pseudo_queries
         How many spans drawn from the corpus stand in for queries when the query side is fitted.
     seed
@@ -125,7 +126,7 @@ class EmbedderConfig:
         _one_of("pooling", self.pooling, POOLINGS)
         _one_of("template_tokens", self.template_tokens, ("common", "counted"))
         _one_of("sides", self.sides, ("two", "one"))
-        _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16"))
+        _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
         if self.max_tokens is not None and self.max_tokens < 8:

@@ -197,6 +197,18 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "documents", progress)
 
+    def raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
+        """Return what :meth:`raw_documents` does where that is made sooner without PyTorch than with it, else None.
+
+        An extractor without a model never needs it. With a BERT model, few texts (eight, of a thousand tokens together,
+        at most) are then computed in float32 on the CPU, unless a GPU or bfloat16 was asked for.
+        """
+        self._require_extractor()
+        texts, model = _strings(texts), self._built.encoding_model
+        if model is None:
+            return self.extractor.encode(texts, "documents", progress)
+        return self.extractor.encode(texts, "few-documents", progress) if model.computes_alone(texts) else None
+
     def raw_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled vectors of queries before post-processing, as :meth:`raw_documents` does of documents."""
         self._require_extractor()
@@ -373,7 +385,7 @@ class Embedder:
             return config
         from ragembed.backbones.torch_devices import fast_dtype
 
-        return config.replace(dtype=fast_dtype(devices))
+        return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
         """Take a newly fitted extractor in the place of a former one; the chain has to be fitted after it."""

@@ -22,12 +22,15 @@ def command(*args):
     return f"from ragembed.cli import main\nmain({[str(arg) for arg in args]!r}, standalone_mode=False)"
 
 
+def make_store(folder, *options):
+    (folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
+    loaded(command("index", folder, "--store", folder / "store", *options, "-q"))
+    return folder / "store"
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, tiny_model):
-    folder = tmp_path_factory.mktemp("imports")
-    (folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
-    loaded(command("index", folder, "--store", folder / "store", "--model", tiny_model, "-q"))
-    return folder / "store"
+    return make_store(tmp_path_factory.mktemp("imports"), "--model", tiny_model)
 
 
 @pytest.mark.guarantee(53)
@@ -58,6 +61,14 @@ def test_a_question_needs_no_framework(store, mode):
 
 def test_a_run_without_changes_needs_no_framework(store):
     assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("preset", ["minilm", "bert+avg", "avg", "re"])
+def test_a_run_after_an_edit_needs_no_framework(tmp_path, tiny_model, preset):
+    store = make_store(tmp_path, "--preset", preset, "--model", tiny_model)
+    (tmp_path / "a.md").write_text("# Locks\n\na reader never waits for the writer\n")
+    assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
+    assert loaded(command("query", "reader", "--store", store)).isdisjoint(HEAVY)
 
 
 def test_status_and_files_and_chunks_need_no_framework(store):

@@ -6,21 +6,22 @@ import textwrap
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragembed.cli.arranging import ArrangingCommand, arrangement, arranging_options, near_duplicates_line
-from ragembed.cli.explanation import explained, shaded
 from ragembed.cli.filtering import filter_options, search_filter
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
-from ragembed.indexes.explaining import Explanation
 from ragembed.indexes.fusion import METHODS, Method
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.search import MODES, Mode
+
+if TYPE_CHECKING:
+    from ragembed.indexes.explaining import Explanation
 
 _NO_HITS_EXIT = 1
 
@@ -101,6 +102,8 @@ def command(
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, question, coloured, explanation)
             if explanation is not None:
+                from ragembed.cli.explanation import explained
+
                 for line in explained(explanation, lambda record: _place(_place_of(record, chosen))):
                     click.echo(f"    {line}")
                 click.echo()
@@ -147,6 +150,8 @@ def _print_hit(result: dict[str, Any], question: str, coloured: bool, explanatio
         if explanation is None or explanation.contributions is None:
             body = _highlighted(body, question)
         else:
+            from ragembed.cli.explanation import shaded
+
             body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)
         if result["path"] is not None:

@@ -17,6 +17,8 @@ from ragembed.indexes.boilerplate import Line
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
 
+_PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for many documents, float32 for few and for questions"}
+
 
 @click.command()
 @store_option
@@ -85,9 +87,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if embedder["kind"] == "ragembed":
         config, fitted = embedder["config"], embedder["fitted_on"]
-        precision = (
-            "float32" if config["dtype"] == "auto" else f"{config['dtype']} for documents, float32 for questions"
-        )
+        precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for questions")
         lines += [
             ("extractor", _extractor(config)),
             ("weighting", f"{config['weighting']}, fitted on {config['weighting_corpus'] or _chunks(fitted['texts'])}"),

@@ -38,11 +38,16 @@ def one_text(files: ModelFiles, device: str | None) -> Backbone:
 
     ``device`` is what was asked for; it counts for a model that needs PyTorch.
     """
-    if is_plain_bert(files.folder):
+    if needs_no_framework(files):
         return NumpyBert(files.folder)
     from ragembed.backbones.torch_devices import find_devices
 
     return many_texts(files, "float32", find_devices(device)[0])
+
+
+def needs_no_framework(files: ModelFiles) -> bool:
+    """Tell whether :func:`one_text` gives a model that is computed without PyTorch."""
+    return is_plain_bert(files.folder)
 
 
 def _load(folder: Path, dtype: str, device: str) -> Backbone:

@@ -208,8 +208,9 @@ class _Lines:
     def _files_of(self, left: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return in how many files each distinct key is among the lines that are left, and a 0 for lines without."""
         files = max(self.file[-1] + 1, 1)
-        pairs = np.unique(self.number[left] * files + self.file[left])
-        return np.bincount(pairs // files, minlength=len(self.distinct) + 1)
+        pairs = np.sort(self.number[left] * files + self.file[left])
+        differs = np.concatenate([np.ones(min(len(pairs), 1), dtype=bool), pairs[1:] != pairs[:-1]])
+        return np.bincount(pairs[differs] // files, minlength=len(self.distinct) + 1)
 
     def _long_enough(self, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Tell of each line whether it is in a run of lines that are left with enough characters in all."""

@@ -17,8 +17,6 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from charset_normalizer import from_bytes
-
 _SNIFFED_BYTES = 8192
 _SCORED_BYTES = 1 << 16
 
@@ -29,6 +27,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+_BOM_BYTES = tuple(bom for bom, _ in _BOMS)
 
 _WITH_REPLACEMENTS = " (with replacements)"
 
@@ -86,12 +86,12 @@ def is_binary(sample: bytes) -> bool:
     characters: 30 % of them in ASCII or UTF-8, 5 % otherwise.
     """
     sample = sample[:_SNIFFED_BYTES]
-    if not sample or sample.startswith(tuple(bom for bom, _ in _BOMS)):
+    if not sample or sample.startswith(_BOM_BYTES):
         return False
     if b"\0" in sample:
         return _utf16_without_bom(sample) is None
     controls = 1 - len(sample.translate(None, _CONTROL_BYTES)) / len(sample)
-    return controls > (0.3 if _starts_as_utf8(sample) else 0.05)
+    return controls > 0.05 and (controls > 0.3 or not _starts_as_utf8(sample))
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
@@ -186,6 +186,8 @@ def _legacy_codec(data: bytes) -> str:
         return codec
     if shares[codec] < 0.75 and 100 * damaged <= len(data):
         return "utf-8"
+    from charset_normalizer import from_bytes
+
     guess = from_bytes(sample, cp_isolation=_ASKED_OF_CHARSET_NORMALIZER).best()
     return codec if guess is None else guess.encoding
 

@@ -37,7 +37,8 @@ class Built:
     """An extractor, with the tokenizer it reads texts with.
 
     ``source_sha256`` is the hash of what ``config.model`` names, as far as the extractor uses it. A window takes
-    ``max_tokens``, of which ``text_tokens`` are a text's own. ``needs_model`` tells whether texts go through a model.
+    ``max_tokens``, of which ``text_tokens`` are a text's own. ``needs_model`` tells whether texts go through a model
+    when it is fitted or encodes, ``encoding_model`` is the one that they go through when it encodes, if there is one.
     """
 
     extractor: Extractor
@@ -46,6 +47,7 @@ class Built:
     max_tokens: int
     text_tokens: int
     needs_model: bool
+    encoding_model: ContextualModel | None = None
 
 
 def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
@@ -138,7 +140,15 @@ class _Contextual:
             extractor = self._transformer(model, self._layer_mean(model))
         rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
         room = rooms["documents"]
-        return Built(extractor, self._tokenizer, self._files.sha256, self._max_tokens, room, needs_model=True)
+        return Built(
+            extractor,
+            self._tokenizer,
+            self._files.sha256,
+            self._max_tokens,
+            room,
+            needs_model=True,
+            encoding_model=None if isinstance(extractor, AvgExtractor) else model,
+        )
 
     def _templates(self) -> dict[Side, Template]:
         documents = self._config.template

@@ -98,7 +98,7 @@ class Forward:
         """
         layers = tuple(sorted({layer for consumer in consumers for layer in consumer.layers}))
         # The states of many layers take much memory, on the device and beside it.
-        batch_tokens = max(self._batch_tokens // len(layers), CPU_TOKENS)
+        batch_tokens = max(self._batch_tokens // len(layers), min(self._batch_tokens, CPU_TOKENS))
 
         def take(batch: Batch, states: list[Floats]) -> None:
             by_layer = dict(zip(layers, states, strict=True))
@@ -108,6 +108,13 @@ class Forward:
                 progress(batch.completed)
 
         self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+
+    def tokens(self, texts: Sequence[str]) -> int:
+        """Return the number of tokens in the windows of ``texts``, the frame's included."""
+        framing = self._max_tokens - self._room
+        ids = self._tokenizer.ids([self._frame.lead + text for text in texts])
+        windows = [window for i, each in enumerate(ids) for window in self._windows(i, each)]
+        return sum(len(window.ids) + framing for window in windows)
 
     def _batches(self, texts: Sequence[str], batch_tokens: int, progress: Progress | None) -> Iterator[Batch]:
         lead = self._frame.lead

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
-from ragembed.backbones.choice import many_texts, one_text
+from ragembed.backbones.choice import many_texts, needs_no_framework, one_text
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Floats, Side
 from ragembed.extractors.replicas import Replicas
@@ -15,12 +15,22 @@ from ragembed.models import ModelFiles, model_shape
 from ragembed.templates import Template
 from ragembed.tokenizer import TextTokenizer
 
+_FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
+"""Most texts, tokens, and multiplications in a model's blocks that take less time than importing PyTorch.
+
+Measured: a thousand tokens of MiniLM, 11 billion multiplications, take 0.8 s of processor time in one thread; with
+PyTorch, its import included, 3 s.
+"""
+_ALONE_TOKENS = 256
+"""Tokens in a batch, padding included, of few documents: without PyTorch, a larger one is no quicker."""
+
 
 class ContextualModel:
     """A model, its tokenizer and what frames the texts of each side.
 
-    Documents go through PyTorch in ``dtype``, spread over the devices. Queries are computed in float32, and without
-    PyTorch where the model allows it, because a single one must not wait for a framework.
+    Documents go through PyTorch in ``dtype``, spread over the devices. Queries, and few documents where that is asked
+    for, are computed in float32, and without PyTorch where the model allows it, because a single one must not wait for
+    a framework.
 
     Parameters
     ----------
@@ -31,7 +41,8 @@ class ContextualModel:
     max_tokens
         Tokens in a window, special tokens and the template's included.
     dtype
-        ``"float32"``, ``"bfloat16"``, or ``"auto"``: what is faster on the devices.
+        ``"float32"``, ``"bfloat16"``, ``"mixed"``, which is bfloat16 but for few documents, or ``"auto"``: what is
+        faster on the devices.
     device
         What is asked for; see :func:`ragembed.devices.choose_devices`.
     """
@@ -63,20 +74,31 @@ class ContextualModel:
     def forward(self, side: Side) -> Forward:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
-            frame = self.frames["documents" if side == "documents" else "queries"]
+            frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
             if side == "queries":
                 replicas, batch_tokens = self._query_replicas, CPU_TOKENS
+            elif side == "few-documents":
+                replicas, batch_tokens = self._query_replicas, _ALONE_TOKENS
             else:
                 replicas, batch_tokens = self._document_replicas()
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
         return self._forwards[side]
 
+    def computes_alone(self, texts: Sequence[str]) -> bool:
+        """Tell whether ``texts`` are so few that they are sooner computed than PyTorch is imported.
+
+        It depends on the texts and the model, and on what was asked for: never where that is bfloat16 or a GPU.
+        """
+        asked_otherwise = self._dtype == "bfloat16" or self._device not in (None, "auto", "cpu")
+        if asked_otherwise or len(texts) > _FEW_TEXTS or not needs_no_framework(self._files):
+            return False
+        tokens = self.forward("few-documents").tokens(texts)
+        # Of each token: attention multiplies it with 4 matrices of d x d, the layers behind it with 8.
+        return tokens <= _FEW_TOKENS and 12 * self.n_layers * self.dim**2 * tokens <= _FEW_PRODUCTS
+
     def exact_forward(self, side: Side) -> Forward:
         """Return the forward pass of ``side`` computed as that of queries, in float32 and without PyTorch if it can."""
-        if side == "queries":
-            return self.forward(side)
-        frame = self.frames["documents" if side == "documents" else "queries"]
-        return Forward(self.tokenizer, self._query_replicas, frame, self._max_tokens, CPU_TOKENS)
+        return self.forward("queries" if side in ("queries", "pseudo-queries") else "few-documents")
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
@@ -90,6 +112,6 @@ class ContextualModel:
         from ragembed.backbones.torch_devices import fast_dtype, find_devices
 
         devices = find_devices(self._device)
-        dtype = fast_dtype(devices) if self._dtype == "auto" else self._dtype
+        dtype = {"auto": fast_dtype(devices), "mixed": "bfloat16"}.get(self._dtype, self._dtype)
         replicas = Replicas([partial(many_texts, self._files, dtype, device) for device in devices])
         return replicas, GPU_TOKENS if devices[0].startswith("cuda") else CPU_TOKENS

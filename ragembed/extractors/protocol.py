@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
 
 Floats = NDArray[np.float32]
-Side = Literal["documents", "queries", "pseudo-queries"]
-"""Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are."""
+Side = Literal["documents", "queries", "pseudo-queries", "few-documents"]
+"""Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are.
+
+Few documents are framed as documents, and computed as queries are.
+"""
 Progress = Callable[[int], None]
 """Called now and then with the number of texts done since the last call."""
 State = dict[str, NDArray[Any]]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ragembed.documents.boilerplate import Stripper
 from ragembed.embedder import Embedder
 from ragembed.indexes.records import text_hash
+from ragembed.indexes.run_encoding import RunEncoder
 from ragembed.indexes.segments import to_raw
 from ragembed.indexes.steps import Known
 from ragembed.indexes.writer import BATCH
@@ -100,7 +101,7 @@ def embed_block(
     wanted = np.zeros(stop - start, dtype=bool)
     wanted[chunks - start] = True
     texts = [text for text, take in zip(gathered.texts(start, stop, stripper), wanted, strict=True) if take]
-    write_arrays(work.output(EMBED, number), {_RAW: to_raw(embedder.raw_documents(texts))})
+    write_arrays(work.output(EMBED, number), {_RAW: to_raw(RunEncoder(embedder)(texts))})
     return len(texts)
 
 

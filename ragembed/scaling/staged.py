@@ -23,6 +23,7 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.layout import make_folder
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress
+from ragembed.indexes.run_encoding import RunEncoder
 from ragembed.indexes.scan import Scan
 from ragembed.indexes.steps import Gathered, Known, Sources, StageReport
 from ragembed.scaling import counting
@@ -93,6 +94,11 @@ class Staged:
         """The stages so far."""
         return self._reports
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that a worker encodes on, where texts were encoded."""
+        return () if self._prepared is None else self._prepared[0].device_names()
+
     def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
         """Plan, or carry on with the plan of an interrupted run, and read all shards."""
         # Workers may have another working directory.
@@ -135,7 +141,7 @@ class Staged:
         embedder, encoded = self._prepared
         raw = encoded.raw(texts)
         if raw is None:
-            return embedder.raw_documents(texts, progress)
+            return RunEncoder(embedder)(texts, progress)
         if progress is not None:
             progress(len(texts))
         return raw

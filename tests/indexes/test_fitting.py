@@ -51,7 +51,7 @@ def documents(monkeypatch):
     original = TransformerExtractor.encode
 
     def encode(self, batch, side, *rest):
-        if side == "documents":
+        if side in ("documents", "few-documents"):
             texts.extend(batch)
         return original(self, batch, side, *rest)
 

@@ -1,12 +1,14 @@
 """Small parts: where a store is, match expressions, fusion, the spool, the lock."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes.fusion import METHODS, Fusion
-from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
+from ragembed.indexes.layout import NamesInStore, choose_store, file_path, is_below, source_path
 from ragembed.indexes.lexical import match_expression
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import SourceRecord, chunk_ids, text_hash
@@ -30,6 +32,16 @@ def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
     for file, name in (("project/docs/a.md", "docs/a.md"), ("other/b.md", "../other/b.md"), ("project", ".")):
         assert source_path(tmp_path / file, store) == name
         assert file_path(name, store) == tmp_path / file
+
+
+@pytest.mark.parametrize(
+    "file", ["a.md", "./a.md", "docs/a.md", "docs/../a.md", "../b.md", "/a.md", "/x/a.md", "\udcff/b\udcfe.md"]
+)
+@pytest.mark.parametrize("store", [".ragembed", "docs/.ragembed", "../s", "a/.ragembed", "/s"])
+def test_names_of_many_files_are_those_of_each(in_folder, file, store):
+    names = NamesInStore(Path(store))
+    for path in (Path(file), Path(file).absolute()):
+        assert names.of(path) == names.of(path) == source_path(path, Path(store))
 
 
 @pytest.mark.parametrize(

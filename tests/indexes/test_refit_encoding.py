@@ -46,7 +46,7 @@ def store(folder):
 @pytest.fixture
 def encoded(monkeypatch):
     """The texts that go through the model, by side."""
-    texts = {"documents": [], "queries": [], "pseudo-queries": []}
+    texts = {"documents": [], "queries": [], "pseudo-queries": [], "few-documents": []}
     original = TransformerExtractor.encode
 
     def encode(self, batch, side, *rest):
@@ -120,7 +120,7 @@ def test_pseudo_queries_that_are_new_are_encoded_and_no_others(folder, store, en
     refit_store(store)
     after = baseline(store).pseudo_queries
     new = set(after.texts) - set(before.texts)
-    assert encoded == {"documents": [], "queries": [], "pseudo-queries": list(new)}
+    assert encoded == {"documents": [], "queries": [], "pseudo-queries": list(new), "few-documents": []}
     assert len(new) == 1
     assert len(after.texts) == len(TEXTS)
     with Store.open(store) as opened:
