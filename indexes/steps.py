@@ -144,7 +144,6 @@ class OneProcess:
     reports: Sequence[StageReport] = ()
 
     def __init__(self) -> None:
-        self._spool = Spool()
         self._encoder: RunEncoder | None = None
 
     @property
@@ -178,6 +177,7 @@ class OneProcess:
         return self._encoder(texts, progress)
 
     def __enter__(self) -> OneProcess:
+        self._spool = Spool()
         return self
 
     def __exit__(

@@ -37,7 +37,7 @@ def command() -> None:
     """Index in stages, each in as many processes as you like, on machines that share a disk.
 
     \b
-    ragembed stage plan docs/ --work /shared/work --shards 100
+    ragembed stage plan docs/ --work /shared/work --tasks 100
     ragembed stage read --work /shared/work --task 0 --task 1   (…)
     ragembed stage fit --work /shared/work
     ragembed stage embed --work /shared/work
@@ -51,7 +51,7 @@ def command() -> None:
 @command.command()
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @_work
-@click.option("--shards", type=click.IntRange(1), help="Tasks of reading.  [default: one for each 8 MB, at least 8]")
+@click.option("--tasks", type=click.IntRange(1), help="Tasks of reading.  [default: one for each 8 MB, at least 8]")
 @store_option
 @embedding_options
 @discovery_options
@@ -60,12 +60,12 @@ def command() -> None:
 @index_options
 @click.option("--language", metavar="LANGUAGE", help="As of ragembed index.  [default: english]")
 def plan(
-    paths: tuple[Place, ...], work: Path, shards: int | None, store: Path | None, language: str | None, **given: Any
+    paths: tuple[Place, ...], work: Path, tasks: int | None, store: Path | None, language: str | None, **given: Any
 ) -> None:
-    """List the files below PATH that the store does not hold as they are, in shards of about one size."""
+    """List the files below PATH that the store does not hold as they are, in tasks of about one size."""
     request = indexing_request(choose_store(store), paths, given, language=language)
-    made = stages.plan_stages(request, work, shards)
-    say(f"{made.files:,} files, {made.size:,} bytes, in {made.shards:,} shards")
+    made = stages.plan_stages(request, work, tasks)
+    say(f"{made.files:,} files, {made.size:,} bytes, in {made.shards:,} tasks of reading")
 
 
 def _stage(name: str, text: str) -> None:

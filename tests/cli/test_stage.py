@@ -17,8 +17,8 @@ def five(in_folder):
 
 
 def test_one_stage_after_the_other(five, cli):
-    planned = cli("stage", "plan", "docs", "--work", "w", "--shards", "2", "--extractor", "re:dim=16")
-    assert planned.stdout == "5 files, 140 bytes, in 2 shards\n"
+    planned = cli("stage", "plan", "docs", "--work", "w", "--tasks", "2", "--extractor", "re:dim=16")
+    assert planned.stdout == "5 files, 140 bytes, in 2 tasks of reading\n"
     assert cli("stage", "read", "--work", "w", "--task", 1).stdout.startswith("read 1: 3 done, ")
     refused = cli("stage", "embed", "--work", "w", exit_code=2)
     assert "tasks of the stage 'read' are not done, 1 of them: 0; run them with: ragembed stage read" in refused.stderr
