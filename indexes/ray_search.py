@@ -242,12 +242,14 @@ class RaySegments:
             [answer], _ = self._ray.wait(list(under_way))
             task = under_way.pop(answer)
             try:
-                yield self._ray.get(answer)
+                found = self._ray.get(answer)
             except self._ray.exceptions.RayTaskError as error:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 self._replace(task, error)
                 under_way[self._ask(task)] = task
+            else:
+                yield found
 
     def _ask(self, task: _Task) -> Any:
         """Ask the replica whose turn it is, and return what stands for its answer."""

@@ -231,7 +231,7 @@ def test_small_segments_and_many_queries_take_no_further_thread(stores, threads,
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         store.search(QUERIES[0])
         monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
-        store.search_many(QUERIES, mode="dense")
+        store.search_many(QUERIES * 2, mode="dense")
         assert store._reader._searcher._pool is None
 
 
