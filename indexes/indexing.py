@@ -8,8 +8,10 @@ new store answers with unit-length raw vectors, so that an interrupted run leave
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +22,11 @@ from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError, StoreLockedError
 from ragembed.indexes import fitting
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.boilerplate import STRIP, Plan, found_in, searched_anew, strip_all
-from ragembed.indexes.layout import file_path, is_below, is_store, make_folder, require_writable, source_path
+from ragembed.indexes.layout import WORK, file_path, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
@@ -246,6 +248,8 @@ class _Run:
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             self._note_growth(store, scan)
+            if self._steps.mark is None:
+                _sweep_work(self._store_path)
             choice, check = store.index_choice(), store.index_check()
             anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
             picked = (choice, check) if anew else (None, None)
@@ -358,6 +362,14 @@ class _Run:
             fitting.fit_store(store, writer, current.with_postprocess(postprocess, sides), self._progress)
         except RankError as error:
             scan.warnings.append(f"the post-processors stay as they were: {error}")
+
+
+def _sweep_work(store: Path) -> None:
+    """Remove what a run in stages that was interrupted has left in the store, unless one is under way."""
+    work = store / WORK
+    if work.is_dir():
+        with suppress(StoreLockedError), writer_lock(work):
+            shutil.rmtree(work)
 
 
 def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:

@@ -6,12 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
-from ragembed.indexes.layout import is_store
+from ragembed.indexes.layout import WORK, is_store
 from ragembed.indexes.progress import Progress
 from ragembed.scaling.engine import Engine
 from ragembed.scaling.staged import Staged
-
-WORK = "work"
 
 
 def index_in_stages(

@@ -224,6 +224,16 @@ def test_files_that_changed_since_the_interruption_are_planned_anew(docs):
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
+@pytest.mark.parametrize("stop_after", [3, 9])
+def test_a_run_without_workers_sweeps_what_one_with_them_has_left(docs, stop_after):
+    with pytest.raises(KeyboardInterrupt):
+        index_in_stages(request("staged", docs), Here(stop_after))
+    assert (docs.parent / "staged" / "work").is_dir()
+    index_files(request("staged", docs))
+    index_files(request("alone", docs))
+    assert_same(docs.parent / "alone", docs.parent / "staged")
+
+
 def test_two_runs_at_once_are_refused(docs):
     work = docs.parent / "staged" / "work"
     work.mkdir(parents=True)
