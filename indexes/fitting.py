@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragembed.config import Sides
 from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, StoreError
+from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.indexes.baseline import Baseline
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.progress import Progress, Silent
@@ -23,6 +23,9 @@ from ragembed.specs import parse_postprocessor
 
 MIN_FIT = 32
 """Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
+
+_REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
+"""How much larger a store is than what its chain, and its token weights, were fitted on when that counts."""
 
 
 def refit_store(
@@ -56,6 +59,57 @@ def refit_store(
         fit_store(store, writer, fitted, progress or Silent(), {"wanted": wanted})
         tell(writer.settle(progress=progress))
         return fitted
+
+
+def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
+    """Fit the post-processors where they never were, or the corpus has at least doubled since.
+
+    Returns what is to be said where that cannot be done.
+    """
+    current = store.embedder
+    vectors = writer.live_vectors()
+    postprocess, sides = store.wanted_chain()
+    if not isinstance(current, Embedder):
+        return []
+    # A chain that learns nothing is fitted once, for what drift is told from.
+    untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
+    if not untold and not _needs_fit(current, postprocess, sides, vectors):
+        return []
+    if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
+        if least == MIN_FIT:
+            return []
+        steps = ", ".join(postprocess)
+        return [f"{steps} cannot be fitted on {vectors:,} chunks: they are fitted when there are {least:,}"]
+    try:
+        fit_store(store, writer, current.with_postprocess(postprocess, sides), progress)
+    except RankError as error:
+        return [f"the post-processors stay as they were: {error}"]
+    return []
+
+
+def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
+    sided = Chain(postprocess).learns and current.config.sides != sides
+    if sided or current.config.postprocess != tuple(postprocess):
+        return True
+    if not fits_on_store(current, postprocess):
+        return False
+    fitted = current.fitted_on.documents if current.fitted_on else 0
+    return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
+
+
+def outgrown(store: Store) -> list[str]:
+    """Return what is to be said where the token weights, which raw vectors depend on, are of a much smaller corpus."""
+    embedder = store.embedder
+    if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
+        return []
+    fitted = embedder.describe()["fitted_on"]["texts"]
+    if len(store) < _REWEIGH_GROWTH * fitted:
+        return []
+    told = (
+        f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
+        f"{len(store):,}: to fit them anew, delete {store.path} and index again"
+    )
+    return [told]
 
 
 def fit_store(

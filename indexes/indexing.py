@@ -17,16 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.config import EmbedderConfig, Sides
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, exists
-from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, RankError, StoreError, StoreLockedError
+from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.indexes import fitting
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import Check, Choice
+from ragembed.indexes.asked import IndexingRequest, made_with, require_same, stored_request
 from ragembed.indexes.boilerplate import STRIP, Plan, found_in, searched_anew, strip_all
-from ragembed.indexes.layout import WORK, file_path, is_below, is_store, make_folder, require_writable, source_path
+from ragembed.indexes.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
@@ -36,13 +36,8 @@ from ragembed.indexes.stemming import ENGLISH, stemmer
 from ragembed.indexes.steps import Gathered, OneProcess, Sources, StageReport, Steps
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
-from ragembed.postprocess import Chain
-from ragembed.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
-from ragembed.templates import Template
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
-_REFIT_GROWTH = 2.0
-_REWEIGH_GROWTH = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,57 +57,6 @@ class IndexingReport:
     picked: Choice | None = None
     check: Check | None = None
     stages: tuple[StageReport, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class IndexingRequest:
-    """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
-
-    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new
-    store is made with, the default preset if left out; for a store that exists it must be what that was made with.
-    ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
-    :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
-    documents are encoded and indexes built, as :meth:`Store.open` takes it.
-    """
-
-    store: Path
-    paths: tuple[Place, ...] = ()
-    options: IndexingOptions | None = None
-    embedder: EmbedderConfig | None = None
-    index: Wanted | None = None
-    device: str | None = None
-    language: str | None = None
-
-
-def stored_request(store: Path) -> tuple[tuple[Place, ...], IndexingOptions] | None:
-    """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
-    if not is_store(store):
-        return None
-    with Store.open(store) as opened:
-        kept = opened.last_request()
-    if kept is None:
-        return None
-    return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
-
-
-def stored_index(store: Path) -> Wanted | None:
-    """Return what was asked of the index of the store, None where there is no store."""
-    if not is_store(store):
-        return None
-    with Store.open(store) as opened:
-        return opened.wanted_index
-
-
-def stored_config(store: Path) -> EmbedderConfig | None:
-    """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
-    if not is_store(store):
-        return None
-    with Store.open(store) as opened:
-        embedder = opened.embedder
-        if not isinstance(embedder, Embedder):
-            return None
-        postprocess, sides = opened.wanted_chain()
-    return embedder.config.replace(postprocess=postprocess, sides=sides)
 
 
 def index_files(
@@ -228,9 +172,9 @@ class _Run:
                 f"the vectors of {self._store_path} are not ragembed's own: add to it from the program that made it"
             )
         if self._config is not None:
-            _require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
+            require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
         if self._language not in (None, store.language):
-            raise IncompatibleStoreError(_made_with(self._store_path, "language", store.language, self._language))
+            raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
     def _update(self, embedder: Embedder, gathered: Gathered, scan: Scan) -> IndexingReport:
@@ -241,13 +185,13 @@ class _Run:
                 encoded = self._write(store, writer, gathered, scan, plan)
                 again = RunEncoder(store.embedder)
                 encoded += self._write_stripped(store, writer, plan, again)
-                self._fit(store, writer, scan)
+                scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
                 done = writer.done_stripping(self._options.boilerplate)
                 if writer.meta("unfinished") or writer.meta("boilerplate") != done:
                     writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
-            self._note_growth(store, scan)
+            scan.warnings.extend(fitting.outgrown(store))
             if self._steps.mark is None:
                 _sweep_work(self._store_path)
             choice, check = store.index_choice(), store.index_check()
@@ -262,18 +206,6 @@ class _Run:
                 devices,
                 *picked,
                 stages=tuple(self._steps.reports),
-            )
-
-    def _note_growth(self, store: Store, scan: Scan) -> None:
-        """Say so when the token weights, which the raw vectors depend on, were fitted on a much smaller corpus."""
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
-            return
-        fitted = embedder.describe()["fitted_on"]["texts"]
-        if len(store) >= _REWEIGH_GROWTH * fitted:
-            scan.warnings.append(
-                f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
-                f"{len(store):,}: to fit them anew, delete {self._store_path} and index again"
             )
 
     # Writing
@@ -338,31 +270,6 @@ class _Run:
         if kept != before:
             writer.set_meta({"indexing": kept})
 
-    # Fitting
-
-    def _fit(self, store: Store, writer: StoreWriter, scan: Scan) -> None:
-        """Fit the post-processors where they never were, or the corpus has at least doubled since."""
-        current = store.embedder
-        vectors = writer.live_vectors()
-        postprocess, sides = store.wanted_chain()
-        if not isinstance(current, Embedder):
-            return
-        # A chain that learns nothing is fitted once, for what drift is told from.
-        untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
-        if not untold and not _needs_fit(current, postprocess, sides, vectors):
-            return
-        if fitting.fits_on_store(current, postprocess) and vectors < (least := fitting.least_fit(postprocess)):
-            if least > fitting.MIN_FIT:
-                scan.warnings.append(
-                    f"{', '.join(postprocess)} cannot be fitted on {vectors:,} chunks: they are fitted when there are "
-                    f"{least:,}"
-                )
-            return
-        try:
-            fitting.fit_store(store, writer, current.with_postprocess(postprocess, sides), self._progress)
-        except RankError as error:
-            scan.warnings.append(f"the post-processors stay as they were: {error}")
-
 
 def _sweep_work(store: Path) -> None:
     """Remove what a run in stages that was interrupted has left in the store, unless one is under way."""
@@ -370,55 +277,6 @@ def _sweep_work(store: Path) -> None:
     if work.is_dir():
         with suppress(StoreLockedError), writer_lock(work):
             shutil.rmtree(work)
-
-
-def _require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:
-    """Raise :class:`IncompatibleStoreError` where the settings asked for are not those that made the store."""
-    postprocess, sides = chain
-    wanted = made.config.replace(postprocess=tuple(postprocess), sides=sides)
-    for name, value in asked.config.to_dict().items():
-        had = wanted.to_dict()[name]
-        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
-        left_open |= name == "seed" and not isinstance(wanted.extraction, RandomEmbeddings)
-        if left_open or value == had or _meaning(wanted, name) == _meaning(asked.config, name):
-            continue
-        if name == "model" and _same_files(made, asked):
-            continue
-        raise IncompatibleStoreError(_made_with(store, name, had, value))
-
-
-def _made_with(store: Path, name: str, had: object, value: object) -> str:
-    return (
-        f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
-        "store with --store"
-    )
-
-
-def _meaning(config: EmbedderConfig, name: str) -> object:
-    """Return what a setting says, equal for all ways to write it."""
-    if name == "postprocess":
-        return [parse_postprocessor(step) for step in config.postprocess]
-    if name == "weighting":
-        return parse_weighting(config.weighting)
-    if name == "extractor":
-        return config.extraction
-    if name in ("template", "query_template"):
-        return Template.parse(config.template if config.query_template is None else getattr(config, name))
-    return getattr(config, name)
-
-
-def _same_files(made: Embedder, asked: Embedder) -> bool:
-    return Path(asked.config.model).exists() and asked.source_sha256 == made.source_sha256
-
-
-def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
-    sided = Chain(postprocess).learns and current.config.sides != sides
-    if sided or current.config.postprocess != tuple(postprocess):
-        return True
-    if not fitting.fits_on_store(current, postprocess):
-        return False
-    fitted = current.fitted_on.documents if current.fitted_on else 0
-    return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
 def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkRecord]]:

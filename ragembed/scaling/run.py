@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import IndexingReport, index_files
 from ragembed.indexes.layout import WORK, is_store
 from ragembed.indexes.progress import Progress
 from ragembed.scaling.engine import Engine

@@ -17,7 +17,8 @@ from ragembed.documents.places import absolute, from_absolute
 from ragembed.errors import ConfigError
 from ragembed.files import replace_file
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.indexing import IndexingReport, IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import IndexingReport, index_files
 from ragembed.indexes.layout import make_folder
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.scan import IndexingOptions

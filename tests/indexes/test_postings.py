@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store, lexical
+from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.filters import parse
-from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.indexing import index_files
 from ragembed.indexes.postings import merging, ranking, upkeep
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.live import LiveBlock

@@ -14,7 +14,8 @@ from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store, fitting  # noqa: E402
-from ragembed.indexes.indexing import IndexingRequest, index_files  # noqa: E402
+from ragembed.indexes.asked import IndexingRequest  # noqa: E402
+from ragembed.indexes.indexing import index_files  # noqa: E402
 from ragembed.indexes.layout import file_path, is_below, source_path  # noqa: E402
 from ragembed.indexes.scan import IndexingOptions  # noqa: E402
 

@@ -7,7 +7,8 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import index_files
 from ragembed.indexes.run_encoding import RunEncoder
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]

@@ -28,7 +28,8 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import index_files
 from ragembed.indexes.postings import upkeep
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.specs import POSTPROCESSORS

@@ -16,7 +16,7 @@ from pathlib import Path
 from cluster import cluster
 
 from ragembed.config import EmbedderConfig
-from ragembed.indexes.indexing import IndexingRequest
+from ragembed.indexes.asked import IndexingRequest
 from ragembed.scaling.ray_engine import RayEngine
 from ragembed.scaling.run import index_in_stages
 

@@ -7,7 +7,8 @@ import pytest
 
 from ragembed.config import EmbedderConfig
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import index_files
 
 WORDS = [f"word{i}" for i in range(300)]
 CONFIG = EmbedderConfig(extractor="re:dim=32")

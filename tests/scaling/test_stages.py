@@ -14,7 +14,8 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import IndexingRequest, index_files
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.scaling import stages
 from ragembed.scaling.performer import Performer
