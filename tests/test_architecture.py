@@ -20,7 +20,7 @@ ONLY_IMPORTERS = {
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),
-    "ray": ("ragembed.ray_cluster", "ragembed.scaling.ray_engine", "ragembed.indexes.ray_search"),
+    "ray": ("ragembed.ray_cluster", "ragembed.scaling.ray_engine"),
 }
 ARROWS = {
     "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.scaling", "ragembed.cli"),
