@@ -242,8 +242,7 @@ class Scanner:
         if reason := size_reason(len(data), self._options.max_bytes):
             raise DocumentError(reason)  # some servers tell no sizes
         options = replace(self._options.reading(), on_warning=warn)
-        documents = read(Path(file_name), options, data)
-        chunks = [chunk for document in documents for chunk in self._chunker.split(document)]
+        chunks = list(self._chunker.split_all(read(Path(file_name), options, data)))
         if not chunks:
             raise DocumentError("no text in it")
         return chunks

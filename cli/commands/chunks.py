@@ -42,7 +42,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
         documents = read(Path(file.name), reading, file.read_bytes())
-        chunks = [chunk for document in documents for chunk in chunker.split(document)]
+        chunks = list(chunker.split_all(documents))
     except DocumentError as error:
         raise DocumentError(f"{file}: {error}") from error
     entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]

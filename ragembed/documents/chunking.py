@@ -12,13 +12,15 @@ stand for a format with neither lines nor pages.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 
 from ragembed.documents.cutting import (
     Atom,
     Offsets,
+    Spans,
     TokenMap,
     batches,
     middle,
@@ -35,6 +37,8 @@ CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
 TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour wherever it fits."""
+_SHORT_CHARACTERS, _TOGETHER_CHARACTERS = 4_000, 200_000
+"""Characters of a document whose tokens are counted together with those of others, and of all of these."""
 SMALL_SHARE = 4
 """A section of less than a quarter joins its siblings as long as they are less than half of ``max_tokens``."""
 
@@ -72,6 +76,45 @@ class Chunker:
         if not document.blocks:
             return []
         return _Split(self.config, self.offsets, document).chunks()
+
+    def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
+        """Yield the chunks of one document after the other, as :meth:`split` gives them.
+
+        The tokens of short ones, such as the rows of a table, are counted together.
+        """
+        for group in batches(documents, lambda document: len(document.text), _TOGETHER_CHARACTERS):
+            texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
+            known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
+            together = Chunker(self.config, partial(_looked_up, known, self.offsets))
+            for document in group:
+                yield from together.split(document)
+
+
+def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
+    """Yield the texts whose tokens are counted where a document is one short block, and makes one chunk."""
+    if len(document.blocks) != 1 or len(document.text) > _SHORT_CHARACTERS:
+        return
+    [block] = document.blocks
+    trimmed = trim(document.text, block.start, block.end)
+    if trimmed is None:
+        return
+    yield document.text[block.start : block.end]
+    yield embedded_text(document.text[trimmed[0] : trimmed[1]], block.headings, document.title)
+    for depth in range(len(block.headings) + 1):
+        yield _context(document.title, block.headings[:depth])
+
+
+def _looked_up(known: Mapping[str, Spans], offsets: Offsets, texts: list[str]) -> list[Spans]:
+    """Return the spans of ``texts``, those of which are not ``known`` from ``offsets``."""
+    others = [text for text in texts if text not in known]
+    more = dict(zip(others, offsets(others), strict=True)) if others else {}
+    return [known[text] if text in known else more[text] for text in texts]
+
+
+def _context(title: str | None, headings: tuple[str, ...]) -> str:
+    """Return title and headings as they stand above a chunk's text."""
+    # The first line of "\n" is empty, so no title or heading is taken for its repetition.
+    return embedded_text("\n", headings, title).strip("\n")
 
 
 @dataclass(frozen=True)
@@ -146,9 +189,8 @@ class _Contexts:
         return self._known[path]
 
     def _sizes(self, contexts: Sequence[tuple[str | None, tuple[str, ...]]]) -> list[int]:
-        # The first line of "\n" is empty, so no title or heading is taken for its repetition.
-        texts = [embedded_text("\n", headings, title) for title, headings in contexts]
-        return [len(spans) for batch in batches(texts, len) for spans in self._offsets([t.strip("\n") for t in batch])]
+        texts = [_context(title, headings) for title, headings in contexts]
+        return [len(spans) for batch in batches(texts, len) for spans in self._offsets(batch)]
 
     def _shortened(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
         """Drop the outer headings first, then cut what is left at tokens, then drop that."""

