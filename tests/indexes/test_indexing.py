@@ -507,8 +507,7 @@ def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch)
 
 
 def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch):
-    for module in (fitting, indexing):
-        monkeypatch.setattr(module, "FIT_LIMIT", 2)
+    monkeypatch.setattr(fitting, "FIT_LIMIT", 2)
     assert run(docs).chunks > 2
     with Store.open(in_folder / ".ragembed") as store:
         assert store.embedder.fitted_on.documents == 2
