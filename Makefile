@@ -26,7 +26,7 @@ types: $(VENV)/.developer $(VENV)/.installed
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p ragembed
 
 unit: $(VENV)/.developer $(VENV)/.installed
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 # Write the generated pages anew.
 docs: $(VENV)/.installed
@@ -52,5 +52,5 @@ $(VENV)/.installed: $(VENV)/.environment $(SOURCES)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.environment
-	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,plot,languages,ray,rerank,dev]'
+	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,plot,languages,ray,remote,rerank,dev]'
 	touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
@@ -28,9 +29,13 @@ Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
 """Cosine and BM25 by chunk key."""
+Vectors: TypeAlias = "Callable[[], Floats]"
+"""Gives the vectors of questions, shape ``(n, d)``, when they are needed."""
 
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
+_FEW_QUESTIONS = 8
+"""Questions up to which one thread makes their vectors while another looks for their words."""
 
 
 def search(
@@ -55,8 +60,8 @@ def search(
     k = _within(view, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    vectors = None if mode == "lexical" else view.embedder().encode_queries(queries)
-    return _answered(_Search(view, k, mode, fusion, view.select(where), trace), queries, vectors, arrangement)
+    way = _Search(view, k, mode, fusion, view.select(where), trace)
+    return _answered(way, queries, _vectors(view, queries, mode), arrangement)
 
 
 def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -64,7 +69,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _answered(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), vectors)
+    return _answered(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), lambda: vectors)
 
 
 def search_mmr(
@@ -88,8 +93,26 @@ def search_mmr(
     return (chosen + [hit for hit in hits if hit.chunk.searched == ""])[:k]
 
 
+def _vectors(view: View, queries: Sequence[str], mode: Mode) -> Vectors | None:
+    if mode == "lexical":
+        return None
+    encode = view.embedder().encode_queries
+    if mode == "hybrid" and len(queries) <= _FEW_QUESTIONS:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-question")
+        begun = thread.submit(encode, queries)
+        thread.shutdown(wait=False)
+        return begun.result
+    vectors = encode(queries)
+    return lambda: vectors
+
+
+def _only(vectors: Vectors | None, question: int) -> Vectors | None:
+    """Return what gives the vector of one question, shape ``(1, d)``."""
+    return None if vectors is None else lambda: vectors()[question : question + 1]
+
+
 def _answered(
-    way: _Search, queries: Sequence[str], vectors: Floats | None, arrangement: Arrangement | None = None
+    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None = None
 ) -> list[list[Hit]]:
     """Return the results for each question, and where they are fewer than asked for, after them what comes last."""
     found = _arranged(way, queries, vectors, arrangement)
@@ -98,8 +121,7 @@ def _answered(
     last = replace(way, selection=way.selection.last, trace=None)
     for i, hits in enumerate(found):
         if len(hits) < way.k:
-            of_one = None if vectors is None else vectors[i : i + 1]
-            [more] = _arranged(last, [queries[i]], of_one, arrangement)
+            [more] = _arranged(last, [queries[i]], _only(vectors, i), arrangement)
             most = None if arrangement is None else arrangement.per_file
             for hit in more:
                 full = most is not None and sum(each.source == hit.source for each in hits) >= most
@@ -109,23 +131,19 @@ def _answered(
 
 
 def _arranged(
-    way: _Search, queries: Sequence[str], vectors: Floats | None, arrangement: Arrangement | None
+    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None
 ) -> list[list[Hit]]:
     if arrangement is None:
         return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
-    of_each = [None if vectors is None else vectors[i : i + 1] for i in range(len(queries))]
-    return [
-        arranged(_source(way, query, vector), way.k, arrangement)
-        for query, vector in zip(queries, of_each, strict=True)
-    ]
+    return [arranged(_source(way, query, _only(vectors, i)), way.k, arrangement) for i, query in enumerate(queries)]
 
 
-def _source(way: _Search, query: str, vector: Floats | None) -> Source:
+def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
     """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
     view = way.view
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
-        question = view.embedder().encode_queries([query]) if vector is None else vector
+        question = view.embedder().encode_queries([query]) if vector is None else vector()
         rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
         return unit_rows(question)[0], view.vectors([rows[hit.id] for hit in hits])
 
@@ -147,26 +165,40 @@ class _Search:
     selection: Selection | None
     trace: list[Candidates] | None = None
 
-    def ranked(self, queries: Sequence[str], vectors: Floats | None, look: int) -> list[Iterator[Hit]]:
+    def ranked(self, queries: Sequence[str], vectors: Vectors | None, look: int) -> list[Iterator[Hit]]:
         """Return for each question its best chunks, best first: at least ``look``, or all that there are.
 
-        ``vectors``, shape ``(n, d)``, are those of the questions; lexical search needs none.
+        ``vectors`` gives those of the questions; lexical search needs none.
         """
         expressions = [None if self.mode == "dense" else question_expression(self.view, query) for query in queries]
         if vectors is None:
             return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
+        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
+        words = {
+            i: Words.of(self.view, expression, depth, self.selection)
+            for i, expression in enumerate(expressions)
+            if expression is not None
+        }
+        wordless = [i for i in range(len(queries)) if i not in words]
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
-        worded = [i for i, expression in enumerate(expressions) if expression is not None]
-        wordless = [i for i, expression in enumerate(expressions) if expression is None]
-        nearest = dense.nearest(self.view, vectors[wordless], look, self.selection)
+        nearest = dense.nearest(self.view, vectors()[wordless], look, self.selection)
         for i, cosines in zip(wordless, nearest, strict=True):
             ranked[i] = _nearest_first(self.view, cosines, look)
-        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
-        asked = [expressions[i] or "" for i in worded]
-        together = _hybrid(self.view, vectors[worded], asked, depth, look, self.selection, self.fusion, self.trace)
+        worded = list(words)
+        together = self._hybrid(vectors()[worded], list(words.values()), depth, look)
         for i, hits in zip(worded, together, strict=True):
             ranked[i] = hits
         return ranked
+
+    def _hybrid(self, vectors: Floats, words: Sequence[Words], depth: int, look: int) -> list[Iterator[Hit]]:
+        if not words:
+            return []
+        vectors = unit_rows(vectors)
+        found = candidates(self.view, vectors, words, depth, look, self.selection, self.fusion)
+        if self.trace is not None:
+            self.trace.extend(found)
+        together = zip(vectors, found, words, strict=True)
+        return [_hybrid_hits(self.view, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
 
 
 def question_expression(view: View, question: str) -> str | None:
@@ -181,27 +213,6 @@ def _lexical(view: View, expression: str | None, k: int, selection: Selection | 
 
 def _nearest_first(view: View, cosines: dict[int, float], k: int) -> Iterator[Hit]:
     return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
-
-
-def _hybrid(
-    view: View,
-    vectors: Floats,
-    expressions: Sequence[str],
-    depth: int,
-    look: int,
-    selection: Selection | None,
-    fusion: Fusion,
-    trace: list[Candidates] | None,
-) -> list[Iterator[Hit]]:
-    if not expressions:
-        return []
-    worded = [Words.of(view, expression, depth, selection) for expression in expressions]
-    vectors = unit_rows(vectors)
-    found = candidates(view, vectors, worded, depth, look, selection, fusion)
-    if trace is not None:
-        trace += found
-    together = zip(vectors, found, worded, strict=True)
-    return [_hybrid_hits(view, vector, each.by_key(), words, look) for vector, each, words in together]
 
 
 def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Words, k: int) -> Iterator[Hit]:

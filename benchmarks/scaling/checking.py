@@ -60,7 +60,7 @@ def again(constants: Constants, run: Run) -> float:
     seconds = constants.alone_seconds(run.chunks)
     for stage in run.stages:
         cost = constants.stages[stage.stage]
-        cluster = Cluster(run.workers, together=cost.together, startup=cost.startup)
+        cluster = Cluster(run.workers, cores=constants.cores, together=cost.together, startup=cost.startup)
         sizes = task_sizes(stage.stage, stage.tasks, run.files, run.chunks)
         seconds += simulate([Task(cost.per_chunk * size + cost.per_task) for size in sizes], cluster).seconds
     return seconds

@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Workers, spread over machines.
+    """Workers, spread over machines of so many ``cores``, which they have divided among them.
 
     ``startup`` are seconds that a worker computes before its first task; ``restart`` pass between its failure and its
     next start. ``network`` is in bytes a second, of all together, and ``link`` of one worker.
@@ -43,6 +43,7 @@ class Cluster:
 
     workers: int
     machines: int = 1
+    cores: int = 1
     together: Together = field(default_factory=lambda: Together(((1, 1.0), (1_000_000, 1_000_000.0))))
     startup: float = 0.0
     restart: float = 0.0
@@ -52,13 +53,18 @@ class Cluster:
     link: float = NEVER
 
     def __post_init__(self) -> None:
-        for name in ("workers", "machines", "in_flight"):
+        for name in ("workers", "machines", "cores", "in_flight"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 or more")
 
     def speed(self, busy: int) -> float:
-        """Return how fast so many busy workers are, one alone being 1."""
-        return self.machines * self.together.at(busy / self.machines)
+        """Return how fast so many busy workers are, one alone on its machine being 1.
+
+        One of several has its share of the cores, and no more where the others are idle.
+        """
+        each = busy / self.machines
+        sharing = max(each, min(self.workers / self.machines, self.cores))
+        return busy * self.together.at(sharing) / sharing
 
 
 @dataclass(frozen=True, slots=True)

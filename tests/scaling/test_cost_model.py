@@ -204,6 +204,13 @@ def test_workers_that_share_cores_are_as_fast_as_was_measured_together(simulator
         assert simulator.simulate([simulator.Task(10.0)] * 8, cluster).seconds == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 10.0), (2, 12.5), (4, 12.5)])
+def test_one_of_several_has_its_share_of_the_cores_while_the_others_are_idle(simulator, scaling, workers, seconds):
+    together = scaling("constants").Together(((1, 1.0), (2, 1.6), (4, 1.6)))
+    cluster = simulator.Cluster(workers, cores=2, together=together)
+    assert simulator.simulate([simulator.Task(10.0)], cluster).seconds == pytest.approx(seconds)
+
+
 def test_two_machines_share_no_cores(simulator, scaling):
     together = scaling("constants").Together(((1, 1.0), (2, 1.0)))
     one, two = (simulator.Cluster(4, machines, together=together) for machines in (1, 2))
