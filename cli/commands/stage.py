@@ -74,8 +74,7 @@ def _stage(name: str, text: str) -> None:
     @click.option("--task", "numbers", type=click.IntRange(0), multiple=True, help="A task by number; may be repeated.")
     @device_option
     def run(work: Path, numbers: tuple[int, ...], device: str | None) -> None:
-        all_of_them = stages.tasks(work, name, device)
-        for done in stages.perform(work, name, numbers or all_of_them, device):
+        for done in stages.perform(work, name, numbers, device):
             say(f"{name} {done.number}: {done.items:,} done, {done.seconds:.1f} s, {done.memory:.0f} MiB")
 
 

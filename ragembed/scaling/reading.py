@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +32,8 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     files = work.candidates(shard)
     final = work.output(READ, shard)
     trial = _Trial(final.with_name(f"{final.name}.trying"))
-    temporary = temporary_folder(final)
+    # Another may be at the same shard: a worker that is out of reach, or one that was started by hand.
+    temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
     result = Scan()
     with Spool(temporary / SPOOL) as spool:
         for file in files:
@@ -49,7 +52,12 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     )
     contents = [(path, sha256) for path, (sha256, _) in spool.lines.items()]
     write_file(temporary / SCAN, json.dumps({"scan": result.to_dict(), "contents": contents}).encode())
-    publish(temporary, final)
+    try:
+        publish(temporary, final)
+    except OSError:
+        if not final.is_dir():
+            raise
+        shutil.rmtree(temporary)  # the other has been quicker
     trial.remove()
     return len(files)
 

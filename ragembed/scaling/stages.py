@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+import numpy as np
+
 from ragembed.config import EmbedderConfig
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.errors import ConfigError
@@ -64,12 +66,14 @@ def tasks(folder: Path, stage: str, device: str | None = None) -> range:
     return range(ranges(GatheredShards(work).chunks) if stage == FIT else len(read_blocks(work)))
 
 
-def perform(folder: Path, stage: str, numbers: Sequence[int], device: str | None = None) -> Iterator[Done]:
+def perform(folder: Path, stage: str, numbers: Sequence[int] = (), device: str | None = None) -> Iterator[Done]:
     """Do tasks of a stage in this process, and yield each when it is done; others may do others meanwhile.
 
-    Raises :class:`ConfigError` for a task that there is not.
+    Without ``numbers`` all are done that nobody has done, in an order of this process's own. Raises
+    :class:`ConfigError` for a task that there is not.
     """
     there = tasks(folder, stage, device)
+    numbers = numbers or np.random.default_rng().permutation(Work(folder).missing(stage, len(there))).tolist()
     if wrong := [number for number in numbers if number not in there]:
         raise ConfigError(f"there is no task {wrong[0]} of the stage {stage!r}: expected 0 to {len(there) - 1}")
     worker = Performer(folder.absolute(), device)

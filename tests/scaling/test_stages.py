@@ -17,7 +17,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
-from ragembed.scaling import stages
+from ragembed.scaling import reading, stages
 from ragembed.scaling.performer import Performer
 from ragembed.scaling.processes import Processes
 from ragembed.scaling.run import index_in_stages
@@ -300,6 +300,29 @@ class TestOneByOne:
         stages.build(work)
         assert_same(docs.parent / "alone", docs.parent / "staged")
         assert not work.exists()
+
+    def test_two_processes_share_what_nobody_has_done(self, docs):
+        work = docs.parent / "work"
+        stages.plan_stages(request("staged", docs), work, shards=9)
+        one, other = stages.perform(work, "read"), stages.perform(work, "read")
+        first = next(one).number
+        assert first not in {done.number for done in other}
+        assert all(done.items == 0 for done in one)
+        assert not list((work / "read").glob(".*.tmp"))
+
+    def test_the_slower_of_two_that_read_the_same_gives_way(self, docs, monkeypatch):
+        work = docs.parent / "work"
+        stages.plan_stages(request("staged", docs), work, shards=1)
+        publish = reading.publish
+
+        def late(temporary, final):
+            monkeypatch.setattr(reading, "publish", publish)
+            assert Performer(work)("read", 0).items == 27
+            publish(temporary, final)
+
+        monkeypatch.setattr(reading, "publish", late)
+        assert Performer(work)("read", 0).items == 27
+        assert sorted(path.name for path in (work / "read").iterdir()) == ["00000"]
 
     def test_a_store_that_is_there_takes_up_what_differs(self, docs):
         for name in ("alone", "staged"):
