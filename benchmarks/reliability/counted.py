@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed import Embedder
 from ragembed.cli import main
+from ragembed.indexes.run_encoding import RunEncoder
 
 Floats = NDArray[np.float32]
 
-_encode = Embedder.raw_documents
+_encode = RunEncoder.__call__
 
 
-def _counted(embedder: Embedder, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+def _counted(encoder: RunEncoder, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
     with Path(os.environ["ENCODED"]).open("a") as file:
         file.write(f"{len(texts)}\n")
-    vectors: Floats = _encode(embedder, texts, progress)
+    vectors: Floats = _encode(encoder, texts, progress)
     return vectors
 
 
 if __name__ == "__main__":
     if "ENCODED" in os.environ:
-        Embedder.raw_documents = _counted
+        RunEncoder.__call__ = _counted
     main(prog_name="ragembed")

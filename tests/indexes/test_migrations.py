@@ -342,7 +342,7 @@ def test_all_that_is_in_a_store_of_format_3_is_there(third):
         status = store.status()
         assert (status["format"], status["generation"]) == (FORMAT_VERSION, json.loads(meta["generation"]))
         assert json.loads(json.dumps(status["index"])) == {
-            "wanted": json.loads(meta["index"]),
+            "wanted": {"shards": 1, **json.loads(meta["index"])},
             "choice": json.loads(meta.get("index_choice", "null")),
             "check": json.loads(meta.get("index_check", "null")),
         }

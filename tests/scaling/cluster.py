@@ -42,6 +42,8 @@ def run_in_namespace(script: Path, *args: object, timeout: float = 300) -> Any:
     command = ["unshare", "-n", sys.executable, __file__, str(script), *map(str, args)]
     process = subprocess.Popen(
         command,
+        # Workers look for modules in the folder of the program too: that of the sources would hide what is installed.
+        cwd=folder,
         env=kept | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

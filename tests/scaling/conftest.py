@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.scaling import cluster
+
+# Other processes import what they are sent by name, and look in the same places.
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

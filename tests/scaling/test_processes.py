@@ -2,10 +2,10 @@ import os
 import time
 
 import pytest
+from sabotage import MakeRecorder
 
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.scaling.processes import MOST_LOSSES, Processes
-from tests.scaling.sabotage import MakeRecorder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are killed by signals")
 

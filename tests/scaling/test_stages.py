@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sabotage import DiesInBlock, DiesInFile, Sabotaged
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.places import place_of
@@ -21,7 +22,6 @@ from ragembed.scaling import reading, stages
 from ragembed.scaling.performer import Performer
 from ragembed.scaling.processes import Processes
 from ragembed.scaling.run import index_in_stages
-from tests.scaling.sabotage import DiesInBlock, DiesInFile, Sabotaged
 
 WORDS = [f"word{i}" for i in range(400)]
 LICENCE = "this text is distributed under the terms of a licence that all files repeat"
