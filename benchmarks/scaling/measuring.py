@@ -12,7 +12,8 @@ import numpy as np
 from contestants import RAGEMBED
 from speed_paths.setting import Setting, say
 
-from scaling.records import Run, Stage
+from ragembed.indexes.steps import StageReport
+from scaling.records import Run
 from scaling.watching import folder_bytes, watch
 
 _ENDINGS = {"raw": ".f16", "index": ".faiss", "database": "store.db", "postings": "postings.safetensors"}
@@ -40,7 +41,7 @@ def measure_run(
         seen.workers,
         seen.resident,
         {"source": folder_bytes(files), "work": seen.files, **sizes},
-        tuple(Stage(**stage) for stage in report.get("stages", ())),
+        tuple(StageReport(**stage) for stage in report.get("stages", ())),
         {mode: float(np.median(values)) for mode, values in answers.items()},
     )
     most = ", ".join(f"{memory:.0f}" for memory in run.workers_memory)

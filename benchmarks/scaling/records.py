@@ -8,26 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ragembed.indexes.steps import StageReport
+
 FILE = Path(__file__).resolve().parent.parent / "scale_constants.json"
 
 BYTES = ("source", "work", "raw", "index", "database", "postings")
 """What bytes are told of: the documents, the work folder, and the files of the store."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stage of workers in a run, as its report has it.
-
-    ``seconds`` passed, ``busy`` are those of all tasks together; ``memory`` is the most that one of its workers had,
-    in MiB.
-    """
-
-    stage: str
-    tasks: int
-    items: int
-    seconds: float
-    busy: float
-    memory: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +35,10 @@ class Run:
     workers_memory: Sequence[float]
     resident: float
     bytes: Mapping[str, int]
-    stages: Sequence[Stage] = ()
+    stages: Sequence[StageReport] = ()
     answers: Mapping[str, float] = field(default_factory=dict)
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str) -> StageReport:
         """Return a stage by its name."""
         return next(stage for stage in self.stages if stage.stage == name)
 
@@ -109,4 +95,4 @@ def _part(fields: Mapping[str, Any]) -> Part:
 
 
 def _run(fields: Mapping[str, Any]) -> Run:
-    return Run(**{**fields, "stages": tuple(Stage(**stage) for stage in fields["stages"])})
+    return Run(**{**fields, "stages": tuple(StageReport(**stage) for stage in fields["stages"])})

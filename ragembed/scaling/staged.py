@@ -106,31 +106,32 @@ class Staged:
         scanner = sources.scanner()
         plan, scan = make_plan(self._work, sources, self._shards, progress, anew=self._anew)
         self._run(READ, plan.shards, "reading", "files", plan.files, progress)
-        gathered = GatheredShards(self._work)
-        scan.add(gathered.scan())
+        self._gathered = GatheredShards(self._work)
+        scan.add(self._gathered.scan())
         scanner.finish(scan)
-        self._something_to_keep = gathered.files > 0
-        return gathered, scan
+        self._something_to_keep = self._gathered.files > 0
+        return self._gathered, scan
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
         """Go through all ranges of chunks, and fit ``embedder`` on the sums."""
-        gathered = GatheredShards(self._work)
-        self._go_through(gathered, stripper, progress)
-        embedder.fit_parts(counting.parts(self._work, gathered.chunks), gathered.chunks)
+        chunks = self._go_through(stripper, progress)
+        embedder.fit_parts(counting.parts(self._work, chunks), chunks)
 
-    def _go_through(self, gathered: GatheredShards, stripper: Stripper, progress: Progress) -> None:
+    def _go_through(self, stripper: Stripper, progress: Progress) -> int:
+        """Have all ranges of chunks gone through; returns how many chunks there are."""
+        chunks = self._gathered.chunks
         if not self._work.boilerplate_file.exists():
             self._work.write_boilerplate(stripper.found)
-        self._run(FIT, counting.ranges(gathered.chunks), "fitting", "chunks", gathered.chunks, progress)
+        self._run(FIT, counting.ranges(chunks), "fitting", "chunks", chunks, progress)
+        return chunks
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
         """Have all blocks of texts encoded; ``embedder`` encodes what none of them holds."""
-        gathered = GatheredShards(self._work)
-        self._go_through(gathered, stripper, progress)
+        chunks = self._go_through(stripper, progress)
         if not self._work.blocks_file.exists():
             embedder.save(self._work.fitted)
-            hashes = counting.hashes(self._work, gathered.chunks)
-            write_blocks(self._work, plan_blocks(gathered.sizes.tolist(), hashes, known))
+            hashes = counting.hashes(self._work, chunks)
+            write_blocks(self._work, plan_blocks(self._gathered.sizes.tolist(), hashes, known))
         blocks = read_blocks(self._work)
         self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
         self._prepared = embedder, EncodedBlocks(self._work, blocks)

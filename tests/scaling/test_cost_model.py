@@ -79,7 +79,7 @@ def make_run(scaling):
             sizes = task_sizes(name, chunks // SHARD_CHUNKS, chunks // FILE_CHUNKS, chunks)
             seconds = (startup + each * last_end(sizes, workers)) * slower
             busy = (min(workers, len(sizes)) * startup + chunks * each) * slower
-            stages.append(records.Stage(name, len(sizes), chunks, seconds, busy, 300.0))
+            stages.append(records.StageReport(name, len(sizes), chunks, seconds, busy, 300.0))
         sizes = {"source": 500, "work": 2_000, "raw": 768, "index": 400, "database": 1_200, "postings": 100}
         return records.Run(
             workers,
