@@ -33,11 +33,14 @@ from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.specs import Words, parse_postprocessor
+from ragembed.tensor_map import release
 
 Floats = NDArray[np.float32]
 
 FIT_LIMIT = 100_000
 """Texts beyond which post-processors are fitted on a seeded sample of that many."""
+
+_HASHED_AT_ONCE = 1 << 20  # bytes, so that a mapped table is never in memory as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,5 +463,9 @@ def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name}:{arrays[name].dtype.str}:{arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).data)
+        data = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+        for start in range(0, len(data), _HASHED_AT_ONCE):
+            block = data[start : start + _HASHED_AT_ONCE]
+            digest.update(block)
+            release(block)
     return digest.hexdigest()[:32]

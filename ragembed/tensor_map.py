@@ -6,6 +6,7 @@ One question touches a few rows of a model's word table; mapping the file reads 
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,22 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{file} is not a safetensors file: {error}") from error
+
+
+def release(tensor: NDArray[Any]) -> None:
+    """Give back the memory that holds a contiguous part of a mapped file; it is read again where it is used again.
+
+    An array that is not a read-only view of a mapped file is left as it is, as are all where the system has no way to
+    do so (Windows).
+    """
+    mapping: object = tensor
+    while isinstance(mapping, np.ndarray):
+        mapping = mapping.base
+    if not isinstance(mapping, mmap.mmap) or tensor.flags.writeable or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    offset = tensor.ctypes.data - np.frombuffer(mapping, dtype=np.uint8).ctypes.data
+    start = offset - offset % mmap.PAGESIZE
+    mapping.madvise(mmap.MADV_DONTNEED, start, offset + tensor.nbytes - start)
 
 
 def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:

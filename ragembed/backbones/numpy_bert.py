@@ -16,28 +16,38 @@ from threadpoolctl import ThreadpoolController
 
 from ragembed.backbones.bert_files import POSITIONS, TYPES, WORDS, BertTensors
 from ragembed.specs import WORD_EMBEDDINGS
+from ragembed.tensor_map import release
 
 Floats = NDArray[np.float32]
 
 _SMALL_BATCH = 256
 _SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
+_GELU_AT_ONCE = 16_384  # numbers, of which four arrays stay in the cache
 
 
 class NumpyBert:
-    """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.backbones.bert_files.is_plain_bert`."""
+    """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.backbones.bert_files.is_plain_bert`.
+
+    Inside, a column is a token and a row a feature, as the products of mapped weights and few tokens want it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._tensors = BertTensors(folder)
         self._shape = self._tensors.shape
+        self._used_before = False
         self.dim = self._shape.dim
         self.n_layers = self._shape.n_layers
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`."""
+        """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`.
+
+        The first call gives back the memory of each weight once it is used: many a process asks one question.
+        """
         # Products of one question are so small that a second thread waits longer than it works.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
             kept = self._states(ids, lengths, frozenset(layers))
+        self._used_before = True
         return [kept[layer] for layer in layers]
 
     def word_embeddings(self) -> Floats:
@@ -48,14 +58,14 @@ class NumpyBert:
         kept = {}
         if WORD_EMBEDDINGS in layers:
             kept[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
-        states = self._embed(ids)  # (batch, tokens, d)
+        states = self._embed(ids)  # (d, tokens of all texts)
         padding = np.arange(ids.shape[1]) >= lengths[:, None]
         bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
         for layer in range(max(layers) + 1):
             if layer:
                 states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
             if layer in layers:
-                kept[layer] = states
+                kept[layer] = np.ascontiguousarray(states.T).reshape(*ids.shape, self.dim)
         return kept
 
     def _embed(self, ids: NDArray[np.int64]) -> Floats:
@@ -63,45 +73,52 @@ class NumpyBert:
         positions = self._tensors.stored(POSITIONS)
         types = self._tensors.tensor(TYPES)
         states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
-        return self._layer_norm(states, "embeddings.LayerNorm")
+        return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
 
     def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
         attended = self._attention(states, bias, name + "attention.self.")
         output = self._linear(attended, name + "attention.output.dense")
-        states = self._layer_norm(output + states, name + "attention.output.LayerNorm")
-        inner = _gelu(self._linear(states, name + "intermediate.dense"))
-        return self._layer_norm(self._linear(inner, name + "output.dense") + states, name + "output.LayerNorm")
+        output += states
+        states = self._layer_norm(output, name + "attention.output.LayerNorm")
+        inner = self._linear(states, name + "intermediate.dense")
+        _apply_gelu(inner)
+        output = self._linear(inner, name + "output.dense")
+        output += states
+        return self._layer_norm(output, name + "output.LayerNorm")
 
     def _attention(self, states: Floats, bias: Floats, name: str) -> Floats:
-        batch, tokens, dim = states.shape
-        size = dim // self._shape.heads
+        texts, tokens = len(bias), bias.shape[-1]
+        size = self.dim // self._shape.heads
 
-        def heads(part: str) -> Floats:  # (batch, heads, tokens, size)
-            return (
-                self._linear(states, name + part).reshape(batch, tokens, self._shape.heads, size).transpose(0, 2, 1, 3)
-            )
+        def heads(part: str) -> Floats:  # (texts, heads, size, tokens)
+            return self._linear(states, name + part).reshape(-1, size, texts, tokens).transpose(2, 0, 1, 3)
 
-        scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / np.float32(np.sqrt(size)) + bias
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        scores = heads("query").transpose(0, 1, 3, 2) @ heads("key")
+        scores /= np.float32(np.sqrt(size))
+        scores += bias
+        scores -= scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)
-        mixed: Floats = (weights @ heads("value")).transpose(0, 2, 1, 3).reshape(batch, tokens, dim)
-        return mixed
+        mixed = heads("value") @ weights.transpose(0, 1, 3, 2)
+        return np.ascontiguousarray(mixed.transpose(1, 2, 0, 3)).reshape(self.dim, -1)
 
     def _linear(self, states: Floats, name: str) -> Floats:
         weight = self._tensors.tensor(name + ".weight")
-        tokens = np.ascontiguousarray(states.reshape(-1, states.shape[-1]).T)  # (d, tokens of all texts)
-        rows = _rows_at_once(*weight.shape, tokens.shape[1])
-        product = weight.reshape(-1, rows, len(tokens)) @ tokens
-        flat = np.ascontiguousarray(product.reshape(len(weight), -1).T)
-        flat += self._tensors.tensor(name + ".bias")
-        return flat.reshape(*states.shape[:-1], -1)
+        rows = _rows_at_once(*weight.shape, states.shape[1])
+        product: Floats = (weight.reshape(-1, rows, len(states)) @ states).reshape(len(weight), -1)
+        product += self._tensors.tensor(name + ".bias")[:, None]
+        if not self._used_before:
+            release(weight)
+        return product
 
     def _layer_norm(self, states: Floats, name: str) -> Floats:
-        centred = states - states.mean(axis=-1, keepdims=True)
-        variance = np.square(centred).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + np.float32(self._shape.epsilon))
-        normed: Floats = scaled * self._tensors.tensor(name + ".weight") + self._tensors.tensor(name + ".bias")
-        return normed
+        """Return the normalised columns of ``states``, which are changed."""
+        states -= states.mean(axis=0)
+        variance = np.square(states).mean(axis=0)
+        states /= np.sqrt(variance + np.float32(self._shape.epsilon))
+        states *= self._tensors.tensor(name + ".weight")[:, None]
+        states += self._tensors.tensor(name + ".bias")[:, None]
+        return states
 
 
 @cache
@@ -123,28 +140,37 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _gelu(x: Floats) -> Floats:
-    """Return ``x Φ(x)`` (Hendrycks & Gimpel 2016)."""
-    value = _erf(x * np.float32(np.sqrt(0.5)))
-    value += np.float32(1.0)
-    value *= np.float32(0.5)
-    value *= x
-    return value
+def _apply_gelu(x: Floats) -> None:
+    """Replace each number by ``x Φ(x)`` (Hendrycks & Gimpel 2016); ``x`` must be contiguous."""
+    flat = x.reshape(-1)
+    scratch = np.empty((3, min(_GELU_AT_ONCE, len(flat))), dtype=np.float32)
+    for start in range(0, len(flat), _GELU_AT_ONCE):
+        part = flat[start : start + _GELU_AT_ONCE]
+        size, tail, other = scratch[:, : len(part)]
+        np.abs(part, out=size)
+        size *= np.float32(np.sqrt(0.5))
+        _erfc(size, tail, other)
+        # x Φ(x) is x / 2 erfc(-x / √2), so x less that of |x| above 0, and minus that of |x| below.
+        tail *= size
+        tail *= np.float32(np.sqrt(0.5))
+        np.maximum(part, np.float32(0.0), out=part)
+        part -= tail
 
 
-def _erf(x: Floats) -> Floats:
-    """Return the error function, absolute error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
-    size = np.abs(x)
-    t = np.float32(0.3275911) * size
+def _erfc(x: Floats, found: Floats, scratch: Floats) -> None:
+    """Write 1 less the error function of ``x``, 0 or more, to ``found``; absolute error below 1.5e-7.
+
+    This is Abramowitz & Stegun 1964, 7.1.26; ``scratch`` is of the shape of both.
+    """
+    t = scratch
+    np.multiply(x, np.float32(0.3275911), out=t)
     t += np.float32(1.0)
     np.reciprocal(t, out=t)
-    polynomial: Floats = np.float32(1.061405429) * t
+    np.multiply(t, np.float32(1.061405429), out=found)
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        polynomial += np.float32(coefficient)
-        polynomial *= t
-    np.square(size, out=size)
-    np.negative(size, out=size)
-    polynomial *= np.exp(size, out=size)
-    np.subtract(np.float32(1.0), polynomial, out=polynomial)
-    np.copysign(polynomial, x, out=polynomial)
-    return polynomial
+        found += np.float32(coefficient)
+        found *= t
+    power = scratch
+    np.square(x, out=power)
+    np.negative(power, out=power)
+    found *= np.exp(power, out=power)

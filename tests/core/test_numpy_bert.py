@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ from safetensors.numpy import save_file
 
 from ragembed.backbones.bert_files import is_plain_bert
 from ragembed.backbones.choice import many_texts
-from ragembed.backbones.numpy_bert import NumpyBert, _erf
+from ragembed.backbones.numpy_bert import NumpyBert, _apply_gelu, _erfc
 from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.errors import ModelError
 from ragembed.models import find_model
-from ragembed.tensor_map import map_tensors
+from ragembed.tensor_map import map_tensors, release
 
 
 @pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (1, 2), (-1, 0, 1, 2)])
@@ -60,9 +61,18 @@ def test_padding_does_not_change_a_text(tiny_model):
     np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 
-def test_erf_against_the_standard_library():
-    x = np.linspace(-6, 6, 2001, dtype=np.float32)
-    np.testing.assert_allclose(_erf(x), [math.erf(v) for v in x], atol=5e-7)
+def test_erfc_against_the_standard_library():
+    x = np.linspace(0, 6, 2001, dtype=np.float32)
+    found = np.empty_like(x)
+    _erfc(x, found, np.empty_like(x))
+    np.testing.assert_allclose(found, [math.erfc(v) for v in x], atol=5e-7)
+
+
+def test_gelu_against_the_standard_library_in_several_pieces():
+    x = np.linspace(-8, 8, 40_001, dtype=np.float32)
+    expected = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.tolist()]
+    _apply_gelu(x)
+    np.testing.assert_allclose(x, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize("change", [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"is_decoder": True}])
@@ -73,6 +83,52 @@ def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
     assert not is_plain_bert(tmp_path)
+
+
+def test_the_first_question_gives_the_memory_of_the_weights_back(tiny_model):
+    model = NumpyBert(tiny_model)
+    file = tiny_model / "model.safetensors"
+    ids, lengths = np.array([[7, 8, 9]]), np.array([3])
+    (first,) = model.states(ids, lengths, (2,))
+    kept_by_one = _resident(file)
+    (second,) = model.states(ids, lengths, (2,))
+    np.testing.assert_array_equal(first, second)
+    assert kept_by_one < _resident(file)
+
+
+@pytest.mark.parametrize("start", [0, 1, 5000])
+def test_released_memory_is_read_again(tmp_path, start):
+    file = tmp_path / "t.safetensors"
+    numbers = np.arange(200_000, dtype=np.float32)
+    save_file({"other": numbers, "a": numbers}, file)
+    mapped = map_tensors(file)["a"][start:]
+    np.testing.assert_array_equal(mapped, numbers[start:])
+    before = _resident(file)
+    release(mapped)
+    assert before - _resident(file) >= mapped.nbytes - 64 * 1024  # the system maps some pages together
+    np.testing.assert_array_equal(mapped, numbers[start:])
+
+
+def test_memory_that_is_not_a_file_s_is_not_released(tmp_path):
+    save_file({"a": np.arange(6, dtype=np.float32)}, tmp_path / "t.safetensors")
+    for array in (np.arange(6), np.memmap(tmp_path / "t.safetensors", mode="c")):
+        before = array.copy()
+        array[:] += 1
+        release(array)
+        np.testing.assert_array_equal(array, before + 1)
+
+
+def _resident(file):
+    """Return how many bytes of a mapped file are in this process's memory."""
+    if not Path("/proc/self/smaps").is_file():
+        pytest.skip("the system does not say what memory a mapped file takes")
+    kibibytes, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if line.endswith(str(file)):
+            inside = True
+        elif inside and line.startswith("Rss:"):
+            kibibytes, inside = kibibytes + int(line.split()[1]), False
+    return kibibytes * 1024
 
 
 def test_mapped_tensors_equal_what_was_saved(tmp_path):
