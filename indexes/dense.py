@@ -31,13 +31,29 @@ def nearest(view: View, vectors: Floats, k: int, selection: Selection | None) ->
     return [_of_chunks(view, rows, selection) for rows in view.nearest_rows(vectors, k, selection)]
 
 
-def cosines(view: View, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
-    """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``, by key."""
-    if not keys:
-        return {}
-    rows = catalog.rows_of_keys(view.connection, keys)
-    found = inner_products(unit_rows(vector[None, :]), view.vectors([rows[key] for key in keys]))[0]
-    return dict(zip(keys, found.tolist(), strict=True))
+class ChunkVectors:
+    """Unit vectors of a view's chunks by key, each read once."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._places: dict[int, int] = {}
+        self._vectors = np.zeros((0, view.dim() or 0), dtype=np.float32)
+
+    def of(self, keys: Sequence[int]) -> Floats:
+        """Return the vectors of the chunks ``keys``, shape ``(n, d)``; a key that is not there is a KeyError."""
+        if new := [key for key in dict.fromkeys(keys) if key not in self._places]:
+            rows = catalog.rows_of_keys(self._view.connection, new)
+            found = self._view.vectors([rows[key] for key in new])
+            self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
+            self._vectors = np.concatenate([self._vectors, found])
+        return self._vectors[[self._places[key] for key in keys]]
+
+    def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
+        """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``, by key."""
+        if not keys:
+            return {}
+        found = inner_products(unit_rows(vector[None, :]), self.of(keys))[0]
+        return dict(zip(keys, found.tolist(), strict=True))
 
 
 def _of_chunks(view: View, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes.ann.index import FEW_QUERIES, Mask, most_threads
-from ragembed.indexes.segment_search import Found, search_segment
+from ragembed.indexes.segment_search import Found, search_part, search_segment
 from ragembed.indexes.view import View
 
 Floats = NDArray[np.float32]
@@ -19,10 +20,14 @@ Floats = NDArray[np.float32]
 _LEAST_ROWS = 10_000
 """Vectors of a segment below which a search of it is over before another thread has begun with it."""
 
+_LEAST_PART = 25_000
+"""Vectors of a part of a flat segment that a thread of its own searches, at least."""
+
 
 class LocalSegments:
     """Searches the segments one after the other; those that are large at the same time, where queries are few.
 
+    Of a flat one, which is looked through from the first vector to the last, threads take a part each.
     ``threads`` is the most that search at once, None for as many as FAISS takes. For more queries FAISS itself divides
     them among threads, in one segment after the other.
     """
@@ -45,15 +50,22 @@ class LocalSegments:
         large: list[Callable[[], Found]] = []
         segments = view.segments()
         effort = None if all(segment.flat for segment in segments.values()) else view.effort()
+        threads = 1 if len(queries) > FEW_QUERIES else self._threads or most_threads()
         for key, segment in segments.items():
             rows = None if segment.flat else view.rows_of(key)
+            if segment.flat and (parts := min(threads, segment.files.rows // _LEAST_PART)) > 1:
+                bounds = np.linspace(0, segment.files.rows, parts + 1, dtype=np.int64).tolist()
+                large += [partial(search_part, segment, queries, k, mask, *part) for part in pairwise(bounds)]
+                continue
             ask = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
             (large if segment.files.rows >= _LEAST_ROWS else small).append(ask)
-        threads = min(self._threads or most_threads(), len(large))
-        if threads < 2 or len(queries) > FEW_QUERIES:
+        if threads < 2 or len(large) < 2:
             return [ask() for ask in (*large, *small)]
         others = self._in_threads(large[1:])
-        return [*(ask() for ask in (large[0], *small)), *(other.result() for other in others)]
+        found = [ask() for ask in (large[0], *small)]
+        for mine, other in zip(reversed(large), reversed(others), strict=False):  # what no thread has begun with yet
+            found.append(mine() if other.cancel() else other.result())
+        return found
 
     def _in_threads(self, asks: Sequence[Callable[[], Found]]) -> list[Future[Found]]:
         with self._lock:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes import catalog, dense, feedback, lexical
+from ragembed.indexes import catalog, feedback, lexical
+from ragembed.indexes.dense import ChunkVectors, nearest
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.selection import Selection
 from ragembed.indexes.terms import of_language
@@ -79,21 +80,33 @@ class Candidates:
 class Words:
     """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
 
-    ``likely`` are the keys that are good enough by words alone.
+    ``likely`` are the keys that are good enough by words alone, ``vectors`` those read before the question's own was
+    known, if any.
     """
 
     scores: dict[int, float]
     floor: float
     likely: Sequence[int]
+    vectors: ChunkVectors | None = None
 
     @classmethod
-    def of(cls, view: View, expression: str, depth: int, selection: Selection | None) -> Words:
-        """Search for the best ``depth`` and beyond."""
+    def of(
+        cls, view: View, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
+    ) -> Words:
+        """Search for the best ``depth`` and beyond; ``read_vectors`` reads those of the likely chunks, and keeps them.
+
+        That takes time that passes anyway where another thread makes the question's vector, and memory.
+        """
         limit = max(LEXICAL_DEPTH, depth)
         matches = view.matches(expression, limit, selection)
         # Below the deepest match listed, its score is the closest bound that is known without searching again.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
-        return cls(dict(matches), floor, [key for key, _ in lexical.with_ties(matches, depth)])
+        likely = [key for key, _ in lexical.with_ties(matches, depth)]
+        vectors = None
+        if read_vectors:
+            vectors = ChunkVectors(view)
+            vectors.of(likely)
+        return cls(dict(matches), floor, likely, vectors)
 
     def of_chunk(self, key: int) -> float:
         """Return BM25 of a chunk."""
@@ -118,7 +131,10 @@ def candidates(
     found = _fused(view, vectors, worded, depth, selection, fusion, nowhere)
     if fusion.feedback and fusion.alpha:
         towards = [each.keys[:FEEDBACK_CHUNKS] for each in found]
-        moved = [_moved(view, *each, fusion.feedback) for each in zip(vectors, towards, strict=True)]
+        moved = [
+            feedback.moved(vector, (words.vectors or ChunkVectors(view)).of(keys), fusion.feedback)
+            for vector, words, keys in zip(vectors, worded, towards, strict=True)
+        ]
         found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
         found = [_like_the_best(view, each.foremost(max(look, COMPARED_BY_WORDS)), fusion) for each in found]
@@ -135,20 +151,16 @@ def _fused(
     towards: Sequence[list[int]],
 ) -> list[Candidates]:
     found: list[Candidates] = []
-    near = dense.nearest(view, vectors, depth, selection)
+    near = nearest(view, vectors, depth, selection)
     for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
         # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
-        both = cosines | dense.cosines(view, vector, [key for key in words.likely if key not in cosines])
+        known = words.vectors or ChunkVectors(view)
+        both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
         by_words = np.array([words.of_chunk(key) for key in keys])
         unfused = Candidates(vector, moved_to, keys, np.array(list(both.values())), by_words, np.zeros(len(keys)))
         found.append(unfused.fused(fusion))
     return found
-
-
-def _moved(view: View, vector: Floats, towards: Sequence[int], weight: float) -> Floats:
-    rows = catalog.rows_of_keys(view.connection, towards)
-    return feedback.moved(vector, view.vectors([rows[key] for key in towards]), weight)
 
 
 def _like_the_best(view: View, found: Candidates, fusion: Fusion) -> Candidates:

@@ -174,8 +174,9 @@ class _Search:
         if vectors is None:
             return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
         depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
+        few = len(queries) <= _FEW_QUESTIONS
         words = {
-            i: Words.of(self.view, expression, depth, self.selection)
+            i: Words.of(self.view, expression, depth, self.selection, read_vectors=few)
             for i, expression in enumerate(expressions)
             if expression is not None
         }
@@ -219,7 +220,8 @@ def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Wo
     """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
 
     def parts(keys: list[int]) -> Parts:
-        return {key: (cosine, words.of_chunk(key)) for key, cosine in dense.cosines(view, vector, keys).items()}
+        cosines = (words.vectors or dense.ChunkVectors(view)).cosines(vector, keys)
+        return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
 
     return _in_order(view, scores, parts, k)
 

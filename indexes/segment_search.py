@@ -61,6 +61,11 @@ def search_segment(
     return _one_by_one(queries, vectors, chosen, rows, k)
 
 
+def search_part(segment: Segment, queries: Floats, k: int, mask: Mask | None, start: int, stop: int) -> Found:
+    """Return the ``k`` nearest among the vectors ``start`` to before ``stop`` of a flat segment, as a search of all."""
+    return Found(*segment.index().search_part(queries, k, start, stop, mask))
+
+
 def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> Found:
     """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
     scores = np.empty((len(queries), 0), dtype=np.float32)

@@ -466,6 +466,6 @@ def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
         data = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
         for start in range(0, len(data), _HASHED_AT_ONCE):
             block = data[start : start + _HASHED_AT_ONCE]
-            digest.update(block)
+            digest.update(block.data)
             release(block)
     return digest.hexdigest()[:32]

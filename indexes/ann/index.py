@@ -142,6 +142,24 @@ class SegmentIndex:
         scores[rows < 0] = -np.inf
         return scores, rows
 
+    def search_part(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Rows]:
+        """Return what :meth:`search` does, of the vectors at the positions ``start`` to before ``stop`` alone.
+
+        The index must be exhaustive, and is searched on the CPU.
+        """
+        row_at = self._index.id_map.at
+        among = faiss.IDSelectorRange(row_at(start), row_at(stop - 1) + 1)
+        if allowed is not None:
+            among = faiss.IDSelectorAnd(among, _selector(allowed))
+        with _threads_for(len(queries), self._threads):
+            scores, rows = self._index.search(
+                np.ascontiguousarray(queries), min(k, stop - start), params=faiss.SearchParameters(sel=among)
+            )
+        scores[rows < 0] = -np.inf
+        return scores, rows
+
     def _search_on_gpus(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
         several = () if self._lists is None else (probes,)
         found: tuple[Floats, Rows] = self._on_gpus.search(queries, k, *several)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from ragembed.backbones import numpy_bert
 from ragembed.backbones.bert_files import is_plain_bert
 from ragembed.backbones.choice import many_texts
 from ragembed.backbones.numpy_bert import NumpyBert, _apply_gelu, _erfc
@@ -85,15 +86,21 @@ def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     assert not is_plain_bert(tmp_path)
 
 
-def test_the_first_question_gives_the_memory_of_the_weights_back(tiny_model):
+def test_the_first_question_gives_the_memory_of_each_weight_back(tiny_model, monkeypatch):
+    released = []
+    monkeypatch.setattr(numpy_bert, "release", lambda tensor: (released.append(tensor.nbytes), release(tensor)))
     model = NumpyBert(tiny_model)
-    file = tiny_model / "model.safetensors"
     ids, lengths = np.array([[7, 8, 9]]), np.array([3])
     (first,) = model.states(ids, lengths, (2,))
-    kept_by_one = _resident(file)
+    weights = [
+        tensor.nbytes
+        for name, tensor in map_tensors(tiny_model / "model.safetensors").items()
+        if ".layer." in name and tensor.ndim == 2
+    ]
+    assert sorted(released) == sorted(weights)
     (second,) = model.states(ids, lengths, (2,))
     np.testing.assert_array_equal(first, second)
-    assert kept_by_one < _resident(file)
+    assert len(released) == len(weights)
 
 
 @pytest.mark.parametrize("start", [0, 1, 5000])

@@ -11,6 +11,7 @@ from ragembed.indexes import Arrangement, Store, Wanted, catalog, compaction, fa
 from ragembed.indexes.ann import building, picking
 from ragembed.indexes.ann.choosing import Budget, choose
 from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.shards import best_scores, shard_sizes
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.embedders import load_postprocessing
@@ -224,6 +225,32 @@ def test_large_segments_are_searched_at_the_same_time_with_the_same_result(store
         store.close()
         assert store._reader._searcher._pool is None
         assert told(store.search(QUERIES[0], 9)) == told(stores[1].search(QUERIES[0], 9))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_threads_take_a_part_each_of_a_flat_segment_with_the_same_result(tmp_path, threads, monkeypatch):
+    asked = []
+
+    def noted(self, queries, k, start, stop, allowed=None, search=SegmentIndex.search_part):
+        asked.append((start, stop))
+        return search(self, queries, k, start, stop, allowed)
+
+    monkeypatch.setattr(SegmentIndex, "search_part", noted)
+    with fill(tmp_path, 1, "flat") as whole:
+        [size] = rows_of(whole)
+        questions = [(query, k, where) for query in QUERIES for k in (1, 9, size) for where in FILTERS]
+        expected = [told(whole.search(query, k, "dense", where=where)) for query, k, where in questions]
+        assert not asked
+    monkeypatch.setattr(fanout, "_LEAST_PART", 20)
+    with Store.open(whole.path, encoder(), threads=threads) as store:
+        assert [told(store.search(query, k, "dense", where=where)) for query, k, where in questions] == expected
+        starts, stops = zip(*sorted(set(asked)), strict=True)
+        assert len(starts) == min(threads, size // 20)
+        assert (starts[0], stops[-1]) == (0, size)
+        assert starts[1:] == stops[:-1]
+        asked.clear()
+        store.search_many(QUERIES * 2, mode="dense")
+        assert not asked
 
 
 @pytest.mark.parametrize("threads", [None, 1, 4])
