@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
 from ragembed.indexes.records import VectorEncoder
+from ragembed.memory import give_back
 
 Floats = NDArray[np.float32]
 
@@ -39,4 +40,7 @@ class RunEncoder:
             self._devices["cpu"] = None
             return alone
         self._devices.update(dict.fromkeys(embedder.device_names()))
-        return embedder.raw_documents(texts, progress)
+        try:
+            return embedder.raw_documents(texts, progress)
+        finally:
+            give_back()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.tensor_map import map_tensors
+from ragembed.tensor_map import map_tensors, release
 
 Floats = NDArray[np.float32]
 
@@ -53,6 +53,11 @@ class BertTensors:
     def stored(self, name: str) -> NDArray[Any]:
         """Return a read-only view of a tensor in the file, of the type that it has there."""
         return self._tensors[self._prefix + name]
+
+    def release(self) -> None:
+        """Give back the memory of all that was read; it is read from the file again where it is used again."""
+        for tensor in self._tensors.values():
+            release(tensor)
 
 
 def is_plain_bert(folder: Path) -> bool:

@@ -85,6 +85,7 @@ class PackedBert:
         self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.tensor(TYPES)[0])
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
         self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
+        self._tensors.release()  # all of it was copied
 
     def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
         """Let a copy read the model anew, since packed weights cannot be copied."""

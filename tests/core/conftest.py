@@ -223,3 +223,22 @@ def _saved(folder: Path, tokenizer: Any, kind: Any, config: Any) -> Path:
     torch.manual_seed(0)
     kind(config).save_pretrained(folder, safe_serialization=True)
     return folder
+
+
+@pytest.fixture
+def resident_bytes() -> Callable[[Path], int]:
+    """Tells how many bytes of a mapped file are in this process's memory; skips where the system does not say."""
+    maps = Path("/proc/self/smaps")
+    if not maps.is_file():
+        pytest.skip("the system does not say what memory a mapped file takes")
+
+    def resident(file: Path) -> int:
+        kibibytes, inside = 0, False
+        for line in maps.read_text(encoding="utf-8").splitlines():
+            if line.endswith(str(file)):
+                inside = True
+            elif inside and line.startswith("Rss:"):
+                kibibytes, inside = kibibytes + int(line.split()[1]), False
+        return kibibytes * 1024
+
+    return resident

@@ -1,7 +1,6 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,15 +103,15 @@ def test_the_first_question_gives_the_memory_of_each_weight_back(tiny_model, mon
 
 
 @pytest.mark.parametrize("start", [0, 1, 5000])
-def test_released_memory_is_read_again(tmp_path, start):
+def test_released_memory_is_read_again(tmp_path, start, resident_bytes):
     file = tmp_path / "t.safetensors"
     numbers = np.arange(200_000, dtype=np.float32)
     save_file({"other": numbers, "a": numbers}, file)
     mapped = map_tensors(file)["a"][start:]
     np.testing.assert_array_equal(mapped, numbers[start:])
-    before = _resident(file)
+    before = resident_bytes(file)
     release(mapped)
-    assert before - _resident(file) >= mapped.nbytes - 64 * 1024  # the system maps some pages together
+    assert before - resident_bytes(file) >= mapped.nbytes - 64 * 1024  # the system maps some pages together
     np.testing.assert_array_equal(mapped, numbers[start:])
 
 
@@ -123,19 +122,6 @@ def test_memory_that_is_not_a_file_s_is_not_released(tmp_path):
         array[:] += 1
         release(array)
         np.testing.assert_array_equal(array, before + 1)
-
-
-def _resident(file):
-    """Return how many bytes of a mapped file are in this process's memory."""
-    if not Path("/proc/self/smaps").is_file():
-        pytest.skip("the system does not say what memory a mapped file takes")
-    kibibytes, inside = 0, False
-    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
-        if line.endswith(str(file)):
-            inside = True
-        elif inside and line.startswith("Rss:"):
-            kibibytes, inside = kibibytes + int(line.split()[1]), False
-    return kibibytes * 1024
 
 
 def test_mapped_tensors_equal_what_was_saved(tmp_path):

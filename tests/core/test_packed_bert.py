@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.backbones import packed_bert
+from ragembed.backbones.bert_files import WORDS, BertTensors
 from ragembed.backbones.choice import _load, many_texts
 from ragembed.backbones.packed_bert import PackedBert, can_pack
 from ragembed.backbones.transformers_model import TransformersModel
@@ -35,6 +36,12 @@ def windows(lengths):
     lengths = np.array(lengths)
     ids = np.random.default_rng(0).integers(5, 100, size=(len(lengths), lengths.max() + 2))
     return ids, lengths
+
+
+def test_nothing_of_the_file_stays_in_memory(tiny_model, resident_bytes):
+    model = PackedBert(tiny_model, "float32")
+    assert resident_bytes(tiny_model / "model.safetensors") == 0
+    np.testing.assert_array_equal(model.word_embeddings(), BertTensors(tiny_model).tensor(WORDS))
 
 
 def assert_same(found, expected, lengths, atol=2e-5):

@@ -6,7 +6,7 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
-from ragembed.indexes import Store
+from ragembed.indexes import Store, run_encoding
 from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.run_encoding import RunEncoder
@@ -40,6 +40,14 @@ def alone(monkeypatch):
 
     monkeypatch.setattr(Embedder, "raw_without_framework", encode)
     return counts
+
+
+@pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
+def test_memory_is_given_back_after_many_texts(tiny_config, monkeypatch, texts, times):
+    given = []
+    monkeypatch.setattr(run_encoding, "give_back", lambda: given.append(1))
+    RunEncoder(Embedder(tiny_config).fit(TEXTS))(texts)
+    assert len(given) == times
 
 
 # Embedders

@@ -1,0 +1,49 @@
+"""Memory that was freed goes back to the system, where its C library can do that."""
+
+import ctypes
+import mmap
+import platform
+from pathlib import Path
+
+import pytest
+
+from ragembed import memory
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew():
+    memory._trim.cache_clear()
+    yield
+    memory._trim.cache_clear()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_freed_memory_between_used_parts_is_given_back():
+    size = 64 * 1024
+    parts = [ctypes.create_string_buffer(b"x" * size) for _ in range(2000)]
+    for part in parts:
+        part.raw = b"y" * (size + 1)
+    del parts[: len(parts) - 1], part
+    before = _resident()
+    memory.give_back()
+    assert before - _resident() > 1000 * size
+
+
+@pytest.mark.parametrize("error", [OSError, TypeError])
+def test_a_system_without_it_is_left_alone(monkeypatch, error):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    memory.give_back()
+    assert memory._trim() is None
+
+
+def test_a_library_without_it_is_left_alone(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    memory.give_back()
+    assert memory._trim() is None
+
+
+def _resident():
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
