@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ragembed.extractors.protocol import Floats
 from ragembed.extractors.static import Ids
 
-
 _DRAWN_AT_ONCE = 64
 """Vectors that are drawn at a time, so that what is between bits and vectors stays in the cache."""
 
