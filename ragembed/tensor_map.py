@@ -53,19 +53,17 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def release(tensor: NDArray[Any]) -> None:
-    """Give back the memory that holds a contiguous part of a mapped file; it is read again where it is used again.
+    """Give back the memory that holds the file which ``tensor`` is mapped from; it is read again where it is used again.
 
-    An array that is not a read-only view of a mapped file is left as it is, as are all where the system has no way to
-    do so (Windows).
+    All of the file is meant, since the system maps what it has as one piece as a whole, neighbours included. An array
+    that is not a read-only view of a mapped file is left as it is, as are all where the system has no way to do so
+    (Windows).
     """
     mapping: object = tensor
     while isinstance(mapping, np.ndarray):
         mapping = mapping.base
-    if not isinstance(mapping, mmap.mmap) or tensor.flags.writeable or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    offset = tensor.ctypes.data - np.frombuffer(mapping, dtype=np.uint8).ctypes.data
-    start = offset - offset % mmap.PAGESIZE
-    mapping.madvise(mmap.MADV_DONTNEED, start, offset + tensor.nbytes - start)
+    if isinstance(mapping, mmap.mmap) and not tensor.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:

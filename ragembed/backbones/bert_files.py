@@ -56,8 +56,7 @@ class BertTensors:
 
     def release(self) -> None:
         """Give back the memory of all that was read; it is read from the file again where it is used again."""
-        for tensor in self._tensors.values():
-            release(tensor)
+        release(self.stored(WORDS))
 
 
 def is_plain_bert(folder: Path) -> bool:

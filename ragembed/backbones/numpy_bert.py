@@ -16,7 +16,6 @@ from threadpoolctl import ThreadpoolController
 
 from ragembed.backbones.bert_files import POSITIONS, TYPES, WORDS, BertTensors
 from ragembed.specs import WORD_EMBEDDINGS
-from ragembed.tensor_map import release
 
 Floats = NDArray[np.float32]
 
@@ -41,7 +40,7 @@ class NumpyBert:
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.backbones.protocol.Backbone.states`.
 
-        The first call gives back the memory of each weight once it is used: many a process asks one question.
+        The first call gives back the memory of each weight once it was read: many a process asks one question.
         """
         # Products of one question are so small that a second thread waits longer than it works.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
@@ -73,6 +72,7 @@ class NumpyBert:
         positions = self._tensors.stored(POSITIONS)
         types = self._tensors.tensor(TYPES)
         states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
+        self._read()
         return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
 
     def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
@@ -107,9 +107,12 @@ class NumpyBert:
         rows = _rows_at_once(*weight.shape, states.shape[1])
         product: Floats = (weight.reshape(-1, rows, len(states)) @ states).reshape(len(weight), -1)
         product += self._tensors.tensor(name + ".bias")[:, None]
-        if not self._used_before:
-            release(weight)
+        self._read()
         return product
+
+    def _read(self) -> None:
+        if not self._used_before:
+            self._tensors.release()
 
     def _layer_norm(self, states: Floats, name: str) -> Floats:
         """Return the normalised columns of ``states``, which are changed."""
