@@ -53,7 +53,7 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def release(tensor: NDArray[Any]) -> None:
-    """Give back the memory that holds the file which ``tensor`` is mapped from; it is read again where it is used again.
+    """Give back the memory that holds the file which ``tensor`` is mapped from; where used again, it is read again.
 
     All of the file is meant, since the system maps what it has as one piece as a whole, neighbours included. An array
     that is not a read-only view of a mapped file is left as it is, as are all where the system has no way to do so

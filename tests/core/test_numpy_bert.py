@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -84,16 +85,17 @@ def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     assert not is_plain_bert(tmp_path)
 
 
-def test_the_first_question_gives_the_memory_of_each_weight_back(tiny_model, monkeypatch, resident_bytes):
+def test_the_first_question_gives_the_memory_of_each_weight_back(tiny_model, tmp_path, monkeypatch, resident_bytes):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
     resident = []
 
     def linear(self, states, name, product=NumpyBert._linear):
         found = product(self, states, name)
-        resident.append(resident_bytes(tiny_model / "model.safetensors"))
+        resident.append(resident_bytes(folder / "model.safetensors"))
         return found
 
     monkeypatch.setattr(NumpyBert, "_linear", linear)
-    model = NumpyBert(tiny_model)
+    model = NumpyBert(folder)
     ids, lengths = np.array([[7, 8, 9]]), np.array([3])
     (first,) = model.states(ids, lengths, (2,))
     assert len(resident) == 12
