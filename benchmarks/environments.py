@@ -80,3 +80,8 @@ SPEED = Environment(_BENCHMARKS / ".venv-speed", _BENCHMARKS / "peers" / "speed_
 
 INDEXES = Environment(_BENCHMARKS / ".venv-index", _BENCHMARKS / "peers" / "index_requirements.txt")
 """Libraries for vector indexes."""
+
+RUNTIMES = Environment(
+    _BENCHMARKS / ".venv-runtimes", _BENCHMARKS / "peers" / "runtime_requirements.txt", _constraints()
+)
+"""What else runs a model on a CPU: torch.compile, ONNX Runtime, OpenVINO."""

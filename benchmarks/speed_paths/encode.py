@@ -32,7 +32,7 @@ _OURS, _PEER, _LIMIT = "ragembed", "sentence-transformers", "matrix product"
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
+class Texts:
     """Texts that fit into one window, the tokens of each, special ones included, and how many were cut to fit."""
 
     file: Path
@@ -48,7 +48,7 @@ def measure(setting: Setting) -> Outcome:
     scores, rows, sentences = [], [], []
     for name in names:
         say(f"encoding {name}")
-        texts = _cut(setting, name, folder)
+        texts = cut_texts(setting, name, folder)
         found = take_turns(_contestants(setting, texts, folder), setting.turns, setting.runner)
         told = _Encoded(name, texts, found, operations(folder, texts.lengths))
         rows.append(told.row())
@@ -73,7 +73,7 @@ class _Encoded:
     """What came of one collection; ``operations`` are the model's for its tokens."""
 
     name: str
-    texts: _Texts
+    texts: Texts
     found: dict[str, Turns]
     operations: float
 
@@ -116,7 +116,7 @@ class _Encoded:
         return self.operations / self.limit / statistics.median(self.found[_OURS].seconds)
 
 
-def _cut(setting: Setting, name: str, folder: Path) -> _Texts:
+def cut_texts(setting: Setting, name: str, folder: Path) -> Texts:
     """Write documents of a collection, each cut to what one window takes."""
     texts = list(read_beir(setting.data / "retrieval" / name).documents.values())
     random.Random(setting.seed).shuffle(texts)
@@ -129,10 +129,10 @@ def _cut(setting: Setting, name: str, folder: Path) -> _Texts:
         kept.append(text[: spans[room - 1][1]] if len(spans) > room else text)
     file = setting.folder / f"texts-{name}.json"
     file.write_text(json.dumps(kept), encoding="utf-8")
-    return _Texts(file, [int(n) + tokenizer.special_tokens for n in tokenizer.ids(kept).lengths], cut)
+    return Texts(file, [int(n) + tokenizer.special_tokens for n in tokenizer.ids(kept).lengths], cut)
 
 
-def _contestants(setting: Setting, texts: _Texts, folder: Path) -> list[Contestant]:
+def _contestants(setting: Setting, texts: Texts, folder: Path) -> list[Contestant]:
     request = {"texts": str(texts.file), "model": str(folder), "preset": _PRESET}
     return [
         Contestant(_OURS, sys.executable, PROGRAMS / "encode_ragembed.py", request),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from speed_paths import cold, encode, growth, index, lexical, methods, quantile, reindex, static, warm
+from speed_paths import cold, encode, growth, index, lexical, methods, quantile, reindex, runtimes, static, warm
 from speed_paths.scores import Outcome
 from speed_paths.setting import Setting
 
@@ -22,6 +22,7 @@ class Part:
 
 PARTS = {
     "encode": Part("Encoding", 4, True, encode.measure),
+    "runtimes": Part("Other runtimes", 5, False, runtimes.measure),
     "methods": Part("Ways of embedding", 1, True, methods.measure),
     "static": Part("Static vectors", 1, True, static.measure),
     "index": Part("Indexing", 11, True, index.measure),
