@@ -61,13 +61,12 @@ def measure(setting: Setting) -> Outcome:
                 spread([tokens / seconds for seconds in turns.seconds]),
                 "" if name == _OURS else times(ratio),
                 significant(ready["first"], 3),
-                f"{max(told['memory'] for told in turns.told):.0f}",
                 f"{ready['lowest_cosine']:.5f}",
             ]
         )
         if name != _OURS:
             scores.append(Score(f"encode: tokens/s beside {name}", ratio))
-    header = ["", "tokens/s", "ragembed is faster", "first pass, s", "peak memory, MiB", "lowest cosine to float32"]
+    header = ["", "tokens/s", "ragembed is faster", "first pass, s", "lowest cosine to float32"]
     return Outcome(scores, [_about(len(texts.lengths), tokens), table(header, rows)])
 
 
@@ -77,8 +76,8 @@ def _about(count: int, tokens: int) -> str:
     made_with = ", ".join(f"{name} {versions[name]}" for name in ("torch", "onnxruntime", "openvino"))
     kinds = "; ".join(f"{name}: {what}" for name, what in _OTHERS.items())
     return (
-        f"{count:,} documents of Cranfield, {tokens:,} tokens, as far as they fit one window, each as the plain mean of "
-        "MiniLM's last layer. The other runtimes are given batches of 4,096 tokens of texts of about one length, "
+        f"{count:,} documents of Cranfield, {tokens:,} tokens, as far as they fit one window, each as the plain mean "
+        "of MiniLM's last layer. The other runtimes are given batches of 4,096 tokens of texts of about one length, "
         f"padded to multiples of 16. {kinds}. The first pass counts from nothing but the interpreter: importing, "
         f"loading, compiling, and encoding all once; the model was written as ONNX before. {made_with}."
     )

@@ -21,7 +21,7 @@ Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def make(request: dict[str, Any]) -> tuple[Turn, Told]:
-    """Return a turn that encodes the texts; told are the seconds of the first pass, and the lowest cosine to float32."""
+    """Return a turn that encodes the texts; told are the first pass's seconds, and the lowest cosine to float32."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
     started = time.perf_counter()
     tokenizer = Tokenizer.from_file(str(Path(request["model"]) / "tokenizer.json"))
