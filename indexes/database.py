@@ -18,6 +18,9 @@ from ragembed.indexes.schema import connect
 from ragembed.indexes.stemming import Words
 
 _CHECKPOINT_BYTES = 4 << 20
+_CACHE_KIBIBYTES = 32 << 10
+"""Pages of the database that are kept in memory: ids and hashes come in no order, each to another page."""
+
 _WORD_PAGES, _WORDS_MERGED = 500, 2
 """Pages of the full-text index that one step writes, and the changes below which SQLite says a step had no work."""
 _PAGE_COUNTS = ("freelist_count", "page_count")
@@ -40,6 +43,7 @@ class Database:
         self.connection.execute("PRAGMA synchronous = FULL")
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -40,7 +40,6 @@ class RunEncoder:
             self._devices["cpu"] = None
             return alone
         self._devices.update(dict.fromkeys(embedder.device_names()))
-        try:
-            return embedder.raw_documents(texts, progress)
-        finally:
-            give_back()
+        vectors = embedder.raw_documents(texts, progress)
+        give_back()
+        return vectors

@@ -72,7 +72,7 @@ class NumpyBert:
         positions = self._tensors.stored(POSITIONS)
         types = self._tensors.tensor(TYPES)
         states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
-        self._read()
+        self._release_at_first()
         return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
 
     def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
@@ -107,10 +107,10 @@ class NumpyBert:
         rows = _rows_at_once(*weight.shape, states.shape[1])
         product: Floats = (weight.reshape(-1, rows, len(states)) @ states).reshape(len(weight), -1)
         product += self._tensors.tensor(name + ".bias")[:, None]
-        self._read()
+        self._release_at_first()
         return product
 
-    def _read(self) -> None:
+    def _release_at_first(self) -> None:
         if not self._used_before:
             self._tensors.release()
 
