@@ -108,6 +108,10 @@ class Words:
             vectors.of(likely)
         return cls(dict(matches), floor, likely, vectors)
 
+    def chunk_vectors(self, view: View) -> ChunkVectors:
+        """Return the vectors that were read before, and read others; where none are kept, all are read anew."""
+        return self.vectors or ChunkVectors(view)
+
     def of_chunk(self, key: int) -> float:
         """Return BM25 of a chunk."""
         return self.scores.get(key, self.floor)
@@ -132,7 +136,7 @@ def candidates(
     if fusion.feedback and fusion.alpha:
         towards = [each.keys[:FEEDBACK_CHUNKS] for each in found]
         moved = [
-            feedback.moved(vector, (words.vectors or ChunkVectors(view)).of(keys), fusion.feedback)
+            feedback.moved(vector, words.chunk_vectors(view).of(keys), fusion.feedback)
             for vector, words, keys in zip(vectors, worded, towards, strict=True)
         ]
         found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
@@ -154,7 +158,7 @@ def _fused(
     near = nearest(view, vectors, depth, selection)
     for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
         # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
-        known = words.vectors or ChunkVectors(view)
+        known = words.chunk_vectors(view)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
         by_words = np.array([words.of_chunk(key) for key in keys])

@@ -220,7 +220,7 @@ def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Wo
     """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
 
     def parts(keys: list[int]) -> Parts:
-        cosines = (words.vectors or dense.ChunkVectors(view)).cosines(vector, keys)
+        cosines = words.chunk_vectors(view).cosines(vector, keys)
         return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
 
     return _in_order(view, scores, parts, k)

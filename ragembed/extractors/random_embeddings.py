@@ -24,15 +24,15 @@ class RandomTable:
     """One vector of ``dim`` independent N(0, ``sigma``) values for each id; ``sigma`` is a standard deviation.
 
     An id's vector depends on the seed and the id alone: drawn when it is first asked for, from a counter-based
-    generator (Salmon et al. 2011) whose stream is fixed, by the transform of Box & Muller 1958. Beside the vectors, 8
-    bytes are kept for each id up to the highest that was asked for.
+    generator (Salmon et al. 2011) whose stream is fixed, by the transform of Box & Muller 1958.
     """
 
     def __init__(self, seed: int, dim: int, sigma: float) -> None:
         self.dim = dim
         self._seed = seed
         self._sigma = sigma
-        self._place = np.zeros(0, dtype=np.int64)  # of each id's vector among those drawn; -1 where it has none yet
+        self._ids = np.zeros(0, dtype=np.int64)  # that have a vector, ascending
+        self._place = np.zeros(0, dtype=np.int64)  # of each one's vector among those drawn
         self._drawn = np.empty((0, dim), dtype=np.float32)  # with room for more at the end
         self._count = 0
         self._drawing = threading.Lock()
@@ -49,20 +49,19 @@ class RandomTable:
     def rows(self, ids: Ids) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         with self._drawing:
-            beyond = int(ids.max(initial=-1)) + 1 - len(self._place)
-            if beyond > 0:
-                self._place = np.concatenate([self._place, np.full(beyond, -1)])
-            fresh = ids[self._place[ids] < 0]
+            at = np.searchsorted(self._ids, ids)
+            fresh = ids[at == np.searchsorted(self._ids, ids, side="right")]
             if len(fresh):
                 self._append(np.unique(fresh))
-            return self._drawn[self._place[ids]]
+                at = np.searchsorted(self._ids, ids)
+            return self._drawn[self._place[at]]
 
     def present(self, ids: Ids) -> NDArray[np.bool_]:
         """Return True for each id."""
         return np.ones(ids.shape, dtype=bool)
 
     def _append(self, ids: Ids) -> None:
-        """Draw the vectors of ``ids``, all different, which have none yet."""
+        """Draw the vectors of ``ids``, ascending, which have none yet."""
         count = self._count + len(ids)
         if count > len(self._drawn):
             larger = np.empty((max(count, 2 * len(self._drawn)), self.dim), dtype=np.float32)
@@ -72,7 +71,9 @@ class RandomTable:
             some = ids[start : start + _DRAWN_AT_ONCE]
             first = self._count + start
             self._drawn[first : first + len(some)] = self._draw(some)
-        self._place[ids] = np.arange(self._count, count)
+        at = np.searchsorted(self._ids, ids)
+        self._ids = np.insert(self._ids, at, ids)
+        self._place = np.insert(self._place, at, np.arange(self._count, count))
         self._count = count
 
     def _draw(self, ids: Ids) -> Floats:

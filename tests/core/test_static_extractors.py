@@ -212,7 +212,7 @@ def test_a_random_vector_depends_on_seed_and_token_alone():
     np.testing.assert_allclose(RandomTable(0, 16, 0.2).rows(np.array([5]))[0], 2 * rows[0], rtol=1e-6)
 
 
-@given(dim=st.integers(1, 9), number=st.integers(0, 2**20), seed=st.integers(0, 2**63))
+@given(dim=st.integers(1, 9), number=st.integers(0, 2**31), seed=st.integers(0, 2**63))
 @settings(max_examples=40)
 def test_any_dimension_token_and_seed(dim, number, seed):
     row = RandomTable(seed, dim, 0.1).rows(np.array([number]))

@@ -1,11 +1,14 @@
 """Hybrid search against a plain loop, deeper than its candidate lists."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from ragembed.indexes import Store
 from ragembed.indexes.feedback import Numbers, likeness
 from ragembed.indexes.fusion import METHODS, Fusion
+from ragembed.indexes.view import View
 from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
@@ -82,3 +85,22 @@ def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_recor
         orders = [[hit.id for hit in store.search("asked", fusion=Fusion(feedback=weight))] for weight in (0.0, 0.75)]
     assert [set(order[:3]) for order in orders] == [set(found_first)] * 2
     assert [order[3:] for order in orders] == [["other", "like them"], ["like them", "other"]]
+
+
+def test_each_vector_is_read_once_for_a_question_and_before_its_own_is_there(large, encoder, monkeypatch):
+    read, waited = [], threading.Event()
+
+    def noted(self, rows, vectors=View.vectors):
+        read.extend(rows)
+        waited.set()
+        return vectors(self, rows)
+
+    def encode(texts, queries=encoder.encode_queries):
+        assert waited.wait(30), "the vectors of what has the words are to be read meanwhile"
+        return queries(texts)
+
+    monkeypatch.setattr(View, "vectors", noted)
+    monkeypatch.setattr(encoder, "encode_queries", encode)
+    assert large.search("lock store", 10)
+    assert read
+    assert len(read) == len(set(read))
