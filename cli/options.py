@@ -139,11 +139,18 @@ def device_option(command: Command) -> Command:
     )(command)
 
 
+def _store_path(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+    if value == "":
+        raise click.BadParameter("the path is empty: give the name of a folder, as in .ragembed")
+    return None if value is None else Path(value)
+
+
 def store_option(command: Command) -> Command:
     """Add ``--store``."""
     return click.option(
         "--store",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=click.Path(file_okay=False),
+        callback=_store_path,
         help=f"Folder of the store. Default: ${STORE_VARIABLE}, else .ragembed here or in a folder above.",
     )(command)
 

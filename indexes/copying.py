@@ -10,38 +10,49 @@ from pathlib import Path
 from ragembed.errors import StoreError
 from ragembed.files import make_folders, sync, write_file
 from ragembed.indexes import catalog, page_sums
-from ragembed.indexes.folders import temporary_folder
-from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT, POSTINGS, SEGMENTS, is_store
+from ragembed.indexes.folders import require_own, temporary_folder, temporary_name
+from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT, POSTINGS, SEGMENTS, WORK, is_store
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.schema import connect
 
 
 def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
-    """Write the last commit of ``store`` to the folder ``target``, in the place of a store that is there.
+    """Write the last commit of ``store`` to the folder ``target``, and replace the store that is there.
 
     Nothing is done where both are the same. Names of files in the copy are relative to the folder that holds it, as in
-    every store. Raises :class:`StoreError` where there is something else at ``target``, or it cannot be written, and
-    :class:`ragembed.errors.StoreLockedError` where either store is written for longer than ``wait_seconds``.
+    every store. Raises :class:`StoreError` where ``target`` is a symbolic link or holds anything that is not part of a
+    store, or cannot be written, and :class:`ragembed.errors.StoreLockedError` where either store is written for longer
+    than ``wait_seconds``.
     """
-    store, target = store.resolve(), target.resolve()
-    if store == target:
+    store = store.resolve()
+    if store == target.resolve():
         return
-    if target.exists() and not is_store(target) and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target} is there and is no store: choose another folder for the copy")
+    target = target.parent.resolve() / target.name if target.is_symlink() else target.resolve()
+    former = target.with_name(f".{target.name}.former")
+    temporary = temporary_name(target)
+    for folder in (target, former, temporary):
+        _require_replaceable(folder)
     try:
         make_folders(target.parent)
-        temporary = temporary_folder(target)
+        temporary_folder(target)
         try:
             with writer_lock(store, wait_seconds):
                 _write(store, temporary)
-            _take_place(temporary, target, wait_seconds)
+            _take_place(temporary, target, former, wait_seconds)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreError(f"the store {store} could not be copied to {target}: {reason}") from error
+
+
+def _require_replaceable(folder: Path) -> None:
+    remedy = "choose another folder for the copy"
+    require_own(folder, remedy)
+    if (folder / WORK).exists():
+        raise StoreError(f"{folder} holds an indexing run that is not finished, {folder / WORK}: {remedy}")
 
 
 def _write(store: Path, copy: Path) -> None:
@@ -66,20 +77,17 @@ def _write(store: Path, copy: Path) -> None:
     sync(copy)
 
 
-def _take_place(temporary: Path, target: Path, wait_seconds: float) -> None:
-    former = target.with_name(f".{target.name}.former")
-    there = is_store(target)
-    if there:
-        shutil.rmtree(former, ignore_errors=True)  # else it may be all that a copy left that was killed below
-    with writer_lock(target, wait_seconds) if there else nullcontext():
+def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:
+    if target.exists():
+        shutil.rmtree(former, ignore_errors=True)  # else a copy that was killed below left it as the only store
+    with writer_lock(target, wait_seconds) if is_store(target) else nullcontext():
+        _require_replaceable(target)  # again: another process may have written there meanwhile
         try:
-            if there:
+            if target.exists():
                 target.rename(former)
-            elif target.exists():
-                target.rmdir()
             temporary.rename(target)
         except BaseException:
-            if there and not target.exists():
+            if former.exists() and not target.exists():
                 former.rename(target)
             raise
     sync(target.parent)

@@ -26,6 +26,7 @@ from ragembed.indexes import fitting
 from ragembed.indexes.ann.records import Check, Choice
 from ragembed.indexes.asked import IndexingRequest, made_with, require_same, stored_request
 from ragembed.indexes.boilerplate import STRIP, Plan, found_in, searched_anew, strip_all
+from ragembed.indexes.folders import require_place
 from ragembed.indexes.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
@@ -106,6 +107,7 @@ class _Run:
                     embedder, gathered, scan = self._scan()
                     return self._update(embedder, gathered, scan)
             # Nothing is written before there is something to keep.
+            require_place(self._store_path)
             require_writable(self._store_path)
             embedder, gathered, scan = self._scan()
             if not gathered.files:

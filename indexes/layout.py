@@ -13,6 +13,8 @@ STORE_FOLDER = ".ragembed"
 STORE_VARIABLE = "RAGEMBED_STORE"
 
 DATABASE = "store.db"
+APPLICATION_ID = 0x52474531
+"""Of the database, as SQLite keeps it: "RGE1"."""
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 POSTINGS = "postings"
@@ -26,7 +28,9 @@ GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 def choose_store(store: Path | None, start: Path | None = None) -> Path:
     """Return where a store is, or is to be: ``store``, ``$RAGEMBED_STORE``, the nearest above, or here.
 
-    Walks up from ``start`` (the working directory) as git does; where there is none, ``.ragembed`` in ``start``.
+    Walks up from ``start`` (the working directory) as git does; where there is none, ``.ragembed`` in ``start``. Raises
+    :class:`StoreError` for a store that the walk found and that belongs to another user: documents would be written
+    into it, and answers read from it.
     """
     if store is not None:
         return store
@@ -35,8 +39,24 @@ def choose_store(store: Path | None, start: Path | None = None) -> Path:
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
         if is_store(folder / STORE_FOLDER):
-            return folder / STORE_FOLDER
+            return _require_owner(folder / STORE_FOLDER)
     return start / STORE_FOLDER
+
+
+def _require_owner(store: Path) -> Path:
+    if not hasattr(os, "geteuid"):
+        return store
+    users = {os.geteuid()}
+    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdigit():
+        users.add(int(caller))
+    for path in (store, store / DATABASE):
+        for status in (path.lstat(), path.stat()):
+            if status.st_uid not in users:
+                raise StoreError(
+                    f"the store {store} belongs to another user (id {status.st_uid}): to use it, name it with "
+                    f"--store {store}; to make your own here, give another folder"
+                )
+    return store
 
 
 def is_store(folder: Path) -> bool:

@@ -19,10 +19,10 @@ from typing import Any
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
 from ragembed.indexes import catalog, filters, page_sums, terms
+from ragembed.indexes.layout import APPLICATION_ID
 from ragembed.indexes.stemming import ENGLISH, NO_STEMMER, tokenizer
 
 FORMAT_VERSION = 6
-APPLICATION_ID = 0x52474531  # "RGE1"
 
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"

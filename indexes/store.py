@@ -32,6 +32,7 @@ from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
 from ragembed.indexes.engines import Engine, segment_search
 from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.folders import require_place
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.layout import (
     DATABASE,
@@ -39,7 +40,6 @@ from ragembed.indexes.layout import (
     GITIGNORE,
     GITIGNORE_TEXT,
     SEGMENTS,
-    is_store,
     make_folder,
     require_store,
 )
@@ -101,10 +101,10 @@ class Store(Searching):
         ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. The index is in ``shards`` parts, see
         ``docs/shards.md``. ``language`` decides on the stems that words are found by, as ``docs/search.md`` lists them.
         ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
-        there is a store already or the folder cannot be written, :class:`ConfigError` for an unknown kind or language
-        and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
+        the folder holds a store or anything else, or cannot be written, :class:`ConfigError` for an unknown kind or
+        language and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
         """
-        path = Path(path)
+        path = require_place(path)
         words = Words.of_language(language)
         wanted = Wanted(index, budget or Budget(), shards)
         about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
@@ -115,8 +115,7 @@ class Store(Searching):
 
     @staticmethod
     def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
-        if is_store(path):
-            raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
+        require_place(path)  # again, with the lock
         try:
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)

@@ -23,7 +23,11 @@ _COUNTS = ("texts", "documents", "pseudo_queries")
 
 
 def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write both files, the state before the configuration that names its hash, each whole or not at all."""
+    """Write both files, the state before the configuration that names its hash, each whole or not at all.
+
+    Raises :class:`ModelError` where ``folder`` holds a ``config.json`` that is not a saved embedder's.
+    """
+    _require_own(folder)
     from safetensors.numpy import save
 
     state = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -34,6 +38,18 @@ def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[A
     make_folders(folder)
     replace_file(folder / STATE, state)
     replace_file(folder / CONFIG, text.encode())
+
+
+def _require_own(folder: Path) -> None:
+    file = folder / CONFIG
+    if not file.exists():
+        return
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "state_sha256" not in found:
+        raise ModelError(f"{file} is not a saved embedder's: choose another folder for the embedder")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -35,7 +35,8 @@ from ragembed.errors import ConfigError, TrainingError
 from ragembed.files import make_folders, replace_file, sync
 
 _RUNNING = "running.safetensors"
-_PLAN = "plan.json"
+_LOCK = "lock"
+PLAN = "plan.json"
 
 
 class Checkpoints:
@@ -50,10 +51,17 @@ class Checkpoints:
     def locked(self) -> Iterator[None]:
         """Make the folder and keep other processes from it; raises :class:`TrainingError` where one has it.
 
-        The operating system drops the lock when its holder dies.
+        The operating system drops the lock when its holder dies. Raises :class:`ConfigError` where the folder is a
+        symbolic link, or holds files but no plan of a training: it is removed at the end, and would take them along.
         """
+        if self.folder.is_symlink():
+            raise ConfigError(f"{self.folder} is a symbolic link, which is not followed: give another folder")
+        names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
+        foreign = [name for name in names if name != _LOCK and not name.startswith(f".{PLAN}.")]
+        if foreign and PLAN not in names:
+            raise ConfigError(f"{self.folder} holds files that are not of a training: give another folder")
         make_folders(self.folder)
-        lock = FileLock(self.folder / "lock")
+        lock = FileLock(self.folder / _LOCK)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -70,9 +78,9 @@ class Checkpoints:
 
         Raises :class:`ConfigError` where it holds another one, naming what differs.
         """
-        known = self.read(_PLAN)
+        known = self.read(PLAN)
         if known is None:
-            self.write(_PLAN, plan)
+            self.write(PLAN, plan)
             return False
         wanted = json.loads(json.dumps(plan))
         differ = [name for name in (*wanted, *known) if wanted.get(name) != known.get(name)]

@@ -22,7 +22,7 @@ import torch
 
 from ragembed.errors import ConfigError, TrainingError
 from ragembed.files import replace_file, sync
-from ragembed.training.checkpoints import read_tensors, replace_tensors
+from ragembed.training.checkpoints import PLAN, read_tensors, replace_tensors
 from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.held_out import HeldOut
 from ragembed.training.report import FILE, FORMAT
@@ -39,7 +39,8 @@ def require_folder(out: Path) -> None:
         raise ConfigError(f"{out} already holds a trained model: give another folder")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file: expected a folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / CHECKPOINTS).is_dir():
+    holds = {entry.name for entry in out.iterdir()} - {CHECKPOINTS} if out.is_dir() else set()
+    if holds and not (out / CHECKPOINTS / PLAN).is_file():
         raise ConfigError(f"the folder {out} is not empty: give one that is, or that does not exist")
 
 

@@ -173,7 +173,7 @@ def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
 def test_saving_replaces_nothing_but_stores(store: RagVectorStore, tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "thesis.txt").write_text("years of work")
-    with pytest.raises(StoreError, match="is there and is no store"):
+    with pytest.raises(StoreError, match="not part of a ragembed store"):
         store.save_local(tmp_path)
     assert (tmp_path / "index" / "thesis.txt").read_text() == "years of work"
     assert [entry.name for entry in tmp_path.iterdir()] == ["index"]

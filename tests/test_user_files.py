@@ -1,0 +1,175 @@
+"""ragembed never removes, overwrites or uses what it did not write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragembed import Embedder
+from ragembed.errors import ConfigError, ModelError, StoreError
+from ragembed.indexes import Store, layout
+from ragembed.langchain import RagVectorStore
+from tests.conftest import KnownEncoder, record
+
+FOREIGN_STORE = {"store.db": "x", "src/main.py": "code"}
+CHECKPOINTS = {"checkpoints/epoch-1.bin": "weights", "notes.txt": "mine"}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def make_store(folder: Path) -> Path:
+    with Store.create(folder, KnownEncoder()) as store:
+        store.add([record("a", "a text")])
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_store(tmp_path / "store")
+
+
+def copy(store: Path, target: Path) -> None:
+    with Store.open(store, KnownEncoder()) as opened:
+        opened.copy(target)
+
+
+# Copies
+
+
+@pytest.mark.parametrize("folder", ["target", ".target.former", ".target.tmp"])
+@pytest.mark.parametrize(
+    "files",
+    [FOREIGN_STORE, {"segments/notes.txt": "mine"}, {"segments": "a file"}, {".gitignore": "*.pyc\n"}],
+    ids=lambda files: next(iter(files)),
+)
+def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: dict[str, str], folder: str) -> None:
+    before = contents(write(tmp_path / folder, files))
+    with pytest.raises(StoreError, match="not part of a ragembed store"):
+        copy(store, tmp_path / "target")
+    assert contents(tmp_path / folder) == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "segments/notes.txt", "embedders/model/config.json"])
+def test_a_copy_replaces_no_store_with_a_foreign_file(store: Path, tmp_path: Path, name: str) -> None:
+    target = write(make_store(tmp_path / "target"), {name: "mine"})
+    before = contents(target)
+    with pytest.raises(StoreError, match="not part of a ragembed store"):
+        copy(store, target)
+    assert contents(target) == before
+
+
+def test_a_copy_does_not_follow_a_symbolic_link(store: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path / "other")
+    (tmp_path / "link").symlink_to(other)
+    before = contents(other)
+    with pytest.raises(StoreError, match="symbolic link"):
+        copy(store, tmp_path / "link")
+    assert contents(other) == before
+
+
+def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None:
+    write(tmp_path / "saved" / "index", FOREIGN_STORE)
+    before = contents(tmp_path / "saved")
+    with Store.open(store, KnownEncoder()) as opened, pytest.raises(StoreError, match="not part of a ragembed store"):
+        opened.copy(tmp_path / "saved" / "index")
+    embeddings: Any = pytest.importorskip("langchain_core.embeddings").DeterministicFakeEmbedding(size=8)
+    with pytest.raises(StoreError, match="not part of a ragembed store"):
+        RagVectorStore.from_texts(["a text"], embeddings).save_local(tmp_path / "saved")
+    assert contents(tmp_path / "saved") == before
+
+
+# New stores
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"main.py": "code"}, {".gitignore": "*.pyc\n"}, FOREIGN_STORE, {"segments/notes.txt": "mine"}],
+    ids=lambda files: next(iter(files)),
+)
+def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path: Path, files: dict[str, str]) -> None:
+    write(tmp_path / "docs", {"a.md": "tea is made with hot water"})
+    used = write(tmp_path / "used", files)
+    before = contents(used)
+    with pytest.raises(StoreError, match="not part of a ragembed store"):
+        Store.create(used, KnownEncoder())
+    assert "ragembed store" in cli("index", tmp_path / "docs", "--store", used, exit_code=2).output
+    assert contents(used) == before
+
+
+def test_a_store_cut_off_in_its_creation_is_made_again(store: Path) -> None:
+    (store / "store.db").unlink()
+    shutil.rmtree(store / "segments")
+    make_store(store)
+
+
+@pytest.mark.parametrize("value", ["", "."])
+def test_the_working_directory_is_not_taken_for_a_store(cli: Any, in_folder: Path, value: str) -> None:
+    write(in_folder, {"a.md": "tea is made with hot water", ".gitignore": "*.pyc\n"})
+    before = contents(in_folder)
+    cli("index", "a.md", "--store", value, exit_code=2)
+    assert contents(in_folder) == before
+    with pytest.raises(StoreError):
+        Store.create(value, KnownEncoder())
+
+
+# Stores of others
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no user ids")
+def test_a_store_of_another_user_must_be_named(
+    cli: Any, store: Path, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(store, in_folder.parent / ".ragembed")
+    assert layout.choose_store(None) == in_folder.parent / ".ragembed"
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    write(in_folder, {"private.md": "my private text"})
+    before = contents(in_folder.parent / ".ragembed")
+    for words in (("index", "private.md"), ("query", "text"), ("status",)):
+        assert "belongs to another user" in cli(*words, exit_code=2).output
+    assert contents(in_folder.parent / ".ragembed") == before
+    named = in_folder.parent / ".ragembed"
+    assert layout.choose_store(named) == named
+
+
+# Embedders and trained models
+
+
+def test_an_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Path, tmp_path: Path) -> None:
+    embedder = Embedder(tiny_config).fit(["the lock", "the wing of a bird"])
+    embedder.save(tmp_path / "saved")
+    embedder.save(tmp_path / "saved")
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    before = contents(model)
+    with pytest.raises(ModelError, match="choose another folder"):
+        embedder.save(model)
+    assert contents(model) == before
+
+
+def test_a_training_takes_no_folder_that_others_use(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from ragembed.training.checkpoints import Checkpoints
+    from ragembed.training.outcome import require_folder
+
+    used = write(tmp_path / "used", CHECKPOINTS)
+    with pytest.raises(ConfigError):
+        require_folder(used)
+    with pytest.raises(ConfigError), Checkpoints(used / "checkpoints", 9.0).locked():
+        pass
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checkpoints").symlink_to(used / "checkpoints")
+    with pytest.raises(ConfigError), Checkpoints(tmp_path / "out" / "checkpoints", 9.0).locked():
+        pass
+    assert contents(used) == {name: text.encode() for name, text in CHECKPOINTS.items()}
