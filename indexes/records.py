@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
+from ragembed.errors import ConfigError
 
 Floats = NDArray[np.float32]
 
@@ -95,6 +96,40 @@ class Hit:
     lexical: float | None = None
     rerank: float | None = None
     duplicates: tuple[ChunkRecord, ...] = ()
+
+
+def as_records(
+    chunks: Iterable[str | ChunkRecord],
+    ids: Sequence[str] | None = None,
+    metadata: Sequence[Mapping[str, Any]] | None = None,
+) -> list[ChunkRecord]:
+    """Return texts as chunk records; records stay as they are.
+
+    A text without an id gets a hash of the text and its metadata. Raises :class:`ConfigError` if ``ids`` or
+    ``metadata`` are not as many as ``chunks``, or are given with records.
+    """
+    if isinstance(chunks, str):
+        raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts")
+    items = list(chunks)
+    texts = [item for item in items if isinstance(item, str)]
+    for name, given in (("ids", ids), ("metadata", metadata)):
+        if given is not None and len(texts) != len(items):
+            raise ConfigError(f"{name} was given with chunk records, which have their own: give it with texts only")
+        if given is not None and len(given) != len(items):
+            raise ConfigError(f"{name} has {len(given)} entries for {len(items)} texts: expected one for each")
+    records = []
+    for i, item in enumerate(items):
+        if not isinstance(item, str):
+            records.append(item)
+            continue
+        about = {} if metadata is None else dict(metadata[i])
+        records.append(ChunkRecord(_text_id(item, about) if ids is None else ids[i], Chunk(item, metadata=about)))
+    return records
+
+
+def _text_id(text: str, metadata: Mapping[str, Any]) -> str:
+    key = f"{json.dumps(metadata, sort_keys=True, default=repr)}\0{text}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(key, digest_size=12).hexdigest()
 
 
 UNUSABLE = re.compile("[\x00\ud800-\udfff]")

@@ -48,7 +48,7 @@ from ragembed.indexes.migrations import migrate
 from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
-from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder
+from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.run_records import Record, RunRecords, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
@@ -346,17 +346,44 @@ class Store(Searching):
             except sqlite3.DatabaseError as error:
                 raise database_error(self.path, error) from error
 
-    def add(self, records: Iterable[ChunkRecord], wait_seconds: float = 0.0) -> None:
-        """Add chunks, encoding their texts; a chunk whose id is there already replaces it.
+    def add(
+        self,
+        chunks: Iterable[str | ChunkRecord],
+        *,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        wait_seconds: float = 0.0,
+    ) -> list[str]:
+        """Add texts or chunk records, encoding their texts, and return their ids.
 
-        Where the store has outgrown its index, that is picked anew. Warns and raises as :meth:`optimize` does.
+        Parameters
+        ----------
+        chunks
+            Texts, or :class:`ChunkRecord` objects, which have ids and metadata of their own.
+        ids
+            An id for each text; a hash of the text and its metadata if left out, so that adding a text twice keeps one.
+            A chunk whose id is in the store replaces the one there.
+        metadata
+            A mapping of JSON values for each text, which filters can select by.
+        wait_seconds
+            How long to wait while another process writes to the store.
+
+        Raises
+        ------
+        ConfigError
+            If ``ids`` or ``metadata`` are not as many as the texts, or given with chunk records.
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+        BudgetError
+            If the store has outgrown its index, and no other index meets the limits that were asked for.
         """
-        records = list(records)
+        records = as_records(chunks, ids, metadata)
         with self.writer(wait_seconds) as writer:
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records)
             writer.merge()
             tell(writer.settle())
+        return [record.id for record in records]
 
     def delete(
         self,
