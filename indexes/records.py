@@ -62,6 +62,11 @@ class SourceRecord:
     recipe: str
 
 
+def storable_time(nanoseconds: int) -> int:
+    """Return the nearest time that a 64-bit column holds: years 1677 to 2262, while file systems go beyond."""
+    return min(max(nanoseconds, -(2**63)), 2**63 - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
     """A chunk with its id and the name of the file it is from, None if it is from no file."""

@@ -13,7 +13,7 @@ from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
-from ragembed.documents.readers import ReadOptions, read
+from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
@@ -21,8 +21,8 @@ from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.boilerplate import MODES, STRIP
 from ragembed.indexes.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import SourceRecord
-from ragembed.indexes.spool import Spool
+from ragembed.indexes.records import SourceRecord, storable_time
+from ragembed.indexes.spool import Spool, SpoolEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +211,17 @@ class Scanner:
         known = self._known.get(name)
         recipe = self._recipe_of(candidate)
         try:
-            data = candidate.path.read_bytes()
-            source = SourceRecord(name, len(data), candidate.mtime_ns or 0, hashlib.sha256(data).hexdigest(), recipe)
-            if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
-                result.unchanged += 1
-                if source != known:
-                    result.touched.append(source)
-                result.kept.add(name)
-                return
-            chunks = self._chunks(data, name, candidate.path.name, result)
+            with only_document_errors():
+                data = candidate.path.read_bytes()
+                time = storable_time(candidate.mtime_ns or 0)
+                source = SourceRecord(name, len(data), time, hashlib.sha256(data).hexdigest(), recipe)
+                if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
+                    result.unchanged += 1
+                    if source != known:
+                        result.touched.append(source)
+                    result.kept.add(name)
+                    return
+                entry = SpoolEntry.of(source, self._chunks(data, name, candidate.path.name, result))
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
             result.kept.add(name)
@@ -231,7 +233,7 @@ class Scanner:
         except (DocumentError, ConfigError) as error:
             result.skipped[name] = str(error)
             return
-        spool.append(source, chunks)
+        spool.append(entry)
         result.kept.add(name)
         (result.added if known is None else result.changed).append(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,22 @@ from ragembed.documents.boilerplate import Keys
 from ragembed.documents.model import Chunk
 from ragembed.indexes.boilerplate import lines_of
 from ragembed.indexes.records import SourceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolEntry:
+    """A chunked file as a spool keeps it; making one fails for what a store could not keep."""
+
+    source: SourceRecord
+    line: str
+    keys: Keys
+    size: int
+
+    @classmethod
+    def of(cls, source: SourceRecord, chunks: Sequence[Chunk]) -> SpoolEntry:
+        """Serialise a file and its chunks."""
+        line = json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]], allow_nan=False) + "\n"
+        return cls(source, line, lines_of(source.path, chunks), len(chunks))
 
 
 class Spool:
@@ -38,15 +54,14 @@ class Spool:
         """How many files there are."""
         return len(self.starts)
 
-    def append(self, source: SourceRecord, chunks: Sequence[Chunk]) -> None:
+    def append(self, entry: SpoolEntry) -> None:
         """Put a file and its chunks at the end."""
-        line = json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]]) + "\n"
-        self._file.write(line)
-        self.lines[source.path] = source.sha256, lines_of(source.path, chunks)
+        self._file.write(entry.line)
+        self.lines[entry.source.path] = entry.source.sha256, entry.keys
         self.starts.append(self._end)
-        self.sizes.append(len(chunks))
-        self._end += len(line)
-        self.chunks += len(chunks)
+        self.sizes.append(entry.size)
+        self._end += len(entry.line)
+        self.chunks += entry.size
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
         self._file.seek(0)

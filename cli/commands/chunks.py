@@ -15,7 +15,7 @@ from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
-from ragembed.documents.readers import read
+from ragembed.documents.readers import only_document_errors, read
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
@@ -41,9 +41,10 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
         raise DocumentError(f"{file}: {candidate.skipped}")
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
-        documents = read(Path(file.name), reading, file.read_bytes())
-        chunks = list(chunker.split_all(documents))
-    except DocumentError as error:
+        with only_document_errors():
+            documents = read(Path(file.name), reading, file.read_bytes())
+            chunks = list(chunker.split_all(documents))
+    except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error
     entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]
     if output == "json":

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from ragembed.cli import COMMANDS, main
+from ragembed.documents.chunking import Chunker
 
 SUMMARY = (
     r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
@@ -240,6 +241,12 @@ def test_chunks_of_what_cannot_be_read_is_an_error(docs, cli, tiny_model):
     (docs / "a.pdf").write_bytes(b"%PDF-1.4 broken")
     for path, message in ((docs / "a.pdf", "PDF"), ("/dev/null", "not a file")):
         assert message in cli("chunks", path, "--model", tiny_model, exit_code=2).stderr
+
+
+def test_chunks_of_what_no_reader_foresaw_is_an_error(docs, cli, tiny_model, monkeypatch):
+    monkeypatch.setattr(Chunker, "split", lambda chunker, document: 1 / 0)
+    error = cli("chunks", docs / "locks.md", "--model", tiny_model, exit_code=2).stderr
+    assert error == f"Error: {docs / 'locks.md'}: its reader failed with ZeroDivisionError: division by zero\n"
 
 
 def test_why_for_programs(docs, cli):

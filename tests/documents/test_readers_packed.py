@@ -171,6 +171,23 @@ def test_docx_headings_lists_and_tables() -> None:
     assert (document.title, document.page_numbers) == ("From the properties", ())
 
 
+def test_docx_merged_cells_stand_in_all_of_their_rows() -> None:
+    docx = pytest.importorskip("docx")
+    file = docx.Document()
+    small = file.add_table(3, 3)
+    for number, cell in enumerate(cell for row in small.rows for cell in row.cells):
+        cell.text = str(number)
+    small.cell(1, 0).merge(small.cell(2, 1))
+    high = file.add_table(1000, 1)  # more than Python's recursion limit
+    high.cell(0, 0).text = "top"
+    for number, row in enumerate(high._tbl.tr_lst):
+        row.tc_lst[0].vMerge = "continue" if number else "restart"
+    buffer = BytesIO()
+    file.save(buffer)
+    document = parsed("a.docx", buffer.getvalue())
+    assert document.text == "0 | 1 | 2\n3 4 6 7 | 5\n3 4 6 7 | 8\n\n" + "top\n" * 1000
+
+
 def test_pptx_slides_are_pages_with_notes() -> None:
     pptx = pytest.importorskip("pptx")
     file = pptx.Presentation()

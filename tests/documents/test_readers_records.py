@@ -109,13 +109,13 @@ def test_bad_json_lines_are_counted_in_a_warning() -> None:
     lines = ['{"text": "a"}', "{", "[]", '{"text": "b"}', "1"]
     documents = parsed("a.jsonl", "\n".join(lines), ReadOptions(on_warning=warnings.append))
     assert [document.text for document in documents] == ["a", "b"]
-    assert warnings == ["3 lines are not JSON objects (first: line 2)"]
+    assert warnings == ["3 lines are not JSON objects of at most 200 levels (first: line 2)"]
 
 
 def test_json_lines_metadata_is_json_and_text_is_well_formed() -> None:
-    (document,) = parsed("a.jsonl", '{"text": "\\ud83d\\ude00 \\ud800", "n": NaN}\n')
+    (document,) = parsed("a.jsonl", '{"text": "\\ud83d\\ude00 \\ud800", "n": NaN, "i": [-1e999, 1e99]}\n')
     assert document.text == "\U0001f600 \ufffd"
-    assert document.metadata == {"n": None}
+    assert document.metadata == {"n": None, "i": [None, 1e99]}
 
 
 def notebook(indent: int | None) -> str:
@@ -184,6 +184,7 @@ def test_notebook_of_format_three() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [("{", "invalid notebook JSON"), ("[]", "no list of cells"), ('{"cells": [1]}', "no list of cells"),
+     ('{"worksheets": [5]}', "no list of cells"),
      ('{"cells": []}', "no text in it"), ("[" * 100_000, "invalid notebook JSON"),
      ('{"cells": [{"cell_type": "code", "source": 5}]}', "no text in it")],
 )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.documents.chunking import Chunker
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, fitting, indexing, scan, writer
@@ -219,6 +220,82 @@ def test_broken_files_are_listed_and_stop_nothing(docs, run, in_folder):
     run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         assert set(store.status()["skipped"]) == {"docs/binary.dat", "docs/big.log"}
+
+
+def test_files_with_unusual_content_stop_nothing(docs, run, in_folder):
+    def nested(levels):
+        return '{"text": "the dog runs", "a": ' + "[" * levels + "]" * levels + "}\n"
+
+    (docs / "break.csv").write_text('"a\nname",b\n1,the bird flies\n')
+    (docs / "infinite.jsonl").write_text('{"text": "the fish swims", "a": 1e999}\n')
+    (docs / "nested.jsonl").write_text("".join(map(nested, (1, *range(900, 1000, 10)))))
+    (docs / "sheets.ipynb").write_text('{"worksheets": [5]}')
+    report = run(docs)
+    assert len(report.scan.added) == 6
+    assert report.scan.warnings == [
+        "docs/nested.jsonl: 10 lines are not JSON objects of at most 200 levels (first: line 2)"
+    ]
+    assert report.scan.skipped == {"docs/sheets.ipynb": "invalid notebook: it holds no list of cells"}
+    with Store.open(in_folder / ".ragembed") as store:
+        found = {hit.source: hit.chunk for hit in store.search("bird fish", 9, mode="lexical")}
+    assert found["docs/break.csv"].text == "a name: 1\nb: the bird flies"
+    assert (found["docs/break.csv"].start_line, found["docs/break.csv"].end_line) == (3, 3)
+    assert found["docs/infinite.jsonl"].metadata == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TypeError("no such thing"), "its reader failed with TypeError: no such thing"),
+        (RecursionError(), "it is nested too deeply"),
+        (MemoryError(), "cannot be read: there is not enough memory for it"),
+    ],
+)
+@pytest.mark.parametrize("place", ["reader", "chunker", "record"])
+def test_whatever_fails_for_one_file_stops_nothing(docs, run, monkeypatch, error, reason, place):
+    def failing(function):
+        def call(*args):
+            if any("locks.md" in str(arg) or "writer holds" in str(arg) for arg in args):
+                raise error
+            return function(*args)
+
+        return call
+
+    if place == "reader":
+        monkeypatch.setattr(scan, "read", failing(scan.read))
+    elif place == "chunker":
+        monkeypatch.setattr(Chunker, "split", failing(Chunker.split))
+    else:
+        monkeypatch.setattr(scan.SpoolEntry, "of", failing(scan.SpoolEntry.of))
+    report = run(docs)
+    assert sorted(report.scan.added) == ["docs/cat.txt", "docs/deep/wing.txt"]
+    assert report.scan.skipped == {"docs/locks.md": reason}
+
+
+def test_an_interruption_is_no_error_of_a_file(docs, run, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scan, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(docs)
+
+
+def test_any_date_of_a_file_is_kept_as_far_as_the_store_reaches(docs, run, in_folder):
+    for name, seconds in (("cat.txt", 15_000_000_000), ("locks.md", -1_000_000_000)):  # 2445 and 1938
+        os.utime(docs / name, (seconds, seconds))
+        if (docs / name).stat().st_mtime != seconds:
+            pytest.skip("this file system does not keep such dates")
+    assert counts(run(docs)) == (3, 0, 0, 0, 0)
+    report = run(docs)
+    assert (counts(report), report.scan.touched) == ((0, 0, 0, 3, 0), [])
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.sources()["docs/cat.txt"].mtime_ns == 2**63 - 1
+        found = {
+            where: {hit.source for hit in store.search("the", 9, where=where)}
+            for where in ("mtime < 0", "mtime > '2262-01-01'")
+        }
+    assert found == {"mtime < 0": {"docs/locks.md"}, "mtime > '2262-01-01'": {"docs/cat.txt"}}
 
 
 def test_a_file_that_breaks_takes_its_old_chunks_with_it(docs, run, in_folder):

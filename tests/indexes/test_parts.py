@@ -12,7 +12,7 @@ from ragembed.indexes.layout import NamesInStore, choose_store, file_path, is_be
 from ragembed.indexes.lexical import match_expression
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.records import SourceRecord, chunk_ids, text_hash
-from ragembed.indexes.spool import Spool
+from ragembed.indexes.spool import Spool, SpoolEntry
 
 
 def test_a_store_is_found_by_walking_up(in_folder, monkeypatch):
@@ -128,8 +128,8 @@ def test_the_spool_gives_back_what_it_got(tmp_path):
     source = SourceRecord("a.md", 1, 2, "3", "4")
     chunks = [Chunk("text 🎉\ud800", ("A", "B"), "T", 1, 2, None, 9, {"k": [1, None]}), Chunk("plain")]
     with Spool() as spool:
-        spool.append(source, chunks)
-        spool.append(SourceRecord("b.md", 0, 0, "", ""), [])
+        spool.append(SpoolEntry.of(source, chunks))
+        spool.append(SpoolEntry.of(SourceRecord("b.md", 0, 0, "", ""), []))
         assert (spool.files, spool.chunks) == (2, 2)
         assert list(spool) == list(spool) == [(source, chunks), (SourceRecord("b.md", 0, 0, "", ""), [])]
 

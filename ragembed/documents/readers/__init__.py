@@ -5,7 +5,7 @@
 markup) it also leaves out of the lines; the blank line between two blocks has the place where the upper one ends.
 """
 
-from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
+from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions, only_document_errors
 from ragembed.documents.readers.registry import READERS, read, reader_for
 
-__all__ = ["DEFAULT_OPTIONS", "READERS", "ReadOptions", "Reader", "read", "reader_for"]
+__all__ = ["DEFAULT_OPTIONS", "READERS", "ReadOptions", "Reader", "only_document_errors", "read", "reader_for"]

@@ -53,7 +53,8 @@ def _cells(raw: str) -> list[dict[str, Any]]:
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if cells is None and isinstance(notebook, dict):
         sheets = notebook.get("worksheets")
-        cells = sheets[0].get("cells") if isinstance(sheets, list) and sheets else None
+        first = sheets[0] if isinstance(sheets, list) and sheets else None
+        cells = first.get("cells") if isinstance(first, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
         raise DocumentError("invalid notebook: it holds no list of cells")
     return cells

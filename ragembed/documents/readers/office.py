@@ -101,14 +101,22 @@ def _add_docx_paragraph(builder: TextBuilder, headings: HeadingPath, paragraph: 
 
 
 def _docx_rows(table: Any) -> Iterator[str]:
+    """Give the text of each row; a cell that was merged with those below it stands in all of their rows.
+
+    ``row.cells`` gives the same, but looks every merged cell up row by row, to the recursion limit.
+    """
+    from docx.table import _Cell
+
+    above: dict[int, str] = {}
     for row in table.rows:
-        cells: list[str] = []
-        above = None
-        for cell in row.cells:
-            if cell._tc is not above:
-                cells.append(cell.text)
-            above = cell._tc
-        yield _row(cells)
+        column = int(next(iter(row._tr.xpath("./w:trPr/w:gridBefore/@w:val")), 0))
+        current: dict[int, str] = {}
+        for tc in row._tr.tc_lst:
+            continued = tc.vMerge == "continue" and column in above
+            current[column] = above[column] if continued else _Cell(tc, table).text
+            column += tc.grid_span
+        yield _row(current.values())
+        above = current
 
 
 def _row(cells: Iterable[str]) -> str:

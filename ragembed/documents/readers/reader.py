@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
+from ragembed.errors import DocumentError, RagembedError
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,24 @@ class Reader:
     suffixes: tuple[str, ...]
     parse: Parse
     extra: str | None = None
+
+
+@contextmanager
+def only_document_errors() -> Iterator[None]:
+    """Turn whatever goes wrong while one file is read and chunked into an error about this file.
+
+    Raises:
+        DocumentError: a reader, the chunker or a package they use raised something unexpected.
+        OSError: the file needs more memory than there is; another run may have it.
+    """
+    try:
+        yield
+    except (RagembedError, OSError):
+        raise
+    except MemoryError as error:
+        raise OSError(errno.ENOMEM, "there is not enough memory for it") from error
+    except RecursionError as error:
+        raise DocumentError("it is nested too deeply") from error
+    # Files come from anywhere, and no reader can foresee what is wrong with them: one bad file never stops a run.
+    except Exception as error:
+        raise DocumentError(f"its reader failed with {type(error).__name__}: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from ragembed.errors import ConfigError, DocumentError
 
 DELIMITERS = ",;\t|"
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
+DEEPEST = 200
+"""Levels of lists and objects in a record: Python's recursion limit and SQLite's JSON functions allow under 1,000."""
 _FIELD_LIMIT_LOCK = threading.Lock()
 
 
@@ -47,6 +50,8 @@ def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
 def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a file with a JSON object in each line; other lines are counted in a warning.
 
+    A number that is not finite is null, and an object with more than ``DEEPEST`` levels counts as another line.
+
     Raises:
         ConfigError: a column that the options name is in none of the objects.
         DocumentError: no line holds a JSON object.
@@ -65,10 +70,10 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
         if document is not None:
             yield document
     if not columns:
-        raise DocumentError("no line holds a JSON object")
+        raise DocumentError(f"no line holds a JSON object of at most {DEEPEST} levels")
     _check_columns(options, columns)
     if bad:
-        options.warn(f"{len(bad)} lines are not JSON objects (first: line {bad[0]})")
+        options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
 
 
 def _delimiter(text: str) -> str:
@@ -97,10 +102,10 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _header(names: list[str]) -> list[str]:
-    """Name the columns; a name that is empty or taken is told apart by its number."""
+    """Name the columns, each in one line; a name that is empty or taken is told apart by its number."""
     header: list[str] = []
     for number, name in enumerate(names, 1):
-        name = name.strip() or "column"
+        name = " ".join(part.strip() for part in name.split("\n")).strip() or "column"
         header.append(f"{name} {number}" if name in header or name == "column" else name)
     return header
 
@@ -145,14 +150,33 @@ def _labelled(values: dict[str, str], places: dict[str, int]) -> tuple[list[str]
 
 def _json_object(line: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(line, parse_constant=lambda _: None)
+        record = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict):
+    if not isinstance(record, dict) or not _is_flat_enough(record, line):
         return None
     if "\\u" in line:
         record = json.loads(well_formed(json.dumps(record, ensure_ascii=False)))
     return {str(key): value for key, value in record.items()}
+
+
+def _finite(number: str) -> float | None:
+    value = float(number)
+    return value if math.isfinite(value) else None
+
+
+def _is_flat_enough(record: dict[str, Any], line: str) -> bool:
+    if line.count("[") + line.count("{") <= DEEPEST:
+        return True
+    level: list[Any] = [record]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, (dict, list))
+        ]
+    return not level
 
 
 def _record_document(record: dict[str, Any], number: int, options: ReadOptions) -> ParsedDocument | None:
