@@ -212,9 +212,10 @@ class Scanner:
         recipe = self._recipe_of(candidate)
         try:
             with only_document_errors():
-                data = candidate.path.read_bytes()
-                time = storable_time(candidate.mtime_ns or 0)
-                source = SourceRecord(name, len(data), time, hashlib.sha256(data).hexdigest(), recipe)
+                data, mtime_ns = candidate.read()
+                source = SourceRecord(
+                    name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), recipe
+                )
                 if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
                     result.unchanged += 1
                     if source != known:

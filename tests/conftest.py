@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +240,22 @@ def cli() -> Any:
 @pytest.fixture
 def make_record() -> Any:
     return record
+
+
+@pytest.fixture
+def refuse_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that lets files and folders with the names it gets be refused, even for the superuser."""
+    opened = os.open
+
+    def refuse(*names: str) -> None:
+        def guarded(path: str | Path, *args: Any, **kwargs: Any) -> int:
+            if Path(path).name in names:
+                raise PermissionError(13, "Permission denied")
+            return opened(path, *args, **kwargs)
+
+        monkeypatch.setattr(os, "open", guarded)
+
+    return refuse
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
         with only_document_errors():
-            documents = read(Path(file.name), reading, file.read_bytes())
+            documents = read(Path(file.name), reading, candidate.read()[0])
             chunks = list(chunker.split_all(documents))
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error

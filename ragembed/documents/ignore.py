@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from ragembed.documents.places import Place, RemotePath
 from ragembed.errors import ConfigError
+from ragembed.files import NotRegularFileError, open_regular
 
 _POSIX_CLASSES = {
     "[:alnum:]": "a-zA-Z0-9",
@@ -165,9 +165,9 @@ def _git_folder(dot_git: Place) -> Place:
     try:
         if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
-        own = dot_git.parent / dot_git.read_text("utf-8").removeprefix("gitdir:").strip()
+        own = dot_git.parent / _content(dot_git).decode().removeprefix("gitdir:").strip()
         common = own / "commondir"
-        return own / common.read_text("utf-8").strip() if common.exists() else own
+        return own / _content(common).decode().strip() if common.exists() else own
     except (OSError, ValueError):
         return dot_git
 
@@ -175,10 +175,8 @@ def _git_folder(dot_git: Place) -> Place:
 def _read_rules(path: Place) -> tuple[Rule, ...]:
     """Read the rules of an ignore file, last first; none where there is no such file."""
     try:
-        if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
-            return ()
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        data = _content(path)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFileError):
         return ()
     except OSError as error:
         raise ConfigError(
@@ -188,6 +186,14 @@ def _read_rules(path: Place) -> tuple[Rule, ...]:
     source = path.as_posix()
     rules = (_parse(line, source, number) for number, line in enumerate(lines, start=1))
     return tuple(reversed([rule for rule in rules if rule is not None]))
+
+
+def _content(path: Place) -> bytes:
+    """Read a file with rules; it may be a symbolic link, because rules of elsewhere put no text into a store."""
+    if isinstance(path, RemotePath):
+        return path.read_bytes()
+    with open_regular(path) as file:
+        return file.read()
 
 
 def _parse(line: str, source: str, number: int | None) -> Rule | None:

@@ -45,12 +45,12 @@ class RemoteStatus:
 
 @dataclass(frozen=True, slots=True)
 class RemoteEntry:
-    """What a folder holds, as :class:`os.DirEntry` has it."""
+    """A file or folder in a folder, with what the listing of the folder said of it."""
 
     name: str
     status: RemoteStatus
 
-    def stat(self, *, follow_symlinks: bool = True) -> RemoteStatus:  # noqa: ARG002  as of os.DirEntry
+    def lstat(self) -> RemoteStatus:
         """Return what the listing of the folder said."""
         return self.status
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from ragembed.documents import remote
 from ragembed.documents.ignore import IgnoreScope, command_line_rules, scope_above
 from ragembed.documents.places import Place, RemotePath
 from ragembed.documents.readers.registry import named_reader
+from ragembed.files import list_folder, open_regular
 
 SNIFFED_BYTES = 8192
 """How much of a file tells text from binary."""
@@ -41,15 +43,15 @@ class Status(Protocol):
 
 
 class Entry(Protocol):
-    """A file or folder in a folder: :class:`os.DirEntry` and :class:`remote.RemoteEntry`."""
+    """A file or folder in a folder: :class:`LocalEntry` and :class:`remote.RemoteEntry`."""
 
     @property
     def name(self) -> str:
         """Its name in the folder."""
         ...
 
-    def stat(self, *, follow_symlinks: bool = ...) -> Status:
-        """Look it up; raises :class:`OSError`."""
+    def lstat(self) -> Status:
+        """Look it up without following a symbolic link; raises :class:`OSError`."""
         ...
 
 
@@ -98,6 +100,21 @@ class Tree(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LocalEntry:
+    """A name in a folder of this machine.
+
+    It is looked up by its path: if the folder becomes a link meanwhile, a foreign file is seen, but cannot be opened.
+    """
+
+    name: str
+    folder: Path
+
+    def lstat(self) -> os.stat_result:
+        """See :class:`Entry`."""
+        return (self.folder / self.name).lstat()
+
+
 class LocalTree:
     """A root on this machine; ``roots`` are the real paths of all, where there are others."""
 
@@ -134,12 +151,12 @@ class LocalTree:
 
     def entries(self, relative: str) -> Sequence[Entry]:
         """See :class:`Tree`."""
-        with os.scandir(self.place(relative)) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        folder = self.place(relative)
+        return [LocalEntry(name, folder) for name in sorted(list_folder(folder, self.root))]
 
     def sample(self, relative: str, size: int) -> bytes:  # noqa: ARG002  some file systems tell no sizes
         """See :class:`Tree`."""
-        with self.place(relative).open("rb") as file:
+        with open_regular(self.place(relative), self.root) as file:
             return file.read(SNIFFED_BYTES)
 
     def link_reason(self, relative: str) -> str:

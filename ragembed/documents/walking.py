@@ -7,6 +7,7 @@ contents are not looked at beyond the first 8 KB, which tell text from binary.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -15,9 +16,10 @@ from typing import Any
 
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
-from ragembed.documents.places import Place, absolute, from_absolute
+from ragembed.documents.places import Place, RemotePath, absolute, from_absolute
 from ragembed.documents.trees import Entry, Tree, shown
 from ragembed.errors import ConfigError
+from ragembed.files import open_regular
 
 _NEVER_READ = frozenset({".git", ".hg", ".svn", ".ragembed", "node_modules", "__pycache__", ".venv"})
 
@@ -42,8 +44,8 @@ class DiscoveryOptions:
 class Candidate:
     """A file (or, where asked for, a folder that is not entered) below ``root``.
 
-    ``path`` begins with ``root`` as it was given, and equals it for a root that is a file; its ``read_bytes`` gives the
-    content. ``skipped`` is None for a file to be read, otherwise the reason in words. ``size`` is in bytes; it and
+    ``path`` begins with ``root`` as it was given, and equals it for a root that is a file. ``skipped`` is None for
+    a file to be read, otherwise the reason in words. ``size`` is in bytes; it and
     ``mtime_ns`` are 0 for what cannot be looked up. ``mtime_ns`` is None where nothing tells one version from the next;
     for a URL see :class:`ragembed.documents.remote.RemoteStatus`. ``ignored`` tells a file left out by a rule from one
     that cannot be read; ``unseen`` marks what cannot be looked at now, so that nothing is known of what is there.
@@ -57,6 +59,17 @@ class Candidate:
     is_dir: bool = False
     ignored: bool = False
     unseen: bool = False
+
+    def read(self) -> tuple[bytes, int | None]:
+        """Return the content, and the ``mtime_ns`` that it has now; raises :class:`OSError`.
+
+        The file may have been replaced since it was found: what is a symbolic link or no regular file is not read.
+        """
+        if isinstance(self.path, RemotePath) or isinstance(self.root, RemotePath):
+            return self.path.read_bytes(), self.mtime_ns
+        with open_regular(self.path, self.root) as file:
+            mtime_ns = os.fstat(file.fileno()).st_mtime_ns  # before the content: a later change shows at the next run
+            return file.read(), mtime_ns
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, from which another process, in any folder, finds the file."""
@@ -134,7 +147,7 @@ class Walk:
             return None
         path, root = self.tree.place(relative), self.tree.root
         try:
-            status = entry.stat(follow_symlinks=False)
+            status = entry.lstat()
         except OSError as error:
             unseen = f"cannot be looked up: {error.strerror}"
             return Found(Candidate(path, root, 0, 0, unseen, unseen=True), failed=True)

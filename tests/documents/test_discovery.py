@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ragembed.documents import trees
 from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, why
 from ragembed.errors import ConfigError
 
@@ -161,13 +164,13 @@ def test_order_is_by_name_and_folders_are_not_listed_ahead(tmp_path: Path, monke
     for name in ("b/1", "a/2", "a/1", "c", "B", "a.txt", "d/1"):
         write(tmp_path / name)
     listed: list[str] = []
-    scandir = os.scandir
+    list_folder = trees.list_folder
 
-    def recording(path: Path) -> Iterator[os.DirEntry[str]]:
+    def recording(path: Path, root: Path) -> list[str]:
         listed.append(path.name)
-        return scandir(path)
+        return list_folder(path, root)
 
-    monkeypatch.setattr(os, "scandir", recording)
+    monkeypatch.setattr(trees, "list_folder", recording)
     found = discover([tmp_path])
     assert [next(found).path.relative_to(tmp_path).as_posix() for _ in range(3)] == ["B", "a/1", "a/2"]
     assert listed == [tmp_path.name, "a"]
@@ -274,6 +277,81 @@ def test_links(tmp_path: Path) -> None:
     }
 
 
+def swap(path: Path, outside: Path, kind: str) -> None:
+    """Put something else in place of ``path``, a file in a folder, which is also in ``outside``."""
+    if kind == "link":
+        path.unlink()
+        path.symlink_to(outside / path.name)
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        shutil.rmtree(path.parent)
+        path.parent.symlink_to(outside, target_is_directory=True)
+
+
+LINKED = "a symbolic link, which is not followed, is in its place or above it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("link", LINKED), ("pipe", "it is not a regular file"), ("linked folder", LINKED)]
+)
+@pytest.mark.parametrize("moment", ["sampling", "reading"])
+def test_what_is_swapped_after_it_was_found_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str, moment: str
+) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    file = write(root / "sub/a.txt")
+    write(outside / "a.txt", "secret")
+    sample = trees.LocalTree.sample
+
+    def swap_first(tree: trees.LocalTree, relative: str, size: int) -> bytes:
+        swap(file, outside, kind)
+        return sample(tree, relative, size)
+
+    if moment == "sampling":
+        monkeypatch.setattr(trees.LocalTree, "sample", swap_first)
+    (candidate,) = discover([root])
+    if moment == "sampling":
+        assert candidate.skipped == f"cannot be opened: {reason}"
+        return
+    swap(file, outside, kind)
+    with pytest.raises(OSError, match=reason):
+        candidate.read()
+
+
+def test_a_folder_that_becomes_a_link_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    file = write(root / "sub/deep/a.txt")
+    write(outside / "deep/b.txt", "secret")
+    entries = trees.LocalTree.entries
+
+    def swap_first(tree: trees.LocalTree, relative: str) -> object:
+        if relative == "sub/deep":
+            swap(file.parent, outside, "linked folder")
+        return entries(tree, relative)
+
+    monkeypatch.setattr(trees.LocalTree, "entries", swap_first)
+    assert reasons(root) == {"sub/deep": f"cannot be listed: {LINKED}"}
+
+
+def test_a_candidate_knows_the_file_that_it_reads(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "old")
+    (candidate,) = discover([tmp_path])
+    file.write_text("newer")
+    os.utime(file, ns=(5, 5))
+    assert candidate.read() == (b"newer", 5)
+
+
+@pytest.mark.parametrize("name", [".git", ".gitignore", ".ragembedignore", "note.md"])
+def test_a_named_pipe_holds_nothing_up(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    write(tmp_path / "sub/a.md")
+    os.mkfifo(tmp_path / "sub" / name)
+    assert read_below(tmp_path) == ["sub/a.md"]
+    assert read_below(tmp_path / "sub") == ["a.md"]
+
+
 def test_a_path_given_is_followed_whatever_it_is(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*\n")
     write(tmp_path / ".git/info/exclude", "")
@@ -352,24 +430,11 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
     assert why(tmp_path / name, [tmp_path]) == f"{tmp_path}/caf\\udce9 is not read: its name is not valid Unicode"
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_told(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
     write(tmp_path / "locked/a.txt")
     write(tmp_path / "secret.txt")
     write(tmp_path / "open/b.txt")
-    scandir, path_open = os.scandir, Path.open
-
-    def guarded_scandir(path: Path) -> Iterator[os.DirEntry[str]]:
-        if path.name == "locked":
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    def guarded_open(self: Path, mode: str = "r") -> object:
-        if self.name == "secret.txt":
-            raise PermissionError(13, "Permission denied")
-        return path_open(self, mode)
-
-    monkeypatch.setattr(os, "scandir", guarded_scandir)
-    monkeypatch.setattr(Path, "open", guarded_open)
+    refuse_to_open("locked", "secret.txt")
     assert read_below(tmp_path) == ["open/b.txt"]
     assert reasons(tmp_path) == {
         "locked": "cannot be listed: Permission denied",
@@ -378,15 +443,13 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [found.is_dir for found in discover([tmp_path])] == [True, False, False]
 
 
-def test_a_folder_whose_ignore_file_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_whose_ignore_file_cannot_be_read_is_left_out(
+    tmp_path: Path, refuse_to_open: Callable[..., None]
+) -> None:
     write(tmp_path / "docs/.gitignore", "secret.txt\n")
     write(tmp_path / "docs/secret.txt")
     write(tmp_path / "a.txt")
-
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    refuse_to_open(".gitignore")
     assert read_below(tmp_path) == ["a.txt"]
     assert "docs/.gitignore cannot be read (Permission denied)" in reasons(tmp_path)["docs"]
 
@@ -402,16 +465,16 @@ def test_a_file_that_vanishes_meanwhile(tmp_path: Path) -> None:
 
 def test_deep_trees_need_no_recursion(tmp_path: Path) -> None:
     folders = [tmp_path]
-    for _ in range(1200):
+    for _ in range(300):
         folders.append(folders[-1] / "d")
         folders[-1].mkdir()
     deep = write(folders[-1] / "deep.txt")
-    found = [item.path for item in discover([tmp_path])]
-    # pytest's own clean-up would recurse.
-    deep.unlink()
-    for folder in reversed(folders[1:]):
-        folder.rmdir()
-    assert found == [deep]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(context=0)) + 150)
+    try:
+        assert [item.path for item in discover([tmp_path])] == [deep]
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

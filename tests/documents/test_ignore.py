@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,9 @@ def test_a_work_tree_uses_the_shared_exclude_file(tmp_path: Path) -> None:
     assert decision(scope_of(tmp_path / "w"), "secret") == "secret"
 
 
-def test_an_unreadable_ignore_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_ignore_file_is_an_error(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
     write(tmp_path / ".gitignore", "secret\n")
-
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    refuse_to_open(".gitignore")
     with pytest.raises(ConfigError, match=r"\.gitignore cannot be read \(Permission denied\)"):
         scope_of(tmp_path)
 

@@ -2,7 +2,6 @@ import itertools
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -306,16 +305,9 @@ def test_a_file_that_breaks_takes_its_old_chunks_with_it(docs, run, in_folder):
     assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
 
 
-def test_a_folder_that_cannot_be_listed_keeps_its_files(docs, run, in_folder, monkeypatch):
+def test_a_folder_that_cannot_be_listed_keeps_its_files(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
-    original = os.scandir
-
-    def scandir(path):
-        if str(path).endswith("deep"):
-            raise PermissionError(13, "Permission denied")
-        return original(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    refuse_to_open("deep")
     report = run(docs)
     assert counts(report) == (0, 0, 0, 2, 1)
     monkeypatch.undo()
@@ -418,21 +410,36 @@ def test_a_path_that_is_gone(docs, run, in_folder):
         run(other)
 
 
-def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in_folder, monkeypatch):
+def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
     (docs / "cat.txt").write_text("the cat runs")
-    original = Path.open
-
-    def refused(path, *args, **kwargs):
-        if path.name == "cat.txt":
-            raise PermissionError(13, "Permission denied")
-        return original(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "open", refused)
+    refuse_to_open("cat.txt")
     report = run(docs)
     monkeypatch.undo()
     assert counts(report) == (0, 0, 0, 2, 1)
     assert "docs/cat.txt" in {source for source, *_ in content(in_folder)}
+
+
+def test_a_file_that_becomes_a_link_keeps_its_chunks(docs, run, in_folder, monkeypatch):
+    run(docs)
+    (in_folder / "secret.txt").write_text("a zebra")
+    (docs / "cat.txt").write_text("the cat runs")
+    discover = scan.discover
+
+    def swapping(*args):
+        for candidate in discover(*args):
+            if candidate.path.name == "cat.txt":
+                candidate.path.unlink()
+                candidate.path.symlink_to(in_folder / "secret.txt")
+            yield candidate
+
+    monkeypatch.setattr(scan, "discover", swapping)
+    report = run(docs)
+    assert report.scan.skipped == {
+        "docs/cat.txt": "cannot be read: a symbolic link, which is not followed, is in its place or above it"
+    }
+    texts = {source: text for source, _, text, _ in content(in_folder)}
+    assert (len(texts), texts["docs/cat.txt"]) == (3, "the cat sleeps")
 
 
 def test_a_moved_file_can_be_found_at_every_moment(docs, run, in_folder, monkeypatch):

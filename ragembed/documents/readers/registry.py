@@ -21,6 +21,7 @@ from ragembed.documents.readers import (
 )
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.errors import DocumentError
+from ragembed.files import open_regular
 
 PLAIN = Reader("text", 1, (".txt", ".text", ".log"), plain.parse)
 SOURCE_SUFFIXES = (
@@ -92,7 +93,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
     """
     if data is None:
         try:
-            data = path.read_bytes()
+            with open_regular(path) as file:
+                data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
     reader = reader_for(path, data)
@@ -108,5 +110,5 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(HEAD_BYTES)
