@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents.chunking import Chunker, ChunkingConfig
-from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover
+from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, size_reason
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, named_reader
-from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.indexes.boilerplate import MODES, STRIP

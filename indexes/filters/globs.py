@@ -3,10 +3,14 @@
 In both ``*`` is any run of characters, ``?`` one character, ``[a-z]`` one of those, ``[!a-z]`` one that is not;
 everything else is itself, with case. A path is matched step by step: ``*`` and ``?`` stay within one step, a step that
 is ``**`` stands for any number of steps, and a pattern without ``/`` is matched against the last step, the file's name.
+
+The patterns of ignore files are others: there ``docs`` also matches what is below it, and ``!``, ``#`` and backslashes
+have a meaning. pathspec, which reads those, would also need exponential time for a pattern with many stars.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import sqlite3
 from collections.abc import Callable
@@ -14,6 +18,10 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from ragembed.errors import ConfigError
+
+# A "]" that comes first in a class is a member.
+_CLASS = re.compile(r"\[(?P<negated>[!^]?)(?P<members>\]?[^\]]*)(?P<end>\]?)")
+_RANGE = re.compile(r"(.)-(.)", re.DOTALL)
 
 _Step: TypeAlias = re.Pattern[str] | None  # None is "**"
 
@@ -84,59 +92,17 @@ def _match_steps(names: list[str], steps: tuple[_Step, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression that never looks again for what it found between two stars."""
-    first, *others = (_fixed(pattern, part) for part in _between_stars(pattern))
-    if not others:
-        return re.compile(first, re.DOTALL)
-    middle = "".join(f"(?=(?P<part{at}>.*?{part}))(?P=part{at})" for at, part in enumerate(others[:-1]))
-    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
+    """Return a glob as a regular expression; :mod:`fnmatch` makes one that never tries all ways to split a text."""
+    for match in _CLASS.finditer(pattern):
+        if not match["end"]:
+            raise ConfigError(
+                f"the glob {pattern[:60]!r} has a '[' without its ']': the character itself is written [[]"
+            )
+        for low, high in _RANGE.findall(match["members"]):
+            if low > high:
+                raise ConfigError(f"the glob {pattern[:60]!r} has the range {low}-{high}: expected the lower end first")
+    return re.compile(fnmatch.translate(_CLASS.sub(_with_exclamation_mark, pattern)))
 
 
-def _between_stars(pattern: str) -> list[str]:
-    """Split at runs of stars that are not in a ``[class]``."""
-    parts, at, begin = [], 0, 0
-    while at < len(pattern):
-        if pattern[at] == "*":
-            parts.append(pattern[begin:at])
-            while pattern[at : at + 1] == "*":
-                at += 1
-            begin = at
-        else:
-            at = _class_end(pattern, at) if pattern[at] == "[" else at + 1
-    return [*parts, pattern[begin:]]
-
-
-def _fixed(pattern: str, part: str) -> str:
-    """Return a part without stars as a regular expression."""
-    found, at = [], 0
-    while at < len(part):
-        if part[at] == "[":
-            end = _class_end(part, at)
-            found.append(_class(pattern, part[at + 1 : end - 1]))
-            at = end
-        else:
-            found.append("." if part[at] == "?" else re.escape(part[at]))
-            at += 1
-    return "".join(found)
-
-
-def _class_end(pattern: str, begin: int) -> int:
-    """Return the position after the class that begins at ``begin``; a ``]`` that comes first in it is a member."""
-    members = begin + 1 + (pattern[begin + 1 : begin + 2] in ("!", "^"))
-    end = pattern.find("]", members + 1)
-    if end < 0:
-        raise ConfigError(f"the glob {pattern[:60]!r} has a '[' without its ']': the character itself is written [[]")
-    return end + 1
-
-
-def _class(pattern: str, members: str) -> str:
-    negated = members[0] in "!^"
-    rest, ranges = members[negated:], []
-    while rest:
-        low, high, rest = (
-            (rest[0], rest[2], rest[3:]) if rest[1:2] == "-" and len(rest) > 2 else (rest[0], rest[0], rest[1:])
-        )
-        if low > high:
-            raise ConfigError(f"the glob {pattern[:60]!r} has the range {low}-{high}: expected the lower end first")
-        ranges.append(re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}")
-    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+def _with_exclamation_mark(match: re.Match[str]) -> str:
+    return f"[{'!' if match['negated'] else ''}{match['members']}]"

@@ -1,16 +1,85 @@
-"""Which files below the given places are read, and why others are not; see :mod:`walking` for what decides."""
+"""Which files below the given places are read, and for every other one why not.
+
+The walk streams: it holds the entries of the folders between a root and the current file, never the tree. Entries
+come in the order of their names. What a root excludes is decided on the way down by :mod:`ragembed.documents.ignore`;
+contents are not looked at beyond the first 8 KB, which tell text from binary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
-from pathlib import Path
+import os
+import stat
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ragembed.documents.places import Place, RemotePath, exists
-from ragembed.documents.trees import LocalTree, RemoteTree, Status, Tree, shown
-from ragembed.documents.walking import Candidate, DiscoveryOptions, Walk
+from ragembed.documents.decoding import is_binary
+from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
+from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
+from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
 from ragembed.errors import ConfigError
+from ragembed.files import open_regular
 
-__all__ = ["Candidate", "DiscoveryOptions", "discover", "why"]
+_NEVER_READ = frozenset({".git", ".hg", ".svn", ".ragembed", "node_modules", "__pycache__", ".venv"})
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryOptions:
+    """What is read below a root.
+
+    ``exclude`` and ``include`` are gitignore patterns relative to the root; if there are ``include`` patterns, only
+    files that match one are read. ``max_bytes`` caps the size of a file. ``hidden`` lets files and folders whose name
+    begins with a dot be read. Files with one of ``binary_suffixes`` are read although they are not text.
+    """
+
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    max_bytes: int = 20 * 1024 * 1024
+    hidden: bool = False
+    binary_suffixes: frozenset[str] = frozenset({".pdf", ".docx", ".pptx", ".epub"})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file (or, where asked for, a folder that is not entered) below ``root``.
+
+    ``path`` begins with ``root`` as it was given, and equals it for a root that is a file. ``skipped`` is None for
+    a file to be read, otherwise the reason in words. ``size`` is in bytes; it and
+    ``mtime_ns`` are 0 for what cannot be looked up. ``mtime_ns`` is None where nothing tells one version from the next;
+    for a URL see :class:`ragembed.documents.remote.RemoteStatus`. ``ignored`` tells a file left out by a rule from one
+    that cannot be read; ``unseen`` marks what cannot be looked at now, so that nothing is known of what is there.
+    """
+
+    path: Place
+    root: Place
+    size: int
+    mtime_ns: int | None
+    skipped: str | None = None
+    is_dir: bool = False
+    ignored: bool = False
+    unseen: bool = False
+
+    def read(self) -> tuple[bytes, int | None]:
+        """Return the content, and the ``mtime_ns`` that it has now; raises :class:`OSError`.
+
+        The file may have been replaced since it was found: what is a symbolic link or no regular file is not read.
+        """
+        if isinstance(self.path, RemotePath) or isinstance(self.root, RemotePath):
+            return self.path.read_bytes(), self.mtime_ns
+        with open_regular(self.path, self.root) as file:
+            mtime_ns = os.fstat(file.fileno()).st_mtime_ns  # before the content: a later change shows at the next run
+            return file.read(), mtime_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values, from which another process, in any folder, finds the file."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "path": absolute(self.path), "root": absolute(self.root)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
+        """Build from :meth:`to_dict`'s output; a path that was relative is absolute then."""
+        return cls(**{**values, "path": from_absolute(values["path"]), "root": from_absolute(values["root"])})
 
 
 def discover(
@@ -62,13 +131,13 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     return f"{name} is not read: {candidate.skipped}"
 
 
-def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[Walk]:
+def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[_Walk]:
     roots: dict[Place, tuple[Place, Status]] = {}
     for path in paths:
         status = _look_up(path)
         roots.setdefault(path if isinstance(path, RemotePath) else path.resolve(), (path, status))
     others: Set[Place] = roots.keys() if len(roots) > 1 else frozenset()
-    return [Walk(_tree(root, status, others), options) for root, status in roots.values()]
+    return [_Walk(_tree(root, status, others), options) for root, status in roots.values()]
 
 
 def _look_up(path: Place) -> Status:
@@ -84,3 +153,166 @@ def _look_up(path: Place) -> Status:
 
 def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
     return RemoteTree(root, status, roots) if isinstance(root, RemotePath) else LocalTree(root, status, roots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A candidate, the rule that decided on it, and whether it is skipped because it could not be read."""
+
+    candidate: Candidate
+    rule: Rule | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder being walked: its place below the root ("" or "a/b/"), its rules, the entries still to come."""
+
+    below: str
+    scope: IgnoreScope
+    entries: Iterator[Entry]
+
+
+class _Walk:
+    """The walk over one tree; raises :class:`ConfigError` where a glob is no pattern."""
+
+    def __init__(self, tree: Tree, options: DiscoveryOptions) -> None:
+        self.tree = tree
+        self._options = options
+        self._include = command_line_rules("--include", options.include)
+        if stat.S_ISDIR(tree.status.st_mode):
+            self._scope = tree.scope(options.exclude)
+
+    def run(self, only: tuple[str, ...] | None = None) -> Iterator[_Found]:
+        """Yield what lies below the root; with ``only``, what is met on the way along those names."""
+        root, status = self.tree.root, self.tree.status
+        candidate = Candidate(root, root, status.st_size, status.st_mtime_ns)
+        if not _is_unicode(str(root)):
+            yield _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            reason = _kind_reason(status.st_mode)
+            yield _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate, ""))
+            return
+        folders: list[_Folder] = []
+        met: _Found | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
+        while True:
+            if isinstance(met, _Folder):
+                folders.append(met)
+            elif met is not None:
+                yield met
+            if not folders:
+                return
+            depth = len(folders) - 1
+            entry = next(folders[depth].entries, None)
+            if entry is None:
+                folders.pop()
+                met = None
+            elif only is None or only[depth : depth + 1] == (entry.name,):
+                met = self._visit(entry, folders[depth])
+            else:
+                met = None
+
+    def _visit(self, entry: Entry, folder: _Folder) -> _Found | _Folder | None:
+        """Judge one entry; enter it if it is a folder to be walked. None for what another walk has."""
+        relative = folder.below + entry.name
+        if self.tree.is_other_root(relative):
+            return None
+        path, root = self.tree.place(relative), self.tree.root
+        try:
+            status = entry.lstat()
+        except OSError as error:
+            unseen = f"cannot be looked up: {error.strerror}"
+            return _Found(Candidate(path, root, 0, 0, unseen, unseen=True), failed=True)
+        is_dir = stat.S_ISDIR(status.st_mode)
+        candidate = Candidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
+        if not _is_unicode(entry.name):
+            return _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
+        if by_name := self._name_reason(entry.name):
+            return _Found(replace(candidate, skipped=by_name, ignored=True))
+        rule = folder.scope.deciding(relative, is_dir)
+        if rule and not rule.negated:
+            return _Found(replace(candidate, skipped=f"ignored by {shown(rule)}", ignored=True), rule)
+        if is_dir:
+            return self._enter(candidate, relative, folder.scope)
+        is_link = stat.S_ISLNK(status.st_mode)
+        reason = self.tree.link_reason(relative) if is_link else _kind_reason(status.st_mode)
+        if reason is None and (by_include := self._include_reason(relative)):
+            return _Found(replace(candidate, skipped=by_include, ignored=True), rule)
+        return _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate, relative), rule)
+
+    def _enter(self, candidate: Candidate, relative: str, scope: IgnoreScope) -> _Folder | _Found:
+        try:
+            entries = self.tree.entries(relative)
+            names = {entry.name for entry in entries}
+            if relative and (reason := _contents_reason(names)):
+                return _Found(replace(candidate, skipped=reason, ignored=True))
+            scope = scope.enter(candidate.path, relative, names)
+        except OSError as error:
+            reason = f"cannot be listed: {error.strerror}"
+            return _Found(replace(candidate, skipped=reason, unseen=True), failed=True)
+        except ConfigError as error:
+            return _Found(replace(candidate, skipped=str(error), unseen=True), failed=True)
+        return _Folder(f"{relative}/" if relative else "", scope, iter(entries))
+
+    def _name_reason(self, name: str) -> str | None:
+        if name in _NEVER_READ:
+            return f"{name} is never read"
+        if name.startswith(".") and not self._options.hidden:
+            return "hidden (--hidden reads what begins with a dot)"
+        return None
+
+    def _include_reason(self, relative: str) -> str | None:
+        if not self._include.rules:
+            return None
+        rule = self._include.deciding(relative, is_dir=False)
+        for folder in PurePosixPath(relative).parents[:-1]:
+            rule = rule or self._include.deciding(folder.as_posix(), is_dir=True)
+        if rule is None:
+            return "matches no --include pattern"
+        return f"left out by {rule}" if rule.negated else None
+
+    def _with_content(self, candidate: Candidate, relative: str) -> Candidate:
+        """Skip the file if its size or its first bytes say so."""
+        if reason := size_reason(candidate.size, self._options.max_bytes):
+            return replace(candidate, skipped=reason)
+        try:
+            sample = self.tree.sample(relative, candidate.size)
+        except OSError as error:
+            return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
+        readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
+        return candidate if readable else replace(candidate, skipped="binary")
+
+
+def size_reason(size: int, limit: int) -> str | None:
+    """Tell why a file of ``size`` bytes is not read where ``limit`` is the largest, None where it is."""
+    if size <= limit:
+        return None
+    megabyte = 1024 * 1024
+    shown_sizes = [f"{number / megabyte:.1f} MB" for number in (size, limit)]
+    if shown_sizes[0] == shown_sizes[1] or limit < megabyte:
+        shown_sizes = [f"{number:,} bytes" for number in (size, limit)]
+    return f"{shown_sizes[0]} is over the limit of {shown_sizes[1]} (--max-size)"
+
+
+def _contents_reason(names: Container[str]) -> str | None:
+    if "pyvenv.cfg" in names:
+        return "a Python virtual environment (holds pyvenv.cfg)"
+    if "store.db" in names and "segments" in names:
+        return "a ragembed store (holds store.db and segments)"
+    return None
+
+
+def _kind_reason(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+    return f"{next((kind for test, kind in kinds if test(mode)), 'a device')}, not a file"
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

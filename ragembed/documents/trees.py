@@ -1,7 +1,7 @@
 """What lies below a root: a folder or file of this machine, or what a URL names.
 
 A :class:`Tree` lists folders, opens files and knows its own places; which of them are read is decided by the walk over
-it (:mod:`walking`), for all trees alike. Places below a root are given by the way to them, ``"a/b"``, ``""`` for the
+it (:mod:`discovery`), for all trees alike. Places below a root are given by the way to them, ``"a/b"``, ``""`` for the
 root itself.
 """
 

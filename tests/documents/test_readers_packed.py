@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import ReadOptions, archive, read
+from ragembed.documents.readers import ReadOptions, read, structure
 from ragembed.documents.readers.pdf import paragraphs
 from ragembed.errors import DocumentError, MissingExtraError
 
@@ -265,7 +265,7 @@ def test_broken_containers_say_why(name: str, data: bytes, reason: str) -> None:
 
 
 def test_parts_that_unpack_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "LARGEST_MEMBER", 50)
+    monkeypatch.setattr(structure, "LARGEST_MEMBER", 50)
     with pytest.raises(DocumentError, match=r"'big' unpacks to 51 bytes"):
         parsed("a.epub", make_zip({"big": "x" * 51}))
 

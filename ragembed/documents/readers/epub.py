@@ -11,11 +11,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.archive import open_archive
-from ragembed.documents.readers.html import decode_html
-from ragembed.documents.readers.html_page import HtmlPage, parse_page
+from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import TextBuilder, one_line
+from ragembed.documents.readers.structure import TextBuilder, one_line, open_archive
 from ragembed.errors import DocumentError
 
 CONTAINER = "META-INF/container.xml"

@@ -1,16 +1,20 @@
-"""HTML files: their character set and title; the text itself is taken out by :mod:`.html_page`."""
+"""HTML files: their character set, title and text, each line with the line of the source where it begins."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
-from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.html_page import HtmlPage, parse_page
+from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import text_of
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line, text_of
+from ragembed.errors import DocumentError
+
+Attributes = dict[str, str]
 
 DECLARED = re.compile(
     rb"""<(?:meta\b[^>]{0,200}?\bcharset|\?xml\b[^>]{0,200}?\bencoding)\s*=\s*["']?([\w.:-]+)""", re.I
@@ -20,6 +24,44 @@ SITE_SUFFIX = re.compile(r"\s+(?:[—–|·»-]|::)\s+[^—–|·»]*\bdocumenta
 SEPARATORS = "—–|·»:-«\u2022/ "
 WIDER_IN_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 """What the WHATWG standard reads instead of the declared character set."""
+
+NEVER_TEXT = frozenset((
+    "script", "style", "noscript", "template", "svg", "select", "button", "textarea", "iframe", "object",
+    "canvas", "audio", "video",
+))  # fmt: skip
+MENU_TAGS = frozenset(("nav", "header", "footer", "aside"))
+MENU_ROLES = frozenset(("navigation", "search", "banner", "contentinfo"))
+MENU_CLASSES = frozenset((
+    "sphinxsidebar", "related", "mobile-nav", "footer", "headerlink", "viewcode-link", "linenos",
+))  # fmt: skip
+MAIN_TAGS = frozenset(("main", "article"))
+VOID_TAGS = frozenset((
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+))  # fmt: skip
+HEADING_TAGS = {f"h{level}": level for level in range(1, 7)}
+PARAGRAPH_TAGS = frozenset((
+    "p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "blockquote", "figure",
+    "figcaption", "form", "fieldset", "details", "summary", "address", "hr", "body", "html", "center",
+    "caption",
+))  # fmt: skip
+LABEL_CLASS = "admonition-title"
+LIST_TAGS = frozenset(("ul", "ol", "menu", "dir"))
+FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
+LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
+SIGNATURE_LEVEL = 10
+"""Heading levels from here on belong to the entries of an API reference."""
+SHORTEST_PAGE = 80
+"""Characters; a page with fewer is looked at again with its menus."""
+
+
+@dataclass(frozen=True)
+class HtmlPage:
+    """The text of a page: ``lines[i]`` is the source line of line ``i``, ``title`` is the head's."""
+
+    text: str
+    blocks: list[Block]
+    lines: list[int]
+    title: str | None
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
@@ -65,3 +107,313 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def parse_page(text: str) -> HtmlPage:
+    """Take the text out of a page, without its menus unless nearly everything is in them.
+
+    Raises:
+        DocumentError: the markup cannot be followed.
+    """
+    page = _run(text, keep_menus=False)
+    if len(page.text) < SHORTEST_PAGE:
+        whole = _run(text, keep_menus=True)
+        return whole if len(whole.text) > 2 * len(page.text) else page
+    return page
+
+
+def _run(text: str, keep_menus: bool) -> HtmlPage:
+    parser = _Parser(keep_menus)
+    try:
+        parser.feed(text)
+        parser.close()
+    except AssertionError as error:
+        raise DocumentError(f"malformed HTML: {error}") from error
+    parser.end_block()
+    builder = parser.builder
+    return HtmlPage(builder.text, builder.blocks, builder.places, one_line("".join(parser.title)) or None)
+
+
+class _Inside:
+    """Whether the parser is inside one element, told by counting the tags of its name."""
+
+    def __init__(self) -> None:
+        self.tag = ""
+        self._depth = 0
+
+    def __bool__(self) -> bool:
+        return self._depth > 0
+
+    def enter(self, tag: str) -> None:
+        self.tag, self._depth = tag, 1
+
+    def start(self, tag: str) -> None:
+        self._depth += bool(self._depth) and tag == self.tag
+
+    def end(self, tag: str) -> None:
+        self._depth -= bool(self._depth) and tag == self.tag
+
+
+class _Parser(HTMLParser):
+    """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
+
+    def __init__(self, keep_menus: bool) -> None:
+        super().__init__(convert_charrefs=True)
+        self.builder = TextBuilder()
+        self.title: list[str] = []
+        self._keep_menus = keep_menus
+        self._dropped = _Inside()
+        self._main = _Inside()
+        self._in_title = False
+        self._path = HeadingPath()
+        self._words: list[str] = []
+        self._line = 0
+        self._last_line = 0
+        self._lines: list[tuple[str, int]] = []
+        self._prefix = ""
+        self._heading = 0
+        self._signature: str | None = None
+        self._label = False
+        self._term = False
+        self._definitions = 0
+        self._lists: list[int | None] = []
+        self._tables: list[bool] = []
+        self._cells: list[str] = []
+        self._cell_open = False
+        self._row_line = 0
+        self._pre: list[tuple[str, int]] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._dropped.start(tag)
+        if self._dropped:
+            return
+        attributes = {name: value or "" for name, value in attrs}
+        if self._is_dropped(tag, attributes):
+            self._dropped.enter(tag)
+            return
+        self._main.start(tag)
+        if not self._main and (tag in MAIN_TAGS or attributes.get("role") == "main"):
+            self._main.enter(tag)
+        if tag == "title":
+            self._in_title = not self.title
+        elif tag == "pre":
+            self.end_block()
+            self._pre = [("", self.getpos()[0])]
+        elif tag == "br":
+            self._line_break()
+        elif self._pre is None and not self._heading:
+            self._start_block(tag, attributes)
+
+    def handle_endtag(self, tag: str) -> None:
+        dropped = bool(self._dropped)
+        self._dropped.end(tag)
+        if dropped:
+            return
+        self._main.end(tag)
+        if tag == "title":
+            self._in_title = False
+        elif tag == "pre":
+            self._end_pre()
+        elif tag in HEADING_TAGS:
+            self._end_heading()
+        elif self._pre is None and not self._heading:
+            self._end_element(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._dropped:
+            return
+        line = self.getpos()[0]
+        if self._in_title:
+            self.title.append(data)
+        elif self._pre is not None:
+            first, *rest = data.split("\n")
+            above, at = self._pre[-1]
+            self._pre[-1] = (above + first, at)
+            self._pre += [(text, line + n) for n, text in enumerate(rest, 1)]
+        elif text := data.lstrip():
+            if not self._words:
+                self._line = line + data[: len(data) - len(text)].count("\n")
+            self._words.append(data)
+            self._last_line = line + data.rstrip().count("\n")
+        elif self._words:
+            self._words.append(" ")
+
+    def end_block(self) -> None:
+        """Close the row, the line and the block that are open."""
+        self._end_row()
+        self._flush_line()
+        kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
+        headings = self._path.headings
+        if self._signature is not None and self._lines:
+            name = _api_name(self._signature, self._lines[0][0])
+            kind, headings = "heading", self._path.enter(SIGNATURE_LEVEL + self._definitions, name)
+        self.builder.add(self._lines, kind, headings, self._last_line)
+        self._lines, self._signature, self._term = [], None, False
+
+    def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
+        if tag in VOID_TAGS:
+            return False
+        classes = frozenset(attributes.get("class", "").split())
+        if tag in NEVER_TEXT or (tag == "a" and "headerlink" in classes):
+            return True
+        if self._keep_menus:
+            return False
+        if tag in MENU_TAGS and not (self._main and tag != "nav"):
+            return True
+        return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
+
+    def _start_block(self, tag: str, attributes: Attributes) -> None:
+        if tag in HEADING_TAGS:
+            self.end_block()
+            self._heading = HEADING_TAGS[tag]
+        elif self._cell_open and tag in FLAT_IN_CELLS:
+            self._break()
+        elif tag in PARAGRAPH_TAGS:
+            self._break()
+            self._label = LABEL_CLASS in attributes.get("class", "").split()
+        elif tag in LIST_TAGS:
+            self._break()
+            self._lists.append(1 if tag == "ol" else None)
+        elif tag == "li":
+            self._start_item()
+        elif tag in ("dl", "dt", "dd"):
+            self._start_definition(tag, attributes)
+        elif tag == "table":
+            self.end_block()
+            names = {attributes.get("role", ""), *attributes.get("class", "").split()}
+            self._tables.append(LAYOUT_TABLE.isdisjoint(names))
+        elif tag == "tr":
+            self._end_row()
+        elif tag in ("td", "th"):
+            self._start_cell()
+
+    def _end_element(self, tag: str) -> None:
+        if self._cell_open and tag in FLAT_IN_CELLS:
+            self._break()
+        elif tag in PARAGRAPH_TAGS:
+            self._break()
+            if tag == "p":
+                self._end_paragraph()
+        elif tag in LIST_TAGS:
+            self._flush_line()
+            del self._lists[-1:]
+            if not self._lists:
+                self.end_block()
+        elif tag in ("li", "dt"):
+            self._flush_line()
+        elif tag in ("dd", "dl"):
+            self.end_block()
+            if tag == "dl":
+                self._path.leave(SIGNATURE_LEVEL + self._definitions)
+                self._definitions = max(0, self._definitions - 1)
+        elif tag == "table":
+            self.end_block()
+            del self._tables[-1:]
+        elif tag == "tr":
+            self._end_row()
+        elif tag in ("td", "th"):
+            self._end_cell()
+
+    def _start_item(self) -> None:
+        self._flush_line()
+        self._prefix = "  " * (len(self._lists) - 1) + "- "
+        if self._lists and (count := self._lists[-1]) is not None:
+            self._prefix = f"{self._prefix[:-2]}{count}. "
+            self._lists[-1] = count + 1
+
+    def _start_definition(self, tag: str, attributes: Attributes) -> None:
+        if tag == "dl":
+            self.end_block()
+            self._definitions += 1
+        elif tag == "dd":
+            if self._signature is not None:
+                self.end_block()
+            self._flush_line()
+        elif "sig" in attributes.get("class", "").split() and (self._signature or "id" in attributes):
+            if self._signature is None:
+                self.end_block()
+                self._signature = attributes["id"]
+            self._flush_line()
+        else:
+            self.end_block()
+            self._term = True
+
+    def _end_paragraph(self) -> None:
+        """Keep the first paragraph below a term or a label with it."""
+        if self._label:
+            self._term, self._label = True, False
+        elif self._term and not self._lists:
+            self.end_block()
+
+    def _in_table(self) -> bool:
+        return bool(self._tables and self._tables[-1])
+
+    def _break(self) -> None:
+        """End a paragraph; in a cell it is only a space, in a list, a table or below a term only a line."""
+        if self._cell_open:
+            self._words += [" "] if self._words else []
+        elif self._lists or self._term or self._label or self._in_table():
+            self._flush_line()
+        else:
+            self.end_block()
+
+    def _line_break(self) -> None:
+        if self._pre is not None:
+            self._pre.append(("", self.getpos()[0]))
+        elif self._heading or self._cell_open:
+            self._words += [" "] if self._words else []
+        else:
+            self._flush_line()
+
+    def _flush_line(self) -> None:
+        text = one_line("".join(self._words))
+        self._words = []
+        if text:
+            self._lines.append((self._prefix + text, self._line))
+            self._prefix = ""
+
+    def _start_cell(self) -> None:
+        if self._in_table():
+            self._end_cell()
+            self._cell_open = True
+        else:
+            self._break()
+
+    def _end_cell(self) -> None:
+        if not self._cell_open:
+            return
+        if self._words and not any(self._cells):
+            self._row_line = self._line
+        self._cells.append(one_line("".join(self._words)))
+        self._words, self._cell_open = [], False
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        if any(self._cells):
+            self._lines.append((" | ".join(self._cells).rstrip(" |"), self._row_line))
+        self._cells = []
+
+    def _end_heading(self) -> None:
+        if not self._heading:
+            return  # an end tag without its heading
+        level, self._heading = self._heading, 0
+        self._flush_line()
+        lines, self._lines = self._lines, []
+        if lines:
+            headings = self._path.enter(level, lines[0][0])
+            self.builder.add(lines, "heading", headings, self._last_line)
+
+    def _end_pre(self) -> None:
+        if self._pre is not None:
+            self.builder.add(self._pre, "code", self._path.headings)
+        self._pre = None
+
+
+def _api_name(identifier: str, signature: str) -> str:
+    """Find the longest dotted end of a signature's anchor that the signature shows, else its first word."""
+    parts = identifier.split(".")
+    for first in range(len(parts)):
+        name = ".".join(parts[first:])
+        if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", signature):
+            return name
+    return signature.split()[0]

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.archive import open_archive
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line, open_archive
 from ragembed.errors import DocumentError, MissingExtraError
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)

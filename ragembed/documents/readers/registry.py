@@ -14,7 +14,6 @@ from ragembed.documents.readers import (
     notebook,
     office,
     pdf,
-    plain,
     rst,
     source,
     table,
@@ -23,7 +22,7 @@ from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptio
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
-PLAIN = Reader("text", 1, (".txt", ".text", ".log"), plain.parse)
+PLAIN = Reader("text", 1, (".txt", ".text", ".log"), source.parse_plain)
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",

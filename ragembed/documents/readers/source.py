@@ -1,4 +1,4 @@
-"""Source code: the file's own lines, split where definitions begin."""
+"""Plain text and source code: the file's own lines, split at blank lines or where definitions begin."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ PYTHON_SUFFIXES = (".py", ".pyi")
 SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
 MINIFIED_LINE = 200
 CLOSERS = ("}", ")", "]", "end", "</")
+
+
+def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read a text whose only structure is its blank lines."""
+    own = OwnText(text_of(data))
+    own.add_paragraphs(0, len(own.lines))
+    yield ParsedDocument(own.text, own.blocks)
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001

@@ -1,13 +1,19 @@
-"""What the readers share: heading paths, blocks over lines, and texts built line by line."""
+"""What the readers share: heading paths, blocks over lines, texts built line by line, and opening zip containers."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from itertools import accumulate
 
 from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind
 from ragembed.errors import DocumentError
+
+LARGEST_MEMBER = 100_000_000
+"""Bytes, uncompressed; the largest real parts are pictures, which are not read."""
+OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 
 class HeadingPath:
@@ -158,3 +164,23 @@ def well_formed(text: str) -> str:
 def one_line(text: str) -> str:
     """Collapse every run of white space, line breaks included, to one space."""
     return " ".join(text.split())
+
+
+def open_archive(data: bytes) -> zipfile.ZipFile:
+    """Open a zip container (docx, pptx, epub) that can be opened without harm.
+
+    Raises:
+        DocumentError: it is no zip file, is encrypted, or a member is larger than ``LARGEST_MEMBER``.
+    """
+    if data.startswith(OLE_MAGIC):
+        raise DocumentError("encrypted, or in the Office format of before 2007")
+    try:
+        archive = zipfile.ZipFile(BytesIO(data))
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise DocumentError(f"broken zip: {error}") from error
+    for member in archive.infolist():
+        if member.file_size > LARGEST_MEMBER:
+            raise DocumentError(f"its part {member.filename!r} unpacks to {member.file_size:,} bytes")
+        if member.flag_bits & 1:
+            raise DocumentError("encrypted zip")
+    return archive
