@@ -18,7 +18,7 @@ from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.documents.walking import size_reason
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
-from ragembed.indexes.boilerplate import MODES, STRIP
+from ragembed.indexes.boilerplate_store import MODES, STRIP
 from ragembed.indexes.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord

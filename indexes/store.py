@@ -19,13 +19,13 @@ from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.files import make_folders, write_file
-from ragembed.indexes import boilerplate, catalog
+from ragembed.indexes import boilerplate_store, catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import save_first_baseline
-from ragembed.indexes.boilerplate import Line
+from ragembed.indexes.boilerplate_store import BoilerplateLine
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
@@ -224,9 +224,9 @@ class Store(Searching):
         """Return the files in the store by name."""
         return self._reader.read(lambda view: catalog.sources(view.connection))
 
-    def boilerplate(self) -> list[Line]:
+    def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat and that are left out of what is searched, most repeated first."""
-        return self._reader.read(lambda view: boilerplate.stored(view.connection))
+        return self._reader.read(lambda view: boilerplate_store.stored(view.connection))
 
     @property
     def unfinished(self) -> bool:
@@ -291,7 +291,7 @@ class Store(Searching):
                 "files": catalog.count(connection, "sources"),
                 "skipped": catalog.skipped(connection),
                 "chunks": catalog.count(connection, "chunks"),
-                "boilerplate": boilerplate.status(connection),
+                "boilerplate": boilerplate_store.status(connection),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": view.dim(),

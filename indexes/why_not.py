@@ -120,7 +120,7 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
     own = [key for key in every if key not in unsearched]
     if not own:
         raise ConfigError(
-            f"{source} is not searched: it is nothing but boilerplate, lines that many files repeat; to search it, run: "
+            f"{source} is not searched: it is nothing but boilerplate, lines that many files repeat; to search it: "
             "ragembed index --boilerplate keep"
         )
     trace: list[Candidates] = []

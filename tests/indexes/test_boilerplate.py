@@ -254,7 +254,7 @@ def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_fo
 def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
-    monkeypatch.setattr("ragembed.indexes.boilerplate._kept", None)
+    monkeypatch.setattr("ragembed.indexes.boilerplate_store._kept", None)
     assert run().encoded == 0
     assert (lines(in_folder), searched(in_folder)) == before
 
@@ -263,7 +263,7 @@ def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
-    monkeypatch.setattr("ragembed.indexes.indexing.searched_anew", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.restripped", None)
     assert 1 <= run().encoded <= 2
 
 
