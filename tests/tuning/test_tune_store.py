@@ -12,7 +12,7 @@ from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import ChunkRecord, Fusion, Store, reencoding, upkeep
 from ragembed.indexes.tuning import apply_settings, run, tune_store
 from ragembed.indexes.verify import verify_store
-from ragembed.tuning import SOURCES
+from ragembed.indexes.tuning.sources import SOURCES
 from tests.conftest import KnownEncoder, record
 from tests.tuning.corpora import TOPICS, make_store, word
 
