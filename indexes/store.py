@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ragembed.config import EmbedderConfig, Sides
-from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.files import make_folders, write_file
@@ -49,10 +48,11 @@ from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder
-from ragembed.indexes.run_records import Record, RunRecords, taken_out
+from ragembed.indexes.run_records import Record, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
 from ragembed.indexes.stemming import ENGLISH, Words
+from ragembed.indexes.store_run_records import RunRecords
 from ragembed.indexes.view import SegmentSearch, View
 from ragembed.indexes.writer import StoreWriter
 from ragembed.version import __version__
@@ -314,16 +314,6 @@ class Store(Searching):
             }
 
         return self._reader.read(answer)
-
-    def drift(self) -> DriftReport:
-        """Return how far the store has moved from what it was fitted on, and whether to fit it anew.
-
-        Nothing is written. What a refit would give is made in memory; the model encodes the pseudo-queries that are
-        new since the last. Raises :class:`StoreError` where the vectors are not ragembed's own.
-        """
-        from ragembed.indexes.drift import measure_drift
-
-        return self._reader.read(lambda view: measure_drift(self.path, view))
 
     @property
     def embedder(self) -> VectorEncoder:

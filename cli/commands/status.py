@@ -14,6 +14,7 @@ from ragembed.config import EmbedderConfig
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.boilerplate_store import BoilerplateLine
+from ragembed.indexes.drift import measure_drift
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
 
@@ -43,7 +44,7 @@ def command(
             _print_boilerplate(opened.boilerplate(), output)
             return
         if drift:
-            report = opened.drift()
+            report = measure_drift(opened)
             print_drift(report, output)
             context.exit(EXIT[report.verdict])
         status = opened.status()
