@@ -121,8 +121,8 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
 
     Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
     vectors; then the best few ways with every chain, and every way with the best chain. That is done without feedback,
-    which takes ten times as long; the best are then tried with it. Weights and methods of fusion are searched one after
-    the other for the best few of these, and for what there is.
+    which takes more than twice as long; the best are then tried with it. Weights and methods of fusion are searched one
+    after the other for the best few of these, and for what there is.
     """
     at_first = replace(current.fusion, feedback=0.0)
     trials.of(current)
