@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from report import machine, table, write_section
 
 from ragembed import Embedder
-from ragembed.drift import Moments, Vocabulary, chance_size, judge, mean_shift, nearest, overlap, weight_shift
-from ragembed.indexes.drift import PARTS
+from ragembed.indexes.drift import PARTS, Vocabulary, chance_size, judge, mean_shift, nearest, overlap, weight_shift
+from ragembed.moments import Moments
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.presets import preset
 from ragembed.pseudo_queries import draw_pseudo_queries

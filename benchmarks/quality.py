@@ -28,8 +28,8 @@ from ragembed.evaluation import RetrievalCollection, read_beir, score_rankings
 from ragembed.evaluation.bootstrap import paired_bootstrap
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.judging import Rankings, Search, StoreJudgements, rank, rank_in_store
 from ragembed.indexes.tuning import TuningReport, tune_store
+from ragembed.indexes.tuning.store_evaluation import Rankings, Search, StoreJudgements, rank, rank_in_store
 
 _MEASURE = "ndcg@10"
 _DEPTH = 10

@@ -28,15 +28,13 @@ from ragembed.evaluation.correlation import spearman_correlation
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.tuning import TuningReport, tune_store
+from ragembed.indexes.tuning.candidates import chain_choices, describe
 from ragembed.indexes.tuning.choosing import macro_mean
-from ragembed.indexes.tuning.ranking import Ranking
-from ragembed.indexes.tuning.words import PoolTexts, match_words
+from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch
+from ragembed.indexes.tuning.queries import PseudoQuery, collect
+from ragembed.indexes.tuning.sources import SOURCES
 from ragembed.presets import DEFAULT_PRESET, preset
-from ragembed.tuning.candidates import chain_choices, describe
-from ragembed.tuning.passages import Passage, draw_pool
-from ragembed.tuning.queries import PseudoQuery, collect
-from ragembed.tuning.sources import SOURCES
-from ragembed.tuning.vectors import Encoder
 
 Doubles = NDArray[np.float64]
 
@@ -132,16 +130,13 @@ def _grids(collection: RetrievalCollection, store: Store, seed: int) -> tuple[di
     drawn, _ = collect(pool, SOURCES, seed, limit=_QUERIES, changed_limit=_QUERIES, least=10)
     judged = [PseudoQuery(collection.questions[name], (), {}) for name in collection.relevance]
     queries = [*drawn.queries, *judged]
-    ranking = store._reader.read(
-        lambda view: Ranking(
-            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
-        )
-    )
+    folder = tempfile.TemporaryDirectory(prefix="ragembed-benchmark-")
+    search = PoolSearch(Path(folder.name, "store"), pool, queries, store.language)
     encoder = Encoder(_RAWS, pool, queries)
     names = [passage.id for passage in pool.passages]
     pseudo_rows, judged_rows = range(len(drawn.queries)), range(len(drawn.queries), len(queries))
 
-    def judge(best: Sequence[NDArray[np.int64]]) -> float:
+    def judge(best: Sequence[list[int]]) -> float:
         rankings = zip(collection.relevance.values(), best, strict=True)
         return float(np.mean([100.0 * ndcg([names[i] for i in ten], relevance) for relevance, ten in rankings]))
 
@@ -153,17 +148,19 @@ def _grids(collection: RetrievalCollection, store: Store, seed: int) -> tuple[di
         vectors = encoder.vectors(config)
         name = describe(config, _DEFAULT) or "default"
         scores["dense"].append(
-            (name, score(ranking.dense(vectors, pseudo_rows)), judge(ranking.dense_best(vectors, judged_rows)))
+            (name, score(search.dense(vectors, pseudo_rows)), judge(search.find(vectors, judged_rows, "dense")))
         )
         for fusion in _FUSIONS if config == _DEFAULT else (Fusion(),):
             both = (
-                score(ranking.hybrid(vectors, pseudo_rows, fusion)),
-                judge(ranking.hybrid_best(vectors, judged_rows, fusion)),
+                score(search.hybrid(vectors, pseudo_rows, fusion)),
+                judge(search.find(vectors, judged_rows, "hybrid", fusion)),
             )
             if fusion == Fusion():
                 scores["hybrid"].append((name, *both))
             if config == _DEFAULT:
                 scores["fusion"].append((f"alpha {fusion.alpha:g}", *both))
+    search.close()
+    folder.cleanup()
     grids = {
         kind: Grid([name for name, _, _ in rows], np.array([p for _, p, _ in rows]), np.array([h for _, _, h in rows]))
         for kind, rows in scores.items()

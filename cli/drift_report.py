@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ragembed.cli.output import print_json, print_jsonl, say
-from ragembed.drift import DriftReport, Mover, Verdict, Vocabulary
+from ragembed.indexes.drift import DriftReport, IdfShift, Verdict, Vocabulary
 
 EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
 """The exit status that tells what is to be done."""
@@ -67,5 +67,5 @@ def _vocabulary(found: Vocabulary, report: DriftReport) -> list[tuple[str, str]]
     return lines
 
 
-def _mover(mover: Mover) -> str:
+def _mover(mover: IdfShift) -> str:
     return f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}"

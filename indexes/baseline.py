@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.drift import Moments
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
@@ -26,6 +25,7 @@ from ragembed.hashing import file_sha256
 from ragembed.indexes import catalog
 from ragembed.indexes.layout import EMBEDDERS
 from ragembed.indexes.records import VectorEncoder
+from ragembed.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries
 
 KEY = "baseline"

@@ -26,9 +26,6 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 TermKind = Literal["question", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
 
-BOILERPLATE = "nothing but boilerplate"
-"""What a note says of a chunk of nothing else, which no score brings before the others."""
-
 _SAME_SCORE = 1e-6
 _OWN = "the question's own vector"
 
@@ -73,8 +70,7 @@ class Part:
 class Explanation:
     """Why a hit has its score.
 
-    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since, or hybrid
-    search found a chunk of nothing but boilerplate: then it is the cosine.
+    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
     sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
     all, to the cosine of question and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
@@ -339,12 +335,7 @@ def _complete(terms: Sequence[Term], score: float) -> tuple[Term, ...]:
 
 def _note(hit: Hit, score: float, note: str | None = None) -> str | None:
     notes = [] if note is None else [note]
-    same = abs(hit.score - score) <= _SAME_SCORE
-    if hit.chunk.searched == "":
-        notes.append(f"{BOILERPLATE}: it comes after all others")
-        if not same:
-            notes.append(f"this explains {score:.3f}, not the score {hit.score:.3f} that it has among its like")
-    elif not same:
+    if abs(hit.score - score) > _SAME_SCORE:
         notes.append(
             f"the score {hit.score:.3f} was given afterwards: this explains {score:.3f}, with which it was found"
         )

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config import Sides
-from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.indexes.baseline import Baseline
@@ -17,6 +16,7 @@ from ragembed.indexes.index_choice import tell
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import StoreWriter
+from ragembed.moments import Moments
 from ragembed.postprocess import Chain
 from ragembed.reservoir import Reservoir
 from ragembed.specs import parse_postprocessor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from ragembed.indexes.view import View
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+SharedWords: TypeAlias = "Callable[[View, Sequence[int], int], Doubles]"
+"""Tells how much chunks share the words of the first of them, as :func:`shared_words`."""
 
 DEPTH = 200
 """Best chunks of either search that are candidates, at least."""
@@ -125,11 +128,12 @@ def candidates(
     look: int,
     selection: Selection | None,
     fusion: Fusion,
+    shared: SharedWords | None = None,
 ) -> list[Candidates]:
     """Return the candidates for each question, whose unit vectors have shape ``(n, d)``: at least ``look``.
 
     The best ``depth`` of both searches are fused; with ``fusion.feedback`` once more with what the best have in
-    vectors, and once with what they have in words.
+    vectors, and once with what they have in words. ``shared`` takes the place of :func:`shared_words`.
     """
     nowhere: list[list[int]] = [[] for _ in worded]
     found = _fused(view, vectors, worded, depth, selection, fusion, nowhere)
@@ -141,7 +145,8 @@ def candidates(
         ]
         found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
-        found = [_like_the_best(view, each.foremost(max(look, COMPARED_BY_WORDS)), fusion) for each in found]
+        foremost = [each.foremost(max(look, COMPARED_BY_WORDS)) for each in found]
+        found = [_like_the_best(view, each, fusion, shared or shared_words) for each in foremost]
     return found
 
 
@@ -167,10 +172,10 @@ def _fused(
     return found
 
 
-def _like_the_best(view: View, found: Candidates, fusion: Fusion) -> Candidates:
+def _like_the_best(view: View, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
     """Fuse candidates anew, with how much each shares the words of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
-    return replace(found, shared=shared_words(view, found.keys, len(like)), like=like).fused(fusion)
+    return replace(found, shared=shared(view, found.keys, len(like)), like=like).fused(fusion)
 
 
 def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:

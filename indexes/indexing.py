@@ -24,7 +24,7 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, Sto
 from ragembed.indexes import fitting
 from ragembed.indexes.ann.records import Check, Choice
 from ragembed.indexes.asked import IndexingRequest, made_with, require_same, stored_request
-from ragembed.indexes.boilerplate import STRIP, Plan, found_in, searched_anew, strip_all
+from ragembed.indexes.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.folders import require_place
 from ragembed.indexes.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
@@ -212,7 +212,7 @@ class _Run:
 
     # Writing
 
-    def _write(self, store: Store, writer: StoreWriter, gathered: Gathered, scan: Scan, plan: Plan) -> int:
+    def _write(self, store: Store, writer: StoreWriter, gathered: Gathered, scan: Scan, plan: StrippingPlan) -> int:
         """Encode and commit what was gathered, batch by batch; returns how many texts the model encoded."""
         self._keep_request(writer, scan)
         carried_on = self._steps.mark is not None and writer.meta("work") == self._steps.mark
@@ -247,14 +247,14 @@ class _Run:
         writer.set_skipped(scan.skipped, scan.roots)
         return encoded
 
-    def _write_stripped(self, store: Store, writer: StoreWriter, plan: Plan, encode: RunEncoder) -> int:
+    def _write_stripped(self, store: Store, writer: StoreWriter, plan: StrippingPlan, encode: RunEncoder) -> int:
         """Let chunks of files that are as they were be searched by what is left of them now.
 
         Returns how many texts the model encoded.
         """
         encoded = 0
         self._progress.start("embedding", "chunks", None)
-        for batch in _together(searched_anew(plan.stripper, list(store.chunks(path))) for path in plan.again):
+        for batch in _together(restripped(plan.stripper, list(store.chunks(path))) for path in plan.again):
             texts = [record.chunk.embedded_text for record in batch]
             encoded += writer.stage(texts, self._progress.advance, encode=encode)
             writer.search_by(batch)

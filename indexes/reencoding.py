@@ -9,7 +9,6 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.drift import Moments
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
 from ragembed.indexes.baseline import Baseline
@@ -17,6 +16,7 @@ from ragembed.indexes.progress import Progress
 from ragembed.indexes.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
 from ragembed.indexes.writer import BATCH, StoreWriter
+from ragembed.moments import Moments
 from ragembed.reservoir import Reservoir
 
 Halves = NDArray[np.float16]

@@ -9,16 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import json_ids
-
-if TYPE_CHECKING:
-    from ragembed.indexes.writer import StoreWriter
 
 Record: TypeAlias = tuple[str, str, "str | None", float, int]
 """A row: namespace, key, group, time, and whether a run has taken note of it."""
@@ -132,51 +127,3 @@ def put_back(connection: sqlite3.Connection, records: Iterable[Record]) -> None:
     connection.executemany(
         "INSERT INTO run_records (namespace, key, group_id, updated_at, noted) VALUES (?, ?, ?, ?, ?)", records
     )
-
-
-class RunRecords:
-    """The records of one namespace in a store; see :meth:`ragembed.indexes.Store.run_records`."""
-
-    def __init__(
-        self, namespace: str, reader: Reader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
-    ) -> None:
-        self.namespace = namespace
-        self._reader = reader
-        self._writer = writer
-
-    def now(self) -> float:
-        """Return the time, in seconds since 1970; it is later than that of every record."""
-        return self._reader.read(lambda view: now(view.connection, self.namespace))
-
-    def noted(self, keys: Sequence[str]) -> set[str]:
-        """Return those of ``keys`` that a run has taken note of."""
-        return self._reader.read(lambda view: noted(view.connection, self.namespace, keys))
-
-    def keys(
-        self,
-        before: float | None = None,
-        after: float | None = None,
-        group_ids: Sequence[str | None] | None = None,
-        limit: int | None = None,
-    ) -> list[str]:
-        """Return keys by time, at most ``limit``: updated before and after these times, of any of these groups.
-
-        The group of a chunk that a killed run wrote is not known, so it counts to each.
-        """
-        wanted = before, after, group_ids, limit
-        return self._reader.read(lambda view: listed(view.connection, self.namespace, *wanted))
-
-    def note(
-        self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
-    ) -> None:
-        """Take note of ``keys`` as of now; those that are no chunk's are left out.
-
-        Without ``group_ids``, one for each key, groups stay as they are.
-        """
-        with self._writer(wait_seconds) as writer:
-            writer.note_run(self.namespace, keys, group_ids)
-
-    def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
-        """Delete the records of ``keys``."""
-        with self._writer(wait_seconds) as writer:
-            writer.forget_run(self.namespace, keys)

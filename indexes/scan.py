@@ -17,7 +17,7 @@ from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
-from ragembed.indexes.boilerplate import MODES, STRIP
+from ragembed.indexes.boilerplate_store import MODES, STRIP
 from ragembed.indexes.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord, storable_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
@@ -51,9 +51,9 @@ def search(
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
     Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
-    boilerplate come after all others, whatever their score. ``arrangement`` says what else becomes of the candidates,
-    which hybrid search adds to ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an
-    unknown mode or a negative ``k``.
+    boilerplate are never found. ``arrangement`` says what else becomes of the candidates, which hybrid search adds to
+    ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an unknown mode or a negative
+    ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
@@ -61,7 +61,7 @@ def search(
     if k == 0 or not queries:
         return [[] for _ in queries]
     way = _Search(view, k, mode, fusion, view.select(where), trace)
-    return _answered(way, queries, _vectors(view, queries, mode), arrangement)
+    return _arranged(way, queries, _vectors(view, queries, mode), arrangement)
 
 
 def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -69,7 +69,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
     k = _within(view, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _answered(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), lambda: vectors)
+    return _arranged(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), lambda: vectors)
 
 
 def search_mmr(
@@ -85,12 +85,9 @@ def search_mmr(
     if not hits:
         _within(view, k)
         return []
-    others = [hit for hit in hits if hit.chunk.searched != ""]
-    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in others])
-    vectors = view.vectors([rows[hit.id] for hit in others])
-    k = _within(view, k)
-    chosen = [others[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, k, lambda_mult)]
-    return (chosen + [hit for hit in hits if hit.chunk.searched == ""])[:k]
+    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+    vectors = view.vectors([rows[hit.id] for hit in hits])
+    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
 
 
 def _vectors(view: View, queries: Sequence[str], mode: Mode) -> Vectors | None:
@@ -111,28 +108,10 @@ def _only(vectors: Vectors | None, question: int) -> Vectors | None:
     return None if vectors is None else lambda: vectors()[question : question + 1]
 
 
-def _answered(
+def _arranged(
     way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None = None
 ) -> list[list[Hit]]:
-    """Return the results for each question, and where they are fewer than asked for, after them what comes last."""
-    found = _arranged(way, queries, vectors, arrangement)
-    if way.selection is None or way.selection.last is None:
-        return found
-    last = replace(way, selection=way.selection.last, trace=None)
-    for i, hits in enumerate(found):
-        if len(hits) < way.k:
-            [more] = _arranged(last, [queries[i]], _only(vectors, i), arrangement)
-            most = None if arrangement is None else arrangement.per_file
-            for hit in more:
-                full = most is not None and sum(each.source == hit.source for each in hits) >= most
-                if len(hits) < way.k and (hit.source is None or not full):
-                    hits.append(hit)
-    return found
-
-
-def _arranged(
-    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None
-) -> list[list[Hit]]:
+    """Return the results for each question."""
     if arrangement is None:
         return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
     return [arranged(_source(way, query, _only(vectors, i)), way.k, arrangement) for i, query in enumerate(queries)]

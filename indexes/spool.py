@@ -12,7 +12,7 @@ from types import TracebackType
 
 from ragembed.documents.boilerplate import Keys
 from ragembed.documents.model import Chunk
-from ragembed.indexes.boilerplate import lines_of
+from ragembed.indexes.boilerplate_store import lines_of
 from ragembed.indexes.records import SourceRecord
 
 

@@ -18,7 +18,7 @@ from ragembed.documents.boilerplate import Keys, Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
-from ragembed.indexes.boilerplate import strip_all
+from ragembed.indexes.boilerplate_store import strip_all
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.run_encoding import RunEncoder

@@ -15,17 +15,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ragembed.config import EmbedderConfig, Sides
-from ragembed.drift import DriftReport
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.files import make_folders, write_file
-from ragembed.indexes import boilerplate, catalog
+from ragembed.indexes import boilerplate_store, catalog
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import save_first_baseline
-from ragembed.indexes.boilerplate import Line
+from ragembed.indexes.boilerplate_store import BoilerplateLine
 from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
@@ -49,10 +48,11 @@ from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
 from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, as_records
-from ragembed.indexes.run_records import Record, RunRecords, taken_out
+from ragembed.indexes.run_records import Record, taken_out
 from ragembed.indexes.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.searching import Searching
 from ragembed.indexes.stemming import ENGLISH, Words
+from ragembed.indexes.store_run_records import RunRecords
 from ragembed.indexes.view import SegmentSearch, View
 from ragembed.indexes.writer import StoreWriter
 from ragembed.version import __version__
@@ -223,9 +223,9 @@ class Store(Searching):
         """Return the files in the store by name."""
         return self._reader.read(lambda view: catalog.sources(view.connection))
 
-    def boilerplate(self) -> list[Line]:
+    def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat and that are left out of what is searched, most repeated first."""
-        return self._reader.read(lambda view: boilerplate.stored(view.connection))
+        return self._reader.read(lambda view: boilerplate_store.stored(view.connection))
 
     @property
     def unfinished(self) -> bool:
@@ -290,7 +290,7 @@ class Store(Searching):
                 "files": catalog.count(connection, "sources"),
                 "skipped": catalog.skipped(connection),
                 "chunks": catalog.count(connection, "chunks"),
-                "boilerplate": boilerplate.status(connection),
+                "boilerplate": boilerplate_store.status(connection),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": view.dim(),
@@ -313,16 +313,6 @@ class Store(Searching):
             }
 
         return self._reader.read(answer)
-
-    def drift(self) -> DriftReport:
-        """Return how far the store has moved from what it was fitted on, and whether to fit it anew.
-
-        Nothing is written. What a refit would give is made in memory; the model encodes the pseudo-queries that are
-        new since the last. Raises :class:`StoreError` where the vectors are not ragembed's own.
-        """
-        from ragembed.indexes.drift import measure_drift
-
-        return self._reader.read(lambda view: measure_drift(self.path, view))
 
     @property
     def embedder(self) -> VectorEncoder:

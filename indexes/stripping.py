@@ -7,7 +7,7 @@ from typing import Any
 
 from ragembed.documents.boilerplate import Keys
 from ragembed.indexes import catalog, changes
-from ragembed.indexes.boilerplate import Line, Plan, done, lines_as_bytes, plan
+from ragembed.indexes.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.database import write_errors
 from ragembed.indexes.records import ChunkRecord, text_hash
 from ragembed.indexes.upkeep import Upkeep
@@ -16,8 +16,10 @@ from ragembed.indexes.upkeep import Upkeep
 class Stripping(Upkeep):
     """The part of a store's writer that changes what is searched of chunks, and not what they are."""
 
-    def plan_stripping(self, coming: Mapping[str, tuple[str, Keys]], removed: Collection[str], mode: str) -> Plan:
-        """Return what a run is to do about boilerplate; see :func:`ragembed.indexes.boilerplate.plan`."""
+    def plan_stripping(
+        self, coming: Mapping[str, tuple[str, Keys]], removed: Collection[str], mode: str
+    ) -> StrippingPlan:
+        """Return what a run is to do about boilerplate; see :func:`ragembed.indexes.boilerplate_store.plan`."""
         return plan(self._connection, coming, removed, mode)
 
     def done_stripping(self, mode: str) -> dict[str, Any]:
@@ -54,7 +56,7 @@ class Stripping(Upkeep):
             )
             changes.mark_unused(self._connection, {*rows.values(), *before.values()})
 
-    def keep_boilerplate(self, lines: Iterable[Line]) -> None:
+    def keep_boilerplate(self, lines: Iterable[BoilerplateLine]) -> None:
         """Keep the lines that are boilerplate now, in the place of those that were."""
         with write_errors(self._store), self._database.transaction():
             self._connection.execute("DELETE FROM boilerplate")

@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.explaining import Contributions
 from ragembed.indexes import catalog, lexical
 from ragembed.indexes.ann.vectors import blocks, inner_products
-from ragembed.indexes.explaining import BOILERPLATE, Asked, phrase_scores
+from ragembed.indexes.explaining import Asked, phrase_scores
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.hybrid import Candidates, shared_words
 from ragembed.indexes.records import ChunkRecord, Hit
@@ -27,14 +27,13 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FileRank:
     """Where the best chunk of a file comes in one mode of search.
 
     ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
     question, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
     file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
-    candidates, and its own where the file is nothing but boilerplate. ``needed`` is the score of the last result, None
-    where there are none.
+    candidates. ``needed`` is the score of the last result, None where there are none.
     """
 
     mode: Mode
@@ -80,21 +79,16 @@ class WhyNot:
     mode: Mode
     chunks: int
     results: int
-    standings: tuple[Standing, ...]
+    standings: tuple[FileRank, ...]
     chunk: ChunkRecord
     words: tuple[LostWord, ...]
     phrases: tuple[LostPhrase, ...]
     note: str | None
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> FileRank:
         """Where it comes in the mode that was asked for."""
         return next(standing for standing in self.standings if standing.mode == self.mode)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the file is nothing but boilerplate: its chunks come after all others, whatever their score."""
-        return self.chunk.chunk.searched == ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, the chunks by their ids."""
@@ -117,32 +111,34 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
     """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
-    in the store, and for an unknown mode.
+    in the store or is nothing but boilerplate, and for an unknown mode.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     every = _chunks_of(view, source)
-    last, _ = catalog.chunks_of_nothing_else(view.connection)
-    own = [key for key in every if key not in last] or every
+    unsearched, _ = catalog.chunks_of_nothing_else(view.connection)
+    own = [key for key in every if key not in unsearched]
+    if not own:
+        raise ConfigError(
+            f"{source} is not searched: it is nothing but boilerplate, lines that many files repeat; to search it: "
+            "ragembed index --boilerplate keep"
+        )
     trace: list[Candidates] = []
     [hits] = search(view, [question], k, mode, None, fusion, trace=trace)
     expression = question_expression(view, question)
     candidates = trace[-1] if trace else None
     asked = None if mode == "lexical" else Asked.of(view, question, fusion, candidates)
-    standings: dict[Mode, Standing] = {}
+    standings: dict[Mode, FileRank] = {}
     if asked is not None and candidates is not None:
         standings["hybrid"] = _in_hybrid(view, own, k, expression or "", fusion, candidates)
     if asked is not None:
-        standings["dense"] = _in_dense(view, own, k, asked, last)
+        standings["dense"] = _in_dense(view, own, k, asked, unsearched)
     if mode != "dense":
-        standings["lexical"] = _in_lexical(view, own, k, expression, last)
+        standings["lexical"] = _in_lexical(view, own, k, expression, unsearched)
     # A question without words is searched by its vector alone.
     judged = mode if mode in standings else "dense"
     chunk = standings[judged].chunk or _records(view, own)[0]
     others = [hit for hit in hits if hit.source != source]
-    notes = [None if asked is None else asked.note]
-    if chunk.chunk.searched == "":
-        notes.append(f"{BOILERPLATE}: its chunks come after all others")
     return WhyNot(
         source,
         judged,
@@ -152,7 +148,7 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
         chunk,
         () if asked is None else _lost_words(view, asked, chunk, others),
         () if mode == "dense" else _lost_phrases(view, expression, chunk, every, others),
-        "; ".join(note for note in notes if note is not None) or None,
+        None if asked is None else asked.note,
     )
 
 
@@ -174,15 +170,14 @@ def _records(view: View, keys: Sequence[int]) -> list[ChunkRecord]:
     return [found[key] for key in keys]
 
 
-def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, last: Keys) -> Standing:
+def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
     keys, cosines = _all_cosines(view, asked.vector)
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
-    ranked = np.sort(cosines[~np.isin(keys, last)])[::-1]
-    rank = None if keys[at] in last else 1 + int((ranked > cosines[at]).sum())
-    needed = float(ranked[: max(k, 1)][-1]) if len(ranked) else None
+    ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
+    rank = 1 + int((ranked > cosines[at]).sum())
     [record] = _records(view, [int(keys[at])])
-    return Standing("dense", rank, len(ranked), float(cosines[at]), needed, record)
+    return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
 
 
 def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -197,21 +192,21 @@ def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArra
     return keys, by_row[rows]
 
 
-def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, last: Keys) -> Standing:
+def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
     if expression is None:
-        return Standing("lexical", None, 0, None, None, None)
+        return FileRank("lexical", None, 0, None, None, None)
     best = view.matches(expression, k, view.select(None))
-    of_last = lexical.scores_of(view.connection, expression, last.tolist()).values()
-    matching = lexical.rank(view.connection, expression, -1.0) - 1 - len(of_last)
+    left_out = lexical.scores_of(view.connection, expression, unsearched.tolist()).values()
+    matching = lexical.rank(view.connection, expression, -1.0) - 1 - len(left_out)
     needed = best[: max(k, 1)][-1][1] if best else None
     mine = lexical.scores_of(view.connection, expression, own)
     if not mine:
-        return Standing("lexical", None, matching, None, needed, None)
+        return FileRank("lexical", None, matching, None, needed, None)
     key = max(mine, key=lambda each: (mine[each], -each))
     [record] = _records(view, [key])
-    above = sum(score > mine[key] for score in of_last)
-    rank = None if key in last else lexical.rank(view.connection, expression, mine[key]) - above
-    return Standing("lexical", rank, matching, mine[key], needed, record)
+    above = sum(score > mine[key] for score in left_out)
+    rank = lexical.rank(view.connection, expression, mine[key]) - above
+    return FileRank("lexical", rank, matching, mine[key], needed, record)
 
 
 def _in_hybrid(
@@ -221,7 +216,7 @@ def _in_hybrid(
     expression: str,
     fusion: Fusion,
     candidates: Candidates,
-) -> Standing:
+) -> FileRank:
     scores = candidates.by_key()
     ordered = sorted(scores.values(), reverse=True)
     needed = ordered[: max(k, 1)][-1] if ordered else None
@@ -235,7 +230,7 @@ def _in_hybrid(
         key = max(own, key=lambda each: (would.get(each, 0.0), -each))
         rank, score = None, would.get(key)
     [record] = _records(view, [key])
-    return Standing("hybrid", rank, len(ordered), score, needed, record)
+    return FileRank("hybrid", rank, len(ordered), score, needed, record)
 
 
 def _on_their_scale(

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.corpus import Corpus
-from ragembed.drift import Moments
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.explaining import TextParts, text_parts
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
+from ragembed.moments import Moments
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries

@@ -26,7 +26,7 @@ from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
-from ragembed.indexes.boilerplate import MODES
+from ragembed.indexes.boilerplate_store import MODES
 from ragembed.indexes.indexing import IndexingReport, index_files
 from ragembed.indexes.layout import choose_store, file_path, is_store
 from ragembed.indexes.progress import Silent

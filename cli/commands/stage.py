@@ -22,7 +22,7 @@ from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
 from ragembed.documents.places import Place
-from ragembed.indexes.boilerplate import MODES
+from ragembed.indexes.boilerplate_store import MODES
 from ragembed.indexes.layout import choose_store
 from ragembed.scaling import stages
 from ragembed.scaling.work import EMBED, FIT, READ

@@ -13,7 +13,8 @@ from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, sh
 from ragembed.config import EmbedderConfig
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import Check, Choice, Wanted
-from ragembed.indexes.boilerplate import Line
+from ragembed.indexes.boilerplate_store import BoilerplateLine
+from ragembed.indexes.drift import measure_drift
 from ragembed.indexes.layout import choose_store, file_path
 from ragembed.indexes.scan import IndexingOptions
 
@@ -43,7 +44,7 @@ def command(
             _print_boilerplate(opened.boilerplate(), output)
             return
         if drift:
-            report = opened.drift()
+            report = measure_drift(opened)
             print_drift(report, output)
             context.exit(EXIT[report.verdict])
         status = opened.status()
@@ -61,7 +62,7 @@ def command(
             say("the last run was interrupted: run ragembed index to carry on", err=True)
 
 
-def _print_boilerplate(lines: list[Line], output: str) -> None:
+def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
     if output == "json":
         print_json({"boilerplate": [line._asdict() for line in lines]})
     elif output == "jsonl":

@@ -14,7 +14,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.layout import choose_store, file_path, source_path
 from ragembed.indexes.records import ChunkRecord
 from ragembed.indexes.search import MODES, Mode
-from ragembed.indexes.why_not import Standing, WhyNot
+from ragembed.indexes.why_not import FileRank, WhyNot
 
 _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8
@@ -52,11 +52,11 @@ def command(question: str, file: Place, count: int, mode: Mode, store: Path | No
 
 def _print(found: WhyNot, shown: str, count: int) -> None:
     rank = found.standing.rank
-    place = f"comes {rank}." if rank is not None else "comes last" if found.is_last else "is not found"
+    place = f"comes {rank}." if rank is not None else "is not found"
     inside = f", among the first {count}" if rank is not None and rank <= count else ""
     say(f"{shown} {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
     for standing in found.standings:
-        say(f"  {standing.mode:<8} {_standing(standing, count, found.is_last)}")
+        say(f"  {standing.mode:<8} {_standing(standing, count)}")
     say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
@@ -74,12 +74,10 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
         say(f"note: {found.note}", err=True)
 
 
-def _standing(standing: Standing, count: int, is_last: bool) -> str:
+def _standing(standing: FileRank, count: int) -> str:
     noun = _NOUNS[standing.mode]
     needed = "" if standing.needed is None else f"; result {min(count, standing.of)} has {standing.needed:.3f}"
     among = " candidates" if standing.mode == "hybrid" else " chunks"
-    if is_last and standing.score is not None:
-        return f"after all {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.rank is not None:
         return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.mode == "lexical":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ragembed.evaluation.datasets import RetrievalCollection
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured
-    from ragembed.indexes.judging import Rankings, Search
+    from ragembed.indexes.tuning.store_evaluation import Rankings, Search
 
 Note = Callable[[str], None]
 
@@ -79,7 +79,7 @@ def _of_store(
     judged: Judged, path: Path, search: Search, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
     from ragembed.indexes import Store
-    from ragembed.indexes.judging import DEPTH, in_store, rank_in_store
+    from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store
 
     with Store.open(path) as store:
         judgements = in_store(store, judged.questions, judged.origin)
@@ -119,7 +119,7 @@ def _by_stores(
 ) -> list[Measured]:
     """Search one store for each configuration, and one for words alone."""
     from ragembed.embedder import Embedder
-    from ragembed.indexes.judging import DEPTH, rank
+    from ragembed.indexes.tuning.store_evaluation import DEPTH, rank
 
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):

@@ -22,10 +22,10 @@ from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import Candidate
 from ragembed.errors import ConfigError
 from ragembed.indexes.fusion import METHODS, Fusion, Method
-from ragembed.indexes.judging import Search
 from ragembed.indexes.layout import choose_store
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.tuning.store_evaluation import Search
 
 if TYPE_CHECKING:
     from ragembed.evaluation.table import Result

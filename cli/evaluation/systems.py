@@ -11,9 +11,9 @@ from ragembed.cli.requests import Candidate, embedder_configs
 from ragembed.config import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.fusion import Fusion, Method
-from ragembed.indexes.judging import Search
 from ragembed.indexes.layout import is_store
 from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.tuning.store_evaluation import Search
 from ragembed.presets import PRESETS
 
 _CONFIGURATIONS = (".toml", ".json")

@@ -1,4 +1,19 @@
-"""Tuning a store on its own documents, without labels: :func:`tune_store`, and what it reports."""
+"""Tuning a store on its own documents, without labels, and evaluating a store by judged questions.
+
+=====================  ==================================================================================
+``pool``               the pool that is searched, a seeded sample of the corpus
+``prose``              sentences, and taking one out of a chunk
+``queries``            drawing pseudo-queries, and their halves; a user's own questions with their answers
+``sources``            where pseudo-queries come from: sentences, headings, titles, links, code, tables
+``candidates``         the embedders that are compared
+``pool_search``        searching the pool with the vectors of each of them
+``choosing``           the search for the best settings
+``significance``       whether the mean over sources differs
+``run``, ``report``    tuning a store, and what it reports
+``applying``           giving a store other settings
+``store_evaluation``   rankings of judged questions by the search of a store
+=====================  ==================================================================================
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +14,10 @@ from ragembed.config import EmbedderConfig
 from ragembed.errors import RankError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes.fusion import METHODS, Fusion
-from ragembed.indexes.tuning.ranking import Ranking
-from ragembed.tuning.candidates import ChainChoice
-from ragembed.tuning.vectors import Encoder, PoolVectors
+from ragembed.indexes.tuning.candidates import ChainChoice
+from ragembed.indexes.tuning.pool import Pool
+from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, PoolVectors
+from ragembed.indexes.tuning.queries import QuerySet, Source, collect
 
 Doubles = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class Trials:
 
     Parameters
     ----------
-    encoder, ranking
+    encoder, search
         Of the pool and all queries.
     rows, source
         The queries that are tried, and the source of each of these.
@@ -59,13 +60,13 @@ class Trials:
     def __init__(
         self,
         encoder: Encoder,
-        ranking: Ranking,
+        search: PoolSearch,
         rows: Sequence[int],
         source: Sequence[str],
         done: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._encoder = encoder
-        self._ranking = ranking
+        self._search = search
         self._rows = rows
         self._source = np.asarray(source)
         self._done = done
@@ -82,8 +83,8 @@ class Trials:
         if settings not in self.tried:
             vectors = self._vectors(settings.config)
             if settings.config not in self._dense:
-                self._dense[settings.config] = self._ranking.dense(vectors, self._rows)
-            hybrid = self._ranking.hybrid(vectors, self._rows, settings.fusion)
+                self._dense[settings.config] = self._search.dense(vectors, self._rows)
+            hybrid = self._search.hybrid(vectors, self._rows, settings.fusion)
             self.tried[settings] = Trial(settings, hybrid, self._dense[settings.config])
         return self.tried[settings]
 
@@ -120,8 +121,8 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
 
     Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
     vectors; then the best few ways with every chain, and every way with the best chain. That is done without feedback,
-    which takes ten times as long; the best are then tried with it. Weights and methods of fusion are searched one after
-    the other for the best few of these, and for what there is.
+    which takes more than twice as long; the best are then tried with it. Weights and methods of fusion are searched one
+    after the other for the best few of these, and for what there is.
     """
     at_first = replace(current.fusion, feedback=0.0)
     trials.of(current)
@@ -180,3 +181,44 @@ def cost(settings: Settings, current: Settings) -> int:
     if settings.config == current.config:
         return int(settings.fusion != current.fusion)
     return 2 if raw_part(settings.config) == raw_part(current.config) else 3
+
+
+PROBE = 300
+"""Passages of the part that is looked at; a pool of less than twice as many is not screened."""
+_KEPT = 6
+_QUERIES, _LEAST = 300, 10
+_CHAINS = (ChainChoice(("center", "normalize"), "two"), ChainChoice(("abtt:1", "normalize"), "one"))
+
+Prepare = Callable[[Sequence[EmbedderConfig], Pool, QuerySet], tuple[Encoder, PoolSearch]]
+"""Encodes a pool and queries with several configurations, and makes what searches it."""
+
+
+def screen(
+    pool: Pool,
+    sources: Mapping[str, Source],
+    seed: int,
+    current: Settings,
+    raws: Sequence[EmbedderConfig],
+    prepare: Prepare,
+) -> list[EmbedderConfig]:
+    """Return those of ``raws`` that are worth a closer look, that of ``current`` among them, in their order.
+
+    They are tried with the present post-processors and two others, each counting by its best, on questions of the
+    first half alone. All are returned where there are few of them, or little to try them on.
+    """
+    part = Pool(pool.passages[:PROBE], pool.places[:PROBE], pool.total)
+    drawn, _ = collect(part, sources, seed, limit=_QUERIES, changed_limit=_QUERIES, least=_LEAST)
+    asked = drawn.of_half(0)
+    if len(raws) <= _KEPT + 1 or len(pool) < 2 * PROBE or not asked.queries:
+        return list(raws)
+    encoder, search = prepare(raws, part, asked)
+    trials = Trials(encoder, search, range(len(asked.queries)), asked.source)
+    at_first = replace(current.fusion, feedback=0.0)
+    best: dict[EmbedderConfig, float] = {}
+    for config in raws:
+        tried = {Settings(chain.on(config), at_first) for chain in (ChainChoice.of(config), *_CHAINS)}
+        for settings in tried:
+            trials.where_possible(settings)
+        best[config] = max(trials.score(trials.tried[each].hybrid) for each in tried if each in trials.tried)
+    kept = sorted(raws, key=lambda config: -best[config])[:_KEPT]
+    return [config for config in raws if config in kept or config == current.config]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,11 @@ from ragembed.config import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.indexes.layout import DATABASE, source_path
+from ragembed.indexes.layout import source_path
 from ragembed.indexes.progress import Progress, Silent
-from ragembed.indexes.schema import connect
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.applying import apply_settings
+from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.indexes.tuning.choosing import (
     Settings,
     Trial,
@@ -28,19 +29,15 @@ from ragembed.indexes.tuning.choosing import (
     cost,
     macro_mean,
     most_trials,
+    screen,
     to_choose_from,
 )
-from ragembed.indexes.tuning.ranking import Ranking
+from ragembed.indexes.tuning.pool import Passage, Pool, draw_pool
+from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
+from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, log_source, read_log
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
-from ragembed.indexes.tuning.screening import screen
-from ragembed.indexes.tuning.words import PoolTexts, match_words
-from ragembed.tuning.candidates import chain_choices, describe, raw_variants
-from ragembed.tuning.log import Logged, log_source, read_log
-from ragembed.tuning.passages import Passage, Pool, draw_pool
-from ragembed.tuning.queries import QuerySet, Source, collect
-from ragembed.tuning.significance import MacroBootstrap
-from ragembed.tuning.sources import LOG, SOURCES
-from ragembed.tuning.vectors import Encoder, texts_to_encode
+from ragembed.indexes.tuning.significance import MacroBootstrap
+from ragembed.indexes.tuning.sources import LOG, SOURCES
 
 Doubles = NDArray[np.float64]
 
@@ -83,7 +80,7 @@ def tune_store(
     path
         Folder of the store.
     queries
-        A file of questions with their answers, as :func:`ragembed.tuning.read_log` takes it, used beside the others.
+        A file of questions with their answers, as :func:`read_log` takes it, used beside the others.
     seed
         Of the draw of chunks and queries, and of resampling.
     encode
@@ -168,20 +165,21 @@ def _tune(
     if encode and one_kind:
         about = replace(about, note="; what needs all encoded anew was not compared, with questions of one kind alone")
     chains = chain_choices(current.config)
-    prepare = partial(_prepare, store.path, device, progress)
-    raws = screen(pool, sources, seed, current, raws, prepare)
-    encoder, ranking = prepare(raws, pool, drawn)
-    first, second = _Half(drawn, 0, seed, _RESAMPLES_OF_MANY), _Half(drawn, 1, seed, _RESAMPLES)
-    progress.start("comparing", "settings", most_trials(raws, chains))
-    trials = Trials(encoder, ranking, first.rows, first.source, progress.advance)
-    chosen = choose(trials, current, raws, chains)
-    progress.finish()
-    candidates = _candidates(trials, trials.of(current), current, first)
-    if chosen.settings == current:
-        tried = _Found(tuple(candidates.values()))
-        return about.report("no significant difference", "nothing that was tried is better", tried)
-    held_out = Trials(encoder, ranking, second.rows, second.source)
-    before, after = held_out.of(current), held_out.of(chosen.settings)
+    with ExitStack() as stack:
+        prepare = partial(_prepare, stack, store.language, device, progress)
+        raws = screen(pool, sources, seed, current, raws, prepare)
+        encoder, search = prepare(raws, pool, drawn)
+        first, second = _Half(drawn, 0, seed, _RESAMPLES_OF_MANY), _Half(drawn, 1, seed, _RESAMPLES)
+        progress.start("comparing", "settings", most_trials(raws, chains))
+        trials = Trials(encoder, search, first.rows, first.source, progress.advance)
+        chosen = choose(trials, current, raws, chains)
+        progress.finish()
+        candidates = _candidates(trials, trials.of(current), current, first)
+        if chosen.settings == current:
+            tried = _Found(tuple(candidates.values()))
+            return about.report("no significant difference", "nothing that was tried is better", tried)
+        held_out = Trials(encoder, search, second.rows, second.source)
+        before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
     tried = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
     return about.report(*_outcome(hybrid, chosen.settings, current), tried)
@@ -198,23 +196,22 @@ def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[Qu
 
 
 def _prepare(
-    path: Path,
+    stack: ExitStack,
+    language: str,
     device: str | None,
     progress: Progress,
     raws: Sequence[EmbedderConfig],
     pool: Pool,
     drawn: QuerySet,
-) -> tuple[Encoder, Ranking]:
-    """Encode a pool and its queries, and match the words of these."""
+) -> tuple[Encoder, PoolSearch]:
+    """Encode a pool and its queries, and make the temporary store that is searched, which ``stack`` closes."""
     progress.start("encoding", "texts", texts_to_encode(pool, drawn.queries))
     encoder = Encoder(raws, pool, drawn.queries, device, progress.advance)
     progress.finish()
-    progress.start("matching words", "queries", len(drawn.queries))
-    with closing(connect(path / DATABASE, writable=False)) as database:
-        words = match_words(database, pool, drawn.queries, progress.advance)
-        texts = PoolTexts.of(database, pool, drawn.queries)
-    progress.finish()
-    return encoder, Ranking(drawn.queries, words, texts)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragembed-tune-")))
+    search = PoolSearch(folder / "store", pool, drawn.queries, language)
+    stack.callback(search.close)
+    return encoder, search
 
 
 def _passages(store: Store) -> Iterator[Passage]:

@@ -54,9 +54,8 @@ class Chunk:
 
     ``start_line``/``end_line`` (inclusive) and ``page`` are 1-based and None where the format has none.
     ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. ``searched`` is the part of
-    the text that search goes by, by meaning and by words; None stands for all of it. Where it is ``""``, no word of the
-    text is searched for, its vector is that of the whole text, and it comes after all others. Lone surrogates, which no
-    encoding of Unicode holds, become question marks.
+    the text that search goes by, by meaning and by words; None stands for all of it. Where it is ``""``, no search
+    finds the chunk. Lone surrogates, which no encoding of Unicode holds, become question marks.
     """
 
     text: str

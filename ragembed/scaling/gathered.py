@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.boilerplate import Keys, Stripper
 from ragembed.documents.model import Chunk
-from ragembed.indexes.boilerplate import strip_all
+from ragembed.indexes.boilerplate_store import strip_all
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.scan import Scan
 from ragembed.indexes.spool import spooled

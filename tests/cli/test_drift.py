@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragembed.drift import DriftReport, Mover, Vocabulary
-from ragembed.indexes import Store
+from ragembed.indexes.drift import DriftReport, IdfShift, Vocabulary
 
 REPORT = DriftReport(
     verdict="keep",
@@ -17,7 +16,7 @@ REPORT = DriftReport(
     removed=3,
     texts=1200,
     vocabulary=Vocabulary(0.125, 0.02, 0.001, 0.0, 0.3, 0.25),
-    movers=(Mover("wing", 6.2, 2.1), Mover("lock", 1.0, 1.5)),
+    movers=(IdfShift("wing", 6.2, 2.1), IdfShift("lock", 1.0, 1.5)),
     weight_shift=0.031,
     unfitted=None,
     mean_shift=0.25,
@@ -31,7 +30,7 @@ REPORT = DriftReport(
 @pytest.fixture
 def reported(monkeypatch):
     def give(report):
-        monkeypatch.setattr(Store, "drift", lambda self: report)
+        monkeypatch.setattr("ragembed.cli.commands.status.measure_drift", lambda store: report)
 
     return give
 

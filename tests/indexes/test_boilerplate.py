@@ -2,13 +2,12 @@
 
 import random
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes import Arrangement, ChunkRecord, Store, fitting, schema, writer
+from ragembed.indexes import Arrangement, Store, fitting, schema, writer
 from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.database import Database
 from ragembed.indexes.indexing import index_files
@@ -81,17 +80,15 @@ def status(folder):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
-def test_licence_headers_come_after_everything_else(source, run, in_folder, mode):
+def test_licence_headers_are_never_found(source, run, in_folder, mode):
     run(source)
     with Store.open(in_folder / ".ragembed") as store:
-        total = len(store)
-        headers = [record.id for record in store.chunks() if record.chunk.searched == ""]
-        assert len(headers) == FILES
-        found = store.search(QUESTION, total, mode)
-    assert not any("holds the lock" in hit.chunk.text for hit in found[:10])
-    if mode != "lexical":
-        assert len(found) == total
-        assert {hit.id for hit in found[total - FILES :]} == set(headers)
+        others = [record.id for record in store.chunks() if record.chunk.searched != ""]
+        assert len(others) == len(store) - FILES
+        for where in (None, "path != 'nothing'"):
+            found = [hit.id for hit in store.search(QUESTION, len(store), mode, where=where)]
+            assert set(found) <= set(others)
+            assert mode == "lexical" or len(found) == len(others)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "lexical"])
@@ -257,7 +254,7 @@ def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_fo
 def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
-    monkeypatch.setattr("ragembed.indexes.boilerplate._kept", None)
+    monkeypatch.setattr("ragembed.indexes.boilerplate_store._kept", None)
     assert run().encoded == 0
     assert (lines(in_folder), searched(in_folder)) == before
 
@@ -266,7 +263,7 @@ def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
-    monkeypatch.setattr("ragembed.indexes.indexing.searched_anew", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.restripped", None)
     assert 1 <= run().encoded <= 2
 
 
@@ -363,72 +360,29 @@ def test_another_word_than_strip_and_keep_is_an_error():
 # Searching
 
 
-def test_a_filter_that_selects_boilerplate_alone_finds_it(source, run, in_folder):
-    run(source)
-    with Store.open(in_folder / ".ragembed") as store:
-        found = store.search(QUESTION, 10, where="path = 'src/file3.go'")
-        assert len(found) == len(list(store.chunks("src/file3.go")))
-    assert [hit.chunk.searched == "" for hit in found].index(True) == len(found) - 1
-
-
-def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, make_record):
+@pytest.mark.parametrize("mode", ["dense", "hybrid", "lexical"])
+def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, make_record, mode):
     """A chunk of boilerplate alone shares its vector with the file that the text belongs to."""
+    text = "the lock of the store"
     with Store.create(tmp_path / "store", encoder) as store:
-        store.add(
-            [
-                make_record("header", "the lock of the store", searched=""),
-                make_record("licence", "the lock of the store"),
-                make_record("other", "a zebra"),
-            ]
-        )
-        for mode in ("dense", "hybrid"):
-            found = [hit.id for hit in store.search("the lock of the store", 3, mode)]
-            assert found[:1] == ["licence"]
-            assert found[2:] == ["header"]
-        assert [hit.id for hit in store.search("the lock of the store", 3, "lexical")] == ["licence"]
-        assert [hit.id for hit in store.search("lock", 3, where={"id": 1})] == []
-
-
-def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record):
-    with Store.create(tmp_path / "store", encoder) as store:
-        headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="") for i in range(500)]
-        store.add([*headers, make_record("one", "a zebra"), make_record("two", "two zebras")])
-        for mode in ("dense", "hybrid"):
-            found = store.search("the lock 7 of the store", 4, mode)
-            assert {hit.id for hit in found[:2]} == {"one", "two"}
-            assert len(found) == 4
-            assert found[2].id == "h7"
+        store.add([make_record("header", text, searched=""), make_record("licence", text), make_record("o", "a zebra")])
+        found = [hit.id for hit in store.search(text, 3, mode)]
+        assert found == (["licence"] if mode == "lexical" else ["licence", "o"])
+        assert store.search("lock", 3, mode, where={"id": 1}) == []
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize(
-    "arrangement", [Arrangement(dedupe=True), Arrangement(mmr=0.9), Arrangement(per_file=1)], ids=str
+    "arrangement", [None, Arrangement(dedupe=True), Arrangement(mmr=0.9), Arrangement(per_file=1)], ids=str
 )
-def test_arranged_results_have_boilerplate_last_too(tmp_path, encoder, make_record, mode, arrangement):
-    """Of 120 copies of one text one is left, and the search looks deeper for others before it takes boilerplate."""
-    records = [make_record(f"copy{i:03}", "the lock of the store") for i in range(120)]
-    records += [make_record(f"good{i}", f"the lock of the store is in folder {WORDS[20 + i]}") for i in range(12)]
-    records += [
-        ChunkRecord(f"last{i}", replace(make_record("", f"lock of the store {WORDS[i]}").chunk, searched=""))
-        for i in range(5)
-    ]
-    with Store.create(tmp_path / "s", encoder) as store:
-        store.add(records)
-        hits = store.search("lock store", 8, mode, arrangement=arrangement)
-        assert len(hits) == 8
-        assert not [hit.id for hit in hits if hit.id.startswith("last")]
-        everything = store.search("lock store", 500, mode, arrangement=arrangement)
-        names = [hit.id[:4] for hit in everything]
-        assert names == sorted(names, key=lambda name: name == "last")
-        assert ("last" in names) == (mode != "lexical")
-
-
-def test_unlike_each_other_by_vector_has_boilerplate_last_too(tmp_path, encoder, make_record):
-    records = [make_record(f"good{i}", f"a wing in the air {WORDS[i]}") for i in range(4)]
-    records.append(ChunkRecord("last", replace(make_record("", "the lock of the store").chunk, searched="")))
-    with Store.create(tmp_path / "s", encoder) as store:
-        store.add(records)
-        assert [hit.id for hit in store.search_mmr("the lock of the store", 5)][-1] == "last"
+def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record, mode, arrangement):
+    headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="", title="lock") for i in range(500)]
+    others = [make_record("one", "a zebra locks"), make_record("two", "two zebras, one lock")]
+    with Store.create(tmp_path / "store", encoder) as store:
+        store.add([*headers, *others])
+        found = store.search("the lock 7 of the store", 4, mode, arrangement=arrangement)
+        assert {hit.id for hit in found} == {"one", "two"}
+        assert {hit.id for hit in store.search_mmr("the lock 7 of the store", 4)} == {"one", "two"}
 
 
 def test_the_tables_are_those_of_the_schema():

@@ -43,7 +43,7 @@ def contents(path):
 
 def drift_of(path):
     with Store.open(path) as store:
-        return store.drift()
+        return drift.measure_drift(store)
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +116,12 @@ def static_config(tiny_config):
 
 
 def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config):
-    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(20)]
-    assert verdicts.count("keep") >= 19
+    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(8)]
+    assert verdicts.count("keep") >= 7
 
 
 def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static_config):
-    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(3)]
+    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(2)]
     assert {report.verdict for report in reports} == {"refit"}
     assert all((report.added, report.removed) == (150, 150) for report in reports)
     refit_store(tmp_path / "0" / "store")
@@ -283,7 +283,7 @@ def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny
 
 def test_vectors_of_another_program_were_not_fitted(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as opened, pytest.raises(StoreError, match="not ragembed's own"):
-        opened.drift()
+        drift.measure_drift(opened)
 
 
 def test_a_report_is_json(store):

@@ -182,7 +182,7 @@ def test_filters_hold_and_no_hit_is_no_explanation(store):
 # Boilerplate
 
 
-@pytest.mark.parametrize("searched", [None, "", "lock and writer", "the lock\nagain", "again\nlock and writer\nagain"])
+@pytest.mark.parametrize("searched", [None, "lock and writer", "the lock\nagain", "again\nlock and writer\nagain"])
 def test_words_of_the_text_that_is_searched_have_their_places_in_the_whole_text(
     tmp_path, embedder, make_record, searched
 ):
@@ -203,23 +203,6 @@ def test_no_place_is_told_for_what_is_not_lines_of_the_text(store, make_record):
     store.add([make_record("part", "Nobody owns it. Zebras sleep.", searched="Zebras sleep.")])
     [explanation] = [each for each in store.explain("zebra", 8, "dense") if each.hit.id == "part"]
     assert (explanation.places, explanation.text_start) == ([], None)
-
-
-@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
-def test_a_chunk_of_nothing_but_boilerplate_is_explained_as_such(store, make_record, mode):
-    store.add([make_record("b1", "Licensed to you", title="lock", searched="")])
-    store.add([make_record("b2", "Licensed to the writer, who holds it", title="lock of the writer", searched="")])
-    *others, first, second = store.explain(QUESTION, 9, mode)
-    assert {first.hit.id, second.hit.id} == {"b1", "b2"}
-    for each in (first, second):
-        assert each.note.startswith("nothing but boilerplate: it comes after all others")
-        assert ("this explains" in each.note) == (mode == "hybrid")
-        assert f"{each.score:.3f}, not the score {each.hit.score:.3f}" in each.note or mode != "hybrid"
-        assert "afterwards" not in each.note
-        assert sum(term.value for term in each.terms) == pytest.approx(each.score)
-    assert all(each.note is None for each in others)
-    [alone] = store.explain(QUESTION, 9, mode, where={"title": "lock"})
-    assert alone.note.startswith("nothing but boilerplate")
 
 
 def test_an_explanation_as_json_values(store):

@@ -132,15 +132,9 @@ def licensed(tmp_path, embedder, make_record):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_a_file_of_nothing_but_boilerplate_has_no_rank(licensed, mode):
-    found = licensed.why_not(QUESTION, "licence.md", 2, mode)
-    assert found.is_last
-    assert found.note == "nothing but boilerplate: its chunks come after all others"
-    others = [hit for hit in licensed.search(QUESTION, 9, mode) if hit.chunk.searched is None]
-    assert (found.chunk.id, found.standing.chunk.id) == ("licence", "licence")
-    assert (found.standing.rank, found.standing.of) == (None, len(others))
-    assert found.standing.needed == pytest.approx(others[1].score, abs=1e-5)
-    assert found.standing.score is not None
+def test_a_file_of_nothing_but_boilerplate_is_an_error(licensed, mode):
+    with pytest.raises(ConfigError, match="is not searched: it is nothing but boilerplate"):
+        licensed.why_not(QUESTION, "licence.md", 2, mode)
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
@@ -148,22 +142,11 @@ def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
     hits = licensed.search(QUESTION, 9, mode)
     for source in ("locks.md", "wings.md", "animals.md"):
         found = licensed.why_not(QUESTION, source, 2, mode)
-        ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source and hit.chunk.searched is None]
+        ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source]
         assert found.standing.rank == (ranks[0] if ranks else None)
-        assert found.standing.of == sum(hit.chunk.searched is None for hit in hits)
-        assert (found.chunk.chunk.searched, found.is_last, found.note) == (None, False, None)
+        assert found.standing.of == len(hits)
+        assert (found.chunk.chunk.searched, found.note) == (None, None)
     assert licensed.why_not(QUESTION, "animals.md", 2, mode).chunks == 3
-
-
-@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_a_store_of_nothing_but_boilerplate_has_no_result_to_beat(tmp_path, embedder, make_record, mode):
-    with Store.create(tmp_path / "s", embedder) as store:
-        with store.writer() as writer:
-            writer.stage([QUESTION])
-            writer.commit(chunks=[make_record("a", QUESTION, "locks.md", searched="")], sources=SOURCES[:1])
-        found = store.why_not(QUESTION, "locks.md", 2, mode)
-    assert (found.standing.rank, found.standing.of, found.standing.needed) == (None, 0, None)
-    assert found.is_last
 
 
 def test_a_file_that_was_never_indexed_is_an_error(files):

@@ -7,12 +7,22 @@ from ragembed import EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.errors import RankError
 from ragembed.indexes import Fusion
-from ragembed.indexes.tuning.choosing import SLACK, Settings, Trials, choose, cost, macro_mean, most_trials
+from ragembed.indexes.tuning.candidates import ChainChoice, chain_choices
+from ragembed.indexes.tuning.choosing import (
+    PROBE,
+    SLACK,
+    Settings,
+    Trials,
+    choose,
+    cost,
+    macro_mean,
+    most_trials,
+    screen,
+)
+from ragembed.indexes.tuning.pool import Passage, draw_pool
 from ragembed.indexes.tuning.report import Compared
 from ragembed.indexes.tuning.run import _outcome
-from ragembed.indexes.tuning.screening import PROBE, screen
-from ragembed.tuning import SOURCES, Passage, draw_pool
-from ragembed.tuning.candidates import ChainChoice, chain_choices
+from ragembed.indexes.tuning.sources import SOURCES
 
 NOW = Settings(EmbedderConfig(seed=0), Fusion())
 CHAINS = chain_choices(NOW.config)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.tuning import Passage, PseudoQuery, collect, draw_pool
-from ragembed.tuning.passages import RUN
-from ragembed.tuning.significance import MacroBootstrap
+from ragembed.indexes.tuning.pool import RUN, Passage, draw_pool
+from ragembed.indexes.tuning.queries import PseudoQuery, collect
+from ragembed.indexes.tuning.significance import MacroBootstrap
 
 BODY = "words that only fill this body"
 

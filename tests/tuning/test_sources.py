@@ -4,10 +4,9 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.tuning import Logged, Passage, collect, draw_pool, read_log
-from ragembed.tuning.log import log_source
-from ragembed.tuning.other_sources import column, docstring, link
-from ragembed.tuning.prose_sources import first_sentence, heading, sentence, span, title
+from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes.tuning.queries import Logged, collect, log_source, read_log
+from ragembed.indexes.tuning.sources import column, docstring, first_sentence, heading, link, sentence, span, title
 
 FILLER = "These are words that only fill the body of a chunk"
 

@@ -10,9 +10,10 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import ChunkRecord, Fusion, Store, reencoding, upkeep
+from ragembed.indexes.drift import measure_drift
 from ragembed.indexes.tuning import apply_settings, run, tune_store
+from ragembed.indexes.tuning.sources import SOURCES
 from ragembed.indexes.verify import verify_store
-from ragembed.tuning import SOURCES
 from tests.conftest import KnownEncoder, record
 from tests.tuning.corpora import TOPICS, make_store, word
 
@@ -251,7 +252,7 @@ def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_con
     config = tiny_config.replace(layers="first+last", postprocess=("zscore",), sides="two")
     apply_settings(encoded, config, Fusion())
     with Store.open(encoded) as opened:
-        before = opened.drift()
+        before = measure_drift(opened)
         assert (before.notes, before.added, before.removed, before.mean_shift) == ((), 0, 0, 0.0)
         assert before.overlap == 1.0
         with opened.writer() as writer:
@@ -261,7 +262,7 @@ def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_con
         assert len(baseline.pseudo_queries.texts) == embedder.fitted_on.pseudo_queries > 0
         opened.add([record("new", "a new text of the writer")])
         opened.delete(["id2", "id3"])
-        after = opened.drift()
+        after = measure_drift(opened)
         assert (after.added, after.removed) == (1, 2)
         assert after.mean_shift > 0
     assert verify_store(encoded).problems == []

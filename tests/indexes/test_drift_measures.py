@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed import drift
-from ragembed.drift import (
-    Moments,
+from ragembed.indexes import drift
+from ragembed.indexes.drift import (
     Vocabulary,
     chance_size,
     idf_movers,
@@ -19,6 +18,7 @@ from ragembed.drift import (
     overlap,
     weight_shift,
 )
+from ragembed.moments import Moments
 from ragembed.weighting import TokenStatistics
 
 TOKENS = ["[CLS]", "[UNK]", "wing", "flow", "##s", "heat"]

@@ -1,8 +1,8 @@
-"""Boilerplate in a store: what is kept of it, and what a run over files changes about it.
+"""Boilerplate in a store: what the database keeps, and what a run over files changes.
 
-Of every file the keys of its lines are kept (see :mod:`ragembed.documents.boilerplate`), so that what is boilerplate
-follows from the files that are there, and not from the order in which they came. Chunks of files that are as they were
-are looked at again only where a line of theirs became boilerplate, or no longer is.
+The store keeps the keys of the lines of every file (see :mod:`ragembed.documents.boilerplate`). So boilerplate depends
+on the files in the store, and not on the order in which they came. Chunks of unchanged files are looked at again only
+if one of their lines became boilerplate, or no longer is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STRIP, KEEP = MODES = ("strip", "keep")
 _KEY_TYPE = np.dtype("<u8")
 
 
-class Line(NamedTuple):
+class BoilerplateLine(NamedTuple):
     """A line that is boilerplate, as it stands in one of the ``files`` of its ``kind`` that repeat it."""
 
     kind: str
@@ -41,10 +41,10 @@ class _Kept(NamedTuple):
     keys: Keys | None
 
 
-def stored(connection: sqlite3.Connection) -> list[Line]:
+def stored(connection: sqlite3.Connection) -> list[BoilerplateLine]:
     """Return the lines that are boilerplate, those in most files first."""
     rows = connection.execute("SELECT kind, line, files FROM boilerplate ORDER BY files DESC, kind, line")
-    return [Line(*row) for row in rows]
+    return [BoilerplateLine(*row) for row in rows]
 
 
 def status(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def found_in(files: Mapping[str, tuple[str, Keys]]) -> Found:
 
 
 @dataclass(slots=True)
-class Plan:
+class StrippingPlan:
     """What a run does about boilerplate.
 
     ``stripper`` takes it out of chunks. ``again`` are the files in the store whose chunks are to be looked at again,
@@ -90,17 +90,17 @@ class Plan:
     stripper: Stripper
     again: list[str]
     uncounted: dict[str, Keys]
-    before: list[Line]
+    before: list[BoilerplateLine]
     changes: bool = True
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[BoilerplateLine]:
         """Return the lines that are boilerplate after the run; ones that no chunk has in a long enough run are none."""
         if not self.changes:
             return self.before
         shown = {(line.kind, line_key(line.line)): line.line for line in self.before}
         shown |= self.stripper.seen
         lines = [
-            Line(kind, shown[kind, key], files)
+            BoilerplateLine(kind, shown[kind, key], files)
             for kind, counts in self.stripper.found.items()
             for key, files in counts.items()
             if (kind, key) in shown
@@ -113,7 +113,7 @@ def plan(
     coming: Mapping[str, tuple[str, Keys]],
     removed: Collection[str],
     mode: str,
-) -> Plan:
+) -> StrippingPlan:
     """Return what is to be done where the files ``coming`` come and ``removed`` go.
 
     ``coming`` are the hash of the content and the keys of the lines of each file by name.
@@ -121,7 +121,7 @@ def plan(
     unfinished = bool(catalog.meta(connection, "unfinished", False))
     before = stored(connection)
     if not (coming or removed or unfinished) and catalog.meta(connection, "boilerplate") == done(connection, mode):
-        return Plan(Stripper({}), [], {}, before, changes=False)
+        return StrippingPlan(Stripper({}), [], {}, before, changes=False)
     staying = {path: kept for path, kept in _kept(connection) if path not in coming and path not in set(removed)}
     uncounted = {
         path: lines_of(path, [record.chunk for record in catalog.iterate_chunks(connection, path)])
@@ -134,7 +134,7 @@ def plan(
     stripper = Stripper(found_in({**there, **coming}) if mode == STRIP else {})
     # Chunks may have been made with what was boilerplate in a run that was interrupted.
     again = there if unfinished else _touched(there, _changed(before, stripper.found))
-    return Plan(stripper, list(again), uncounted, before)
+    return StrippingPlan(stripper, list(again), uncounted, before)
 
 
 def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _Kept]]:
         yield path, _Kept(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 
-def _changed(before: Sequence[Line], found: Found) -> dict[str, Keys]:
+def _changed(before: Sequence[BoilerplateLine], found: Found) -> dict[str, Keys]:
     """Return the keys of the lines of each kind that became boilerplate, or no longer are."""
     former: dict[str, set[int]] = {}
     for line in before:
@@ -170,11 +170,7 @@ def _touched(files: Mapping[str, tuple[str, Keys]], changed: Mapping[str, Keys])
             yield path
 
 
-def searched_anew(stripper: Stripper, records: Sequence[ChunkRecord]) -> list[ChunkRecord]:
-    """Return those chunks of files of which another text is searched now than is kept, with that."""
-    anew = []
-    for record in records:
-        chunk = stripper.strip(record.chunk, kind_of(record.source or ""))
-        if chunk is not record.chunk:
-            anew.append(ChunkRecord(record.id, chunk, record.source))
-    return anew
+def restripped(stripper: Stripper, records: Sequence[ChunkRecord]) -> list[ChunkRecord]:
+    """Return the chunks of files whose searched text changed, with the new one."""
+    pairs = [(record, stripper.strip(record.chunk, kind_of(record.source or ""))) for record in records]
+    return [ChunkRecord(record.id, chunk, record.source) for record, chunk in pairs if chunk is not record.chunk]

@@ -94,7 +94,7 @@ def rank(
     vectors = np.ones((len(texts), 1), np.float32) if embedder is None else _fit(embedder, texts, progress or Silent())
     with (
         tempfile.TemporaryDirectory(prefix="ragembed-eval-") as folder,
-        Store.create(Path(folder, "store"), embedder or _WordsAlone(), index=FLAT) as store,
+        Store.create(Path(folder, "store"), embedder or NoEncoder(), index=FLAT) as store,
     ):
         with store.writer() as writer:
             writer.stage_vectors(texts, vectors)
@@ -179,21 +179,25 @@ def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats
     return raw
 
 
-class _WordsAlone:
-    """Stands for an embedder in a store that is searched by words alone: all vectors are the same."""
+class NoEncoder:
+    """Stands for an embedder in a store that is searched by words alone, or by vectors from elsewhere."""
 
     fingerprint = raw_fingerprint = "0" * 32
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+        """Return ones."""
         return self.encode_queries(texts)
 
     def postprocess_documents(self, raw: Floats) -> Floats:
+        """Return ``raw``."""
         return raw
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return ones."""
         return np.ones((len(texts), 1), dtype=np.float32)
 
     def describe(self) -> Mapping[str, Any]:
+        """Return what the store keeps of it."""
         return {"kind": "words alone", "model": "none"}
 
     def save(self, folder: str) -> None:

@@ -1,17 +1,18 @@
-"""The ranking of a pool is that of a store in which the answer stands without the question."""
+"""A pool is searched as a store is in which the answer stands without the question."""
+
+import contextlib
 
 import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
-from ragembed.evaluation.retrieval import ndcg as exact_ndcg
+from ragembed.evaluation.retrieval import ndcg
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.tuning.ranking import Ranking, ndcg
-from ragembed.indexes.tuning.words import PoolTexts, match_words
-from ragembed.tuning import Passage, PseudoQuery, draw_pool
-from ragembed.tuning.candidates import ChainChoice, chain_choices, describe, raw_variants
-from ragembed.tuning.vectors import Encoder
+from ragembed.indexes.tuning.candidates import ChainChoice, chain_choices, describe, raw_variants
+from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch
+from ragembed.indexes.tuning.queries import PseudoQuery
 from tests.tuning.corpora import word
 
 CHUNKS, WORDS_EACH, VOCABULARY = 260, 8, 60
@@ -50,64 +51,41 @@ def stores(config, asked, tmp_path_factory):
     """For each query a store of the pool as changed for it."""
     pool, queries = asked
     embedder = Embedder(config).fit([passage.chunk.embedded_text for passage in pool.passages])
-    made = []
-    for query in queries:
-        store = Store.create(tmp_path_factory.mktemp("ranking") / "store", embedder)
-        chunks = [query.changed.get(at, passage.chunk) for at, passage in enumerate(pool.passages)]
-        store.add(ChunkRecord(str(at), chunk) for at, chunk in enumerate(chunks))
-        made.append(store)
-    yield made
-    for store in made:
-        store.close()
+    with contextlib.ExitStack() as stack:
+        made = []
+        for query in queries:
+            store = stack.enter_context(Store.create(tmp_path_factory.mktemp("pool") / "store", embedder))
+            store.add(ChunkRecord(str(at), passage.chunk) for at, passage in enumerate(pool.passages))
+            store.add(ChunkRecord(str(at), chunk) for at, chunk in sorted(query.changed.items()))
+            made.append(store)
+        yield made
 
 
 @pytest.fixture(scope="module")
-def ranking(asked, stores):
-    pool, queries = asked
-    return stores[0]._reader.read(
-        lambda view: Ranking(
-            queries, match_words(view.connection, pool, queries), PoolTexts.of(view.connection, pool, queries)
-        )
-    )
+def pool_search(asked, tmp_path_factory):
+    with contextlib.closing(PoolSearch(tmp_path_factory.mktemp("pool") / "store", *asked, "english")) as search:
+        yield search
 
 
 def expected(stores, queries, mode, fusion=None):
     values = []
     for store, query in zip(stores, queries, strict=True):
         found = [hit.id for hit in store.search(query.text, 10, mode, fusion=fusion)]
-        values.append(exact_ndcg(found, {str(at): 1 for at in query.answers}))
+        values.append(ndcg(found, {str(at): 1 for at in query.answers}))
     return values
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
-def test_hybrid_ranks_as_a_store_does(config, asked, stores, ranking, fusion):
-    pool, queries = asked
-    vectors = Encoder([config], pool, queries).vectors(config)
-    found = ranking.hybrid(vectors, range(len(queries)), fusion)
+def test_hybrid_finds_what_a_store_with_the_changes_does(config, asked, stores, pool_search, fusion):
+    _, queries = asked
+    vectors = Encoder([config], *asked).vectors(config)
+    found = pool_search.hybrid(vectors, range(len(queries)), fusion)
     np.testing.assert_allclose(found, expected(stores, queries, "hybrid", fusion))
 
 
-def test_dense_ranks_as_a_store_does(config, asked, stores, ranking):
-    pool, queries = asked
-    vectors = Encoder([config], pool, queries).vectors(config)
-    np.testing.assert_allclose(ranking.dense(vectors, range(6)), expected(stores, queries, "dense"))
-
-
-def test_bm25_is_that_of_a_store_with_the_changes(asked, stores, ranking):
-    _, queries = asked
-    for store, query, words in zip(stores[:-1], queries[:-1], ranking._words, strict=False):
-        hits = store.search(query.text, CHUNKS, "lexical")
-        assert {int(hit.id): pytest.approx(hit.score) for hit in hits} == dict(
-            zip(words.positions.tolist(), words.scores.tolist(), strict=True)
-        )
-        assert words.of(np.arange(CHUNKS)).sum() == pytest.approx(sum(hit.score for hit in hits))
-    assert ranking._words[-1].wordless
-
-
-@pytest.mark.parametrize(("ranked", "answers"), [([3, 1, 2], [1]), ([1, 2, 3], [9]), (range(20), [0, 5, 9, 12])])
-def test_ndcg_is_that_of_the_evaluation(ranked, answers):
-    found = ndcg(np.array(ranked), answers)
-    assert found == pytest.approx(exact_ndcg([str(n) for n in ranked], {str(n): 1 for n in answers}))
+def test_dense_finds_what_a_store_with_the_changes_does(config, asked, stores, pool_search):
+    vectors = Encoder([config], *asked).vectors(config)
+    np.testing.assert_allclose(pool_search.dense(vectors, range(6)), expected(stores, asked[1], "dense"))
 
 
 # Candidates

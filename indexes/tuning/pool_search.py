@@ -1,0 +1,276 @@
+"""Searching a pool for its pseudo-queries: vectors of any number of configurations, and a temporary store."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config import EmbedderConfig
+from ragembed.evaluation.encoding import RawVectors, raw_part
+from ragembed.evaluation.retrieval import ndcg
+from ragembed.extractors.protocol import Side
+from ragembed.indexes import catalog, changes
+from ragembed.indexes.ann.specs import FLAT
+from ragembed.indexes.dense import nearest
+from ragembed.indexes.fanout import LocalSegments
+from ragembed.indexes.feedback import Numbers, likeness
+from ragembed.indexes.fusion import Fusion
+from ragembed.indexes.hybrid import DEPTH, Words, candidates
+from ragembed.indexes.layout import DATABASE
+from ragembed.indexes.records import ChunkRecord, text_hash
+from ragembed.indexes.schema import connect
+from ragembed.indexes.search import Mode, question_expression
+from ragembed.indexes.selection import Selection, select
+from ragembed.indexes.store import Store
+from ragembed.indexes.terms import of_language
+from ragembed.indexes.tuning.pool import Pool
+from ragembed.indexes.tuning.queries import PseudoQuery
+from ragembed.indexes.tuning.store_evaluation import NoEncoder
+from ragembed.indexes.view import View
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+CUT = 10
+"""Results that count."""
+
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PoolVectors:
+    """Unit vectors, float32, of one configuration.
+
+    ``documents`` has shape ``(pool, d)``, ``queries`` ``(queries, d)``, and ``changed`` a row for each passage that a
+    query changes, ordered by query and then by position.
+    """
+
+    documents: Floats
+    queries: Floats
+    changed: Floats
+
+
+class Encoder:
+    """Encodes a pool and its queries with several configurations, which share the model's passes.
+
+    Parameters
+    ----------
+    configs
+        Those whose raw vectors may be asked for.
+    pool, queries
+        What is encoded.
+    device
+        As :class:`ragembed.Embedder` takes it.
+    done
+        Told how many texts are done since the last call; there are :func:`texts_to_encode` in all.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[EmbedderConfig],
+        pool: Pool,
+        queries: Sequence[PseudoQuery],
+        device: str | None = None,
+        done: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._texts = [passage.chunk.embedded_text for passage in pool.passages]
+        self._raw = RawVectors(configs, self._texts, device)
+        changed = [query.changed[at].embedded_text for query in queries for at in sorted(query.changed)]
+        self._documents = self._encoded(self._texts, "documents", done)
+        self._changed = self._encoded(changed, "documents", done)
+        self._queries = self._encoded([query.text for query in queries], "pseudo-queries", done)
+
+    def vectors(self, config: EmbedderConfig) -> PoolVectors:
+        """Return the vectors that ``config`` makes, fitted on the pool.
+
+        Raises :class:`ragembed.errors.RankError` where a post-processor has more directions than the vectors.
+        """
+        key = raw_part(config)
+        chain = self._raw.chain(config, self._texts, self._documents[key])
+        return PoolVectors(
+            unit_rows(chain.documents.transform(self._documents[key])),
+            unit_rows(chain.queries.transform(self._queries[key])),
+            unit_rows(chain.documents.transform(self._changed[key])),
+        )
+
+    def _encoded(self, texts: Sequence[str], side: Side, done: Callable[[int], None]) -> dict[EmbedderConfig, Floats]:
+        parts: list[dict[EmbedderConfig, Floats]] = []
+        for start in range(0, len(texts), _AT_ONCE):
+            part = texts[start : start + _AT_ONCE]
+            parts.append(self._raw.of(part, side))
+            done(len(part))
+        if not parts:
+            parts.append(self._raw.of([], side))
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def texts_to_encode(pool: Pool, queries: Sequence[PseudoQuery]) -> int:
+    """Return how many texts :class:`Encoder` encodes."""
+    return len(pool) + len(queries) + sum(len(query.changed) for query in queries)
+
+
+class PoolSearch:
+    """Searches a pool for its queries as a store does, with vectors that are given.
+
+    The pool is in a temporary store. Each query is searched for in a transaction in which the chunks that it changes
+    stand in place of those of the pool, and which is then rolled back. What does not depend on vectors is kept from
+    one search of a query to the next.
+
+    Parameters
+    ----------
+    folder
+        An empty folder for the store.
+    pool, queries
+        What is searched, and what for.
+    language
+        That of the stems by which words are found.
+    """
+
+    def __init__(self, folder: Path, pool: Pool, queries: Sequence[PseudoQuery], language: str) -> None:
+        self._queries = queries
+        changed = [(at, query.changed[at]) for query in queries for at in sorted(query.changed)]
+        chunks = [*(passage.chunk for passage in pool.passages), *(chunk for _, chunk in changed)]
+        texts = [chunk.embedded_text for chunk in chunks]
+        self._positions = [*range(len(pool)), *(at for at, _ in changed)]
+        self._firsts = [len(pool) + n for n in accumulate((len(query.changed) for query in queries), initial=0)]
+        terms, numbers = of_language(language), Numbers()
+        self._words = [numbers.of(terms.of_text(text)) for text in texts]
+        records = [ChunkRecord(str(at), passage.chunk) for at, passage in enumerate(pool.passages)]
+        with Store.create(folder, NoEncoder(), index=FLAT, language=language) as store, store.writer() as writer:
+            writer.stage_vectors(texts, np.ones((len(texts), 1), np.float32))
+            writer.commit(chunks=records)
+        self._connection = connect(folder / DATABASE, writable=True)
+        row_of = catalog.rows_of_hashes(self._connection, [text_hash(text) for text in texts])
+        rows = np.array([row_of[text_hash(text)] for text in texts], dtype=np.int64)
+        self._rows, self._changed_rows = rows[: len(pool)], rows[len(pool) :]
+        self._searcher = LocalSegments()
+        keys = catalog.keys_of_ids(self._connection, [record.id for record in records])
+        self._places = {key: int(at) for at, key in keys.items()}
+        self._kept: dict[int, _Kept] = {}
+
+    def close(self) -> None:
+        """Close the store."""
+        self._searcher.close()
+        self._connection.close()
+
+    def dense(self, vectors: PoolVectors, rows: Sequence[int]) -> Doubles:
+        """Return nDCG@10 of dense search for the queries at ``rows``, float64, shape ``(n,)``."""
+        return self._values(rows, self.find(vectors, rows, "dense"))
+
+    def hybrid(self, vectors: PoolVectors, rows: Sequence[int], fusion: Fusion) -> Doubles:
+        """Return nDCG@10 of hybrid search for the queries at ``rows``, float64, shape ``(n,)``."""
+        return self._values(rows, self.find(vectors, rows, "hybrid", fusion))
+
+    def find(
+        self, vectors: PoolVectors, rows: Sequence[int], mode: Mode, fusion: Fusion | None = None
+    ) -> list[list[int]]:
+        """Return the positions of the ten best chunks for each of the queries at ``rows``, best first."""
+        by_row = np.zeros((catalog.last_row(self._connection) + 1, vectors.documents.shape[1]), np.float32)
+        by_row[self._changed_rows], by_row[self._rows] = vectors.changed, vectors.documents
+        return [self._find(by_row, vectors.queries[row], row, mode, fusion or Fusion()) for row in rows]
+
+    def _find(self, by_row: Floats, vector: Floats, row: int, mode: Mode, fusion: Fusion) -> list[int]:
+        query = self._queries[row]
+        with self._changed(query):
+            view = _PoolView(
+                self._connection,
+                dict,
+                NoEncoder,
+                lambda _: select(self._connection, None),
+                lambda: None,
+                self._searcher,
+                by_row,
+            )
+            kept = self._kept.get(row)
+            if kept is None:
+                kept = self._kept[row] = _Kept.of(view, query, self._firsts[row])
+            places = ChainMap(kept.changed, self._places)
+            vectors = unit_rows(vector[None, :])
+            if mode == "dense" or kept.matches is None:
+                [cosines] = nearest(view, vectors, CUT, kept.selection)
+                best = sorted(cosines, key=lambda key: (-cosines[key], key))
+            else:
+
+                def shared(_: View, keys: Sequence[int], best: int) -> Doubles:
+                    return likeness([self._words[places[key]] for key in keys], best)
+
+                [found] = candidates(view, vectors, [kept.matches], DEPTH, CUT, kept.selection, fusion, shared)
+                best = found.keys
+            return [self._positions[places[key]] for key in best[:CUT]]
+
+    def _values(self, rows: Sequence[int], found: Sequence[list[int]]) -> Doubles:
+        relevance = ({str(at): 1 for at in self._queries[row].answers} for row in rows)
+        return np.array(
+            [ndcg([str(at) for at in best], of_one, CUT) for best, of_one in zip(found, relevance, strict=True)]
+        )
+
+    @contextmanager
+    def _changed(self, query: PseudoQuery) -> Iterator[None]:
+        """Put what a query changes in place of the pool's chunks, within the block."""
+        records = [ChunkRecord(str(at), chunk) for at, chunk in sorted(query.changed.items())]
+        self._connection.execute("BEGIN")
+        try:
+            rows = changes.delete_chunks(self._connection, [record.id for record in records])
+            rows |= changes.insert_chunks(self._connection, records)
+            changes.mark_unused(self._connection, rows)
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What all searches for a query have in common, whatever the vectors.
+
+    ``changed`` are the numbers, among all texts, of the chunks that the query changes, by key.
+    """
+
+    selection: Selection | None
+    matches: Words | None
+    changed: dict[int, int]
+
+    @classmethod
+    def of(cls, view: View, query: PseudoQuery, first: int) -> _Kept:
+        """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
+        selection = view.select(None)
+        expression = question_expression(view, query.text)
+        matches = None if expression is None else Words.of(view, expression, DEPTH, selection)
+        ids = [str(at) for at in sorted(query.changed)]
+        keys = catalog.keys_of_ids(view.connection, ids)
+        return cls(selection, matches, {keys[each]: first + i for i, each in enumerate(ids)})
+
+
+@dataclass(frozen=True)
+class _PoolView(View):
+    """A view with the vector of each row in memory, float32, shape ``(rows + 1, d)``."""
+
+    by_row: Floats
+
+    def dim(self) -> int:
+        return int(self.by_row.shape[1])
+
+    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+        mask = np.arange(len(self.by_row)) > 0 if selection is None else selection.mask
+        admitted = np.flatnonzero(mask)
+        cosines = unit_rows(queries) @ self.by_row.T
+        return [_nearest(row[admitted], admitted, k) for row in cosines]
+
+    def vectors(self, rows: Sequence[int]) -> Floats:
+        return self.by_row[list(rows)]
+
+
+def _nearest(cosines: Floats, rows: NDArray[np.int64], k: int) -> dict[int, float]:
+    """Return the ``k`` highest cosines, and those that tie with the last of them, by row, best first."""
+    if len(cosines) > k:
+        near = np.flatnonzero(cosines >= np.partition(cosines, len(cosines) - k)[len(cosines) - k])
+        cosines, rows = cosines[near], rows[near]
+    order = np.argsort(-cosines, kind="stable")
+    return dict(zip(rows[order].tolist(), cosines[order].tolist(), strict=True))
