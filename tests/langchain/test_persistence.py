@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,9 @@ def store() -> Iterator[RagVectorStore]:
 
 
 @pytest.fixture
-def light(tiny_model: Path) -> RagEmbeddings:
+def light(unfitted: RagEmbeddings) -> RagEmbeddings:
     """Fitted embeddings that run no model."""
-    return unfitted(tiny_model).fit(TEXTS)
-
-
-def unfitted(tiny_model: Path) -> RagEmbeddings:
-    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
-    return RagEmbeddings.from_embedder(Embedder(config))
+    return unfitted.fit(TEXTS)
 
 
 def seen(store: RagVectorStore) -> Any:
@@ -425,16 +421,16 @@ def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: 
 
 @pytest.mark.guarantee(34)
 def test_rebuilding_fits_embeddings_that_are_not_fitted(
-    store: RagVectorStore, tiny_model: Path, tmp_path: Path
+    store: RagVectorStore, unfitted: RagEmbeddings, tmp_path: Path
 ) -> None:
-    embeddings = unfitted(tiny_model)
+    embeddings, other = unfitted, deepcopy(unfitted)
     with store.rebuild(embeddings, tmp_path / "s") as rebuilt:
         assert embeddings.is_fitted
         assert rebuilt.embeddings is embeddings
         assert ids(rebuilt.similarity_search(TEXTS[2], k=1)) == ["id2"]
     with RagVectorStore(path=tmp_path / "s") as again:
         assert list(again) == DOCUMENTS
-        assert embeddings.fingerprint == unfitted(tiny_model).fit(TEXTS).fingerprint
+        assert embeddings.fingerprint == other.fit(TEXTS).fingerprint
 
 
 @pytest.mark.guarantee(34)

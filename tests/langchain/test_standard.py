@@ -145,7 +145,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
             yield store
             store.add_texts(["of", "this", "kind"])
-            segments = store._opened.made().status()["segments"]
+            segments = store._lazy.get_or_create().status()["segments"]
             assert {segment["kind"] for segment in segments} == {request.param}
 
 
