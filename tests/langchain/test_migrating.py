@@ -15,7 +15,7 @@ from ragembed.indexes import Budget, Store, Wanted
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 
 from .community_folders import IDS, METADATA, PLAIN, TEXTS, docstore
-from .fakes import Angles
+from .fakes import Angles, ids
 
 DOCUMENTS = [
     Document(id=name, page_content=text, metadata=metadata)
@@ -23,10 +23,6 @@ DOCUMENTS = [
 ]
 HOSTILE = b"\x80\x03cos\nmkdir\nX\x08\0\0\0executed\x85R."
 """A pickle that makes a folder when it is loaded."""
-
-
-def ids(documents: list[Document]) -> list[str | None]:
-    return [document.id for document in documents]
 
 
 @pytest.mark.guarantee(40)

@@ -27,9 +27,8 @@ from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 
-from .fakes import Angles, Given
+from .fakes import FAKE, Angles, Given, ids
 
-FAKE = DeterministicFakeEmbedding(size=6)
 TEXTS = ["the cat sleeps", "the writer holds the lock", "supersonic flow of air", "one two three four"]
 DOCUMENTS = [Document(id=f"id{n}", page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
 PICKLE = b"cos\nmkdir\n(S'executed'\ntR."
@@ -54,10 +53,6 @@ def seen(store: RagVectorStore) -> Any:
     answers = [store.similarity_search_with_score(text, k=9) for text in (*TEXTS, "something else")]
     words = store.lexical_search_with_score("the lock", k=9)
     return store.ids(), list(store), answers, words
-
-
-def ids(documents: list[Document]) -> list[str | None]:
-    return [document.id for document in documents]
 
 
 # Saving and loading
