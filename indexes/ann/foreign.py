@@ -1,4 +1,4 @@
-"""FAISS index files that other programs wrote or will read: their vectors, and flat indexes."""
+"""The vectors in FAISS index files that other programs wrote."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.files import create_file, sync
 from ragembed.indexes.ann.building import reason
 from ragembed.indexes.ann.library import faiss
 from ragembed.indexes.ann.vectors import Floats
 
-Metric = Literal["inner_product", "l2"]
-"""What an index compares by."""
-
-_METRICS: Mapping[int, Metric] = MappingProxyType({0: "inner_product", 1: "l2"})
-_FLAT: Mapping[Metric, bytes] = MappingProxyType({"inner_product": b"IxFI", "l2": b"IxF2"})
+_METRICS: Mapping[int, bytes] = MappingProxyType({0: b"IxFI", 1: b"IxF2"})
+"""FAISS's numbers for inner product and L2 distance, and the type of a flat index that compares by each."""
 _HEADER = struct.Struct("<4siqqq?iQ")
 """Type, dimension, number of vectors, two unused numbers, whether it is trained, metric; how many values follow."""
-_UNUSED = 1 << 20
 
 
-def read_vectors(file: Path) -> tuple[Floats, Metric]:
-    """Return the vectors of an index, float32, shape ``(n, d)``, in order of position, and what it compares by.
+def read_vectors(file: Path) -> Floats:
+    """Return the vectors of an index, float32, shape ``(n, d)``, in order of position.
 
     A flat index has them as they were added. Others have what they keep: rounded where they quantise, and rotated back
     or without the directions that were left out where they transform.
@@ -51,39 +46,21 @@ def read_vectors(file: Path) -> tuple[Floats, Metric]:
             index: Any = faiss.read_index(faiss.PyCallbackIOReader(stream.read), faiss.IO_FLAG_READ_ONLY)
         except (RuntimeError, MemoryError) as error:
             raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {_said(error)}") from error
-    metric = _METRICS.get(index.metric_type)
-    if metric is None:
+    if index.metric_type not in _METRICS:
         raise ConfigError(
             f"{file} compares by FAISS's metric number {index.metric_type}: expected inner product or L2 distance; "
             "make a new store of the texts"
         )
-    return _reconstructed(index, file), metric
+    return _reconstructed(index, file)
 
 
-def write_flat(vectors: Floats, file: Path, metric: Metric) -> None:
-    """Write a flat index of ``vectors``, shape ``(n, d)``, whole or not at all, in the place of an earlier file."""
-    number = next(number for number, name in _METRICS.items() if name == metric)
-    count, dim = vectors.shape
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with create_file(temporary) as stream:
-            stream.write(_HEADER.pack(_FLAT[metric], dim, count, _UNUSED, _UNUSED, True, number, count * dim))
-            stream.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-        sync(temporary)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(file.parent)
-
-
-def _read_flat(stream: BinaryIO, file: Path) -> tuple[Floats, Metric] | None:
+def _read_flat(stream: BinaryIO, file: Path) -> Floats | None:
     """Read a flat index, whose size is known before any memory is taken for it; None where it is of another kind."""
     header = stream.read(_HEADER.size)
-    if header[:4] not in _FLAT.values() or len(header) < _HEADER.size:
+    if len(header) < _HEADER.size:
         return None
     _, dim, count, _, _, _, number, values = _HEADER.unpack(header)
-    metric = _METRICS.get(number)
-    if metric is None or header[:4] != _FLAT[metric]:
+    if header[:4] != _METRICS.get(number):
         return None
     size = os.fstat(stream.fileno()).st_size
     if dim <= 0 or count < 0 or values != count * dim or size != _HEADER.size + 4 * values:
@@ -92,7 +69,7 @@ def _read_flat(stream: BinaryIO, file: Path) -> tuple[Floats, Metric] | None:
             "that: expected a whole FAISS index; save the store again"
         )
     vectors = np.fromfile(stream, dtype="<f4", count=values).reshape(count, dim)
-    return vectors.astype(np.float32, copy=False), metric
+    return vectors.astype(np.float32, copy=False)
 
 
 def _reconstructed(index: Any, file: Path) -> Floats:

@@ -15,15 +15,15 @@ from ragembed.errors import ConfigError
 Floats = NDArray[np.float32]
 
 _BLOCK = 4096
-"""Vectors that are brought to unit length at once, in float64."""
+"""Vectors that are normalised at once, in float64."""
 
 
 class ExternalEncoder:
     """A :class:`ragembed.indexes.VectorEncoder` over LangChain embeddings that are not ragembed's own.
 
-    Nothing is known of them but what :func:`model_name` says, so that is what identifies them. They cannot be loaded
-    from files: whoever opens the store has to bring them. Where they have a method ``embed_documents_array`` that
-    returns an array, float32, shape ``(n, d)``, it is called in the place of ``embed_documents``.
+    They are identified by :func:`model_name` alone, because LangChain tells nothing else about them. They cannot be
+    loaded from files, so you have to pass them to open the store. If they have a method ``embed_documents_array`` that
+    returns an array, float32, shape ``(n, d)``, it is called instead of ``embed_documents``.
     """
 
     def __init__(self, embeddings: Embeddings) -> None:
@@ -41,7 +41,7 @@ class ExternalEncoder:
         return self.fingerprint
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``; ``progress`` is told at the end."""
+        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``; call ``progress`` at the end."""
         embed = getattr(self._embeddings, "embed_documents_array", self._embeddings.embed_documents)
         vectors = checked_vectors(embed(list(texts)), len(texts), self._model)
         if progress is not None:
@@ -65,7 +65,7 @@ class ExternalEncoder:
 
 
 def model_name(embeddings: Embeddings) -> str:
-    """Return the path of the class, with the value of ``model`` or ``model_name`` where the object has one."""
+    """Return the path of the class, with the value of ``model`` or ``model_name`` if the object has one."""
     kind = type(embeddings)
     path = f"{kind.__module__}.{kind.__qualname__}"
     for attribute in ("model", "model_name"):
@@ -77,8 +77,8 @@ def model_name(embeddings: Embeddings) -> str:
 def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) -> Floats:
     """Return ``vectors`` as unit vectors, float32, shape ``(count, d)``; a zero vector stays zero.
 
-    A store compares by cosine and keeps float16, which holds any vector once it has unit length. Raises
-    :class:`ConfigError` when the number of vectors is another, their lengths differ, or a value is not finite.
+    A store compares by cosine and keeps float16, which holds any vector of unit length. Raises :class:`ConfigError` if
+    the number of vectors is wrong, their lengths differ, or a value is not finite.
     """
     if len(vectors) != count:
         raise ConfigError(f"{model} gave {len(vectors)} vectors for {count} texts")

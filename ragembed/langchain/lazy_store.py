@@ -1,4 +1,4 @@
-"""The store behind a vector store: opened where there is one, made when something is first added."""
+"""The store behind a vector store: opened if it exists, created when something is first added."""
 
 from __future__ import annotations
 
@@ -29,11 +29,18 @@ _WAIT_SECONDS = 60.0
 
 
 class LazyStore:
-    """A store at ``path``, or in a temporary folder that goes with this object, that need not be there yet.
+    """A store at ``path``, or in a temporary folder that is removed with this object; it need not exist yet.
 
-    Raises :class:`StoreNotFoundError` where there is none and no embedding to make one with, and
-    :class:`IncompatibleStoreError` where the store there was made with another embedding. ``index`` and ``budget`` are
-    those of :meth:`Store.create`; raises :class:`ConfigError` where the store there has others.
+    ``index``, ``budget`` and ``language`` are those of :meth:`Store.create`.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store, and no embedding to create one with.
+    IncompatibleStoreError
+        If the store was made with another embedding.
+    ConfigError
+        If the store has another index, budget or language, or if one of them is unknown.
     """
 
     def __init__(
@@ -42,6 +49,7 @@ class LazyStore:
         path: str | Path | None,
         index: str | None = None,
         budget: Budget | None = None,
+        language: str | None = None,
     ) -> None:
         if embedding is not None and not isinstance(embedding, Embeddings):
             raise ConfigError(
@@ -51,28 +59,19 @@ class LazyStore:
         if embedding is None and path is None:
             raise ConfigError("give an embedding, or the path of a store that was made with ragembed's own embedder")
         if index not in (None, AUTO):
-            parse_spec(index)  # one that there cannot be is told here
-        self._index, self._budget = index, budget
-        self._language: str | None = None
+            parse_spec(index)  # reports an unknown one before anything is created
+        if language is not None:
+            Words.of_language(language)  # as above
+        self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
         self._encoder: VectorEncoder | None = None
-        self._stores: list[Store] = []  # one at most; a list, so that the finalizer sees a store that is made later
+        self._stores: list[Store] = []  # at most one; a list, so that the finalizer sees a store that is opened later
         self._lock = threading.RLock()
-        self._turn = threading.Lock()
+        self._write_lock = threading.Lock()
         self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
         weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
-        if self.store() is None and embedding is None:
+        if self.get() is None and embedding is None:
             raise StoreNotFoundError(f"there is no store at {self.path}: give an embedding to make one with")
-
-    def use_language(self, language: str) -> None:
-        """Have the store made for words in ``language``, as :meth:`Store.create` takes it.
-
-        Raises :class:`ConfigError` for a language that there is not, and where the store there has another.
-        """
-        Words.of_language(language)
-        self._language = language
-        for store in self._stores:
-            self._require_language(store)
 
     @property
     def embeddings(self) -> Embeddings:
@@ -81,8 +80,8 @@ class LazyStore:
             return self._embedding
         return RagEmbeddings.from_embedder(cast("Embedder", self._stores[0].embedder))
 
-    def store(self) -> Store | None:
-        """Return the store, opened if there is one by now, or None."""
+    def get(self) -> Store | None:
+        """Return the store, opened if it exists by now, or None."""
         if not self._stores:
             with self._lock:
                 if not self._stores and is_store(self.path):
@@ -100,10 +99,10 @@ class LazyStore:
             )
         return self._stores[0]
 
-    def made(self) -> Store:
-        """Return the store, made if there is none."""
+    def get_or_create(self) -> Store:
+        """Return the store; create it if there is none."""
         with self._lock:
-            store = self.store()
+            store = self.get()
             if store is None:
                 self._encoder = _encoder_of(self.embeddings)
                 store = Store.create(
@@ -118,8 +117,8 @@ class LazyStore:
 
     @contextmanager
     def writing(self) -> Iterator[float]:
-        """Wait for other threads that write by this object, and yield the seconds to wait for other processes."""
-        with self._turn:
+        """Wait for other threads that write through this object; yield the seconds to wait for other processes."""
+        with self._write_lock:
             yield _WAIT_SECONDS
 
     def _require_index(self, store: Store) -> None:
@@ -142,7 +141,7 @@ class LazyStore:
             )
 
     def close(self) -> None:
-        """Let go of the store's files; the next use opens them again."""
+        """Close the store's files; the next use opens them again."""
         for store in self._stores:
             store.close()
 

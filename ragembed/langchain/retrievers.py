@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -16,9 +16,6 @@ from pydantic import ConfigDict, Field, InstanceOf, model_validator
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Arrangement, Fusion
-
-if TYPE_CHECKING:
-    from ragembed.langchain.querying import Scored
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
 
@@ -211,9 +208,9 @@ class RagRetriever(BaseRetriever):
                 document.metadata[self.score_key] = score
         return [document for document, _ in scored]
 
-    def _search(self, query: str, k: int) -> Scored:
+    def _search(self, query: str, k: int) -> list[tuple[Document, float]]:
         store: Any = self.vectorstore
-        searches: dict[str, Callable[..., Scored]] = {
+        searches: dict[str, Callable[..., list[tuple[Document, float]]]] = {
             "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion, arrangement=self.arrangement),
             "dense": partial(store.similarity_search_with_score, arrangement=self.arrangement),
             "lexical": partial(store.lexical_search_with_score, arrangement=self.arrangement),

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import io
 import pathlib
+import pickle  # noqa: TID251  files of old versions and hostile ones are made with it
 import shutil
+import struct
 import tempfile
 import uuid
 import warnings
@@ -20,6 +23,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+from langchain_core.documents import Document
 
 from .fakes import Angles
 
@@ -70,6 +74,46 @@ PLAIN = {
 """``RICH`` as JSON."""
 
 
+def opcodes(value: Any, protocol: int = 3) -> bytes:
+    """Return what pickle writes for ``value``, without the first and the last opcode, frames and references."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol)
+    pickler.fast = True
+    pickler.dump(value)
+    return buffer.getvalue()[2:-1]
+
+
+def text(value: object) -> bytes:
+    """Return the opcode of a text."""
+    data = str(value).encode()
+    return b"X" + struct.pack("<I", len(data)) + data
+
+
+def name(path: str) -> bytes:
+    """Return the opcodes of a class or function."""
+    module, _, attribute = path.rpartition(".")
+    return text(module) + text(attribute) + b"\x93"
+
+
+def whole(*parts: bytes) -> bytes:
+    """Return a pickle of these opcodes."""
+    return b"\x80\x04" + b"".join(parts) + b"."
+
+
+def docstore(documents: Any, ids: Any = None) -> bytes:
+    """Return an ``index.pkl``; ``documents`` are those by id, or the opcodes that make them."""
+    positions = dict(enumerate(documents)) if ids is None else ids
+    state = b"}" + text("_dict") + (documents if isinstance(documents, bytes) else opcodes(documents)) + b"s"
+    kept = name("langchain_community.docstore.in_memory.InMemoryDocstore") + b")\x81" + state + b"b"
+    return whole(kept, opcodes(positions), b"\x86")
+
+
+def with_metadata(value: bytes) -> bytes:
+    """Return an ``index.pkl`` of one document, ``x``, whose metadata ``m`` is what the opcodes ``value`` make."""
+    before, after = opcodes({"x": Document("text", metadata={"m": "VALUE"})}).split(text("VALUE"))
+    return docstore(before + value + after, {0: "x"})
+
+
 def community() -> Any:
     """The module of langchain-community's FAISS store, whose import warns that it is no longer kept up."""
     with warnings.catch_warnings():
@@ -107,7 +151,7 @@ def save_all(folder: Path) -> None:
 
 
 def pack() -> None:
-    """Write the golden folders anew."""
+    """Write the golden folders again."""
     with tempfile.TemporaryDirectory() as folder:
         save_all(Path(folder))
         shutil.make_archive(str(GOLDEN.with_suffix("")), "zip", folder)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import importlib.util
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ragembed import Embedder, EmbedderConfig
 from ragembed.langchain import RagEmbeddings
+
+from .community_folders import GOLDEN
 
 CORPUS = [
     "The cat sleeps on the warm window sill.",
@@ -39,3 +43,18 @@ def saved_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(saved_embeddings: Path) -> RagEmbeddings:
     """One loaded object for all tests; copy it before fitting it again."""
     return RagEmbeddings.load(saved_embeddings)
+
+
+@pytest.fixture
+def unfitted(tiny_model: Path) -> RagEmbeddings:
+    """Embeddings that run no model, to be fitted."""
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
+    return RagEmbeddings.from_embedder(Embedder(config))
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """Folders that langchain-community saved."""
+    with zipfile.ZipFile(GOLDEN) as archive:
+        archive.extractall(tmp_path / "golden")
+    return tmp_path / "golden"

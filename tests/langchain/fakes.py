@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from langchain_core.embeddings import Embeddings
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+
+FAKE = DeterministicFakeEmbedding(size=6)
 
 
 class Angles(Embeddings):
@@ -36,3 +39,7 @@ class Given(Embeddings):
 
     def embed_query(self, text: str) -> list[float]:
         return list(self.vectors[0])
+
+
+def ids(documents: Sequence[Document]) -> list[str | None]:
+    return [document.id for document in documents]

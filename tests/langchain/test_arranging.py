@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ragembed.indexes import Arrangement
 from ragembed.langchain import RagRetriever, RagVectorStore
 
-from .fakes import Angles
+from .fakes import Angles, ids
 
 DEDUPE = Arrangement(dedupe=True)
 TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
@@ -46,10 +46,6 @@ def store() -> Iterator[RagVectorStore]:
             ]
         )
         yield store
-
-
-def ids(documents: Sequence[Document]) -> list[str | None]:
-    return [document.id for document in documents]
 
 
 @pytest.mark.parametrize("search_type", TYPES)

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed.errors import StoreLockedError
 from ragembed.indexes.lock import writer_lock
@@ -27,9 +26,8 @@ from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagRecordManager, RagVectorStore, lazy_store
 from ragembed.langchain.external import ExternalEncoder
 
-from .fakes import Angles
+from .fakes import FAKE, Angles
 
-FAKE = DeterministicFakeEmbedding(size=6)
 PATIENCE = 60.0
 """Seconds after which something that should happen at once is taken not to happen."""
 

@@ -151,7 +151,7 @@ def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, mon
             with monkeypatch.context() as patch:
                 patch.setattr(compaction, "write_segments", write_segments)
                 store.delete([str(documents // 2)])
-            status = store._opened.made().status()
+            status = store._lazy.get_or_create().status()
             assert status["vectors"] == documents
             assert len(store.similarity_search("1", k=documents)) == documents - 1
             return sum(written), status["unused_vectors"]
@@ -169,9 +169,9 @@ def test_space_is_reclaimed_and_answers_stay(tmp_path: Path) -> None:
             if int(document.id or "") >= 60
         ]
         store.delete([str(n) for n in range(40)])
-        assert store._opened.made().status()["unused_vectors"] == 40
+        assert store._lazy.get_or_create().status()["unused_vectors"] == 40
         store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are unused now
-        status = store._opened.made().status()
+        status = store._lazy.get_or_create().status()
         assert (status["vectors"], status["unused_vectors"]) == (40, 0)
         found = store.similarity_search_with_score("7", k=100)
         assert [document.id for document, _ in found] == [name for name, _ in expected]
@@ -254,7 +254,7 @@ def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pyt
             for query in some(0.01):
                 for condition in (None, {"v": {"$gte": 1}}):
                     assert_right(store, known[query], condition, known)
-        assert kind in {segment["kind"] for segment in store._opened.made().status()["segments"]}
+        assert kind in {segment["kind"] for segment in store._lazy.get_or_create().status()["segments"]}
 
 
 def assert_right(store: RagVectorStore, query: str, condition: Any, known: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 
-from .fakes import Angles, Given
+from .fakes import FAKE, Angles, Given, ids
 
-FAKE = DeterministicFakeEmbedding(size=6)
 TEXTS = ["the cat sleeps", "the writer holds the lock", "supersonic flow of air", "one two three four"]
 DOCUMENTS = [Document(id=f"id{n}", page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
 PICKLE = b"cos\nmkdir\n(S'executed'\ntR."
@@ -43,14 +43,9 @@ def store() -> Iterator[RagVectorStore]:
 
 
 @pytest.fixture
-def light(tiny_model: Path) -> RagEmbeddings:
+def light(unfitted: RagEmbeddings) -> RagEmbeddings:
     """Fitted embeddings that run no model."""
-    return unfitted(tiny_model).fit(TEXTS)
-
-
-def unfitted(tiny_model: Path) -> RagEmbeddings:
-    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
-    return RagEmbeddings.from_embedder(Embedder(config))
+    return unfitted.fit(TEXTS)
 
 
 def seen(store: RagVectorStore) -> Any:
@@ -58,10 +53,6 @@ def seen(store: RagVectorStore) -> Any:
     answers = [store.similarity_search_with_score(text, k=9) for text in (*TEXTS, "something else")]
     words = store.lexical_search_with_score("the lock", k=9)
     return store.ids(), list(store), answers, words
-
-
-def ids(documents: list[Document]) -> list[str | None]:
-    return [document.id for document in documents]
 
 
 # Saving and loading
@@ -425,16 +416,16 @@ def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: 
 
 @pytest.mark.guarantee(34)
 def test_rebuilding_fits_embeddings_that_are_not_fitted(
-    store: RagVectorStore, tiny_model: Path, tmp_path: Path
+    store: RagVectorStore, unfitted: RagEmbeddings, tmp_path: Path
 ) -> None:
-    embeddings = unfitted(tiny_model)
+    embeddings, other = unfitted, deepcopy(unfitted)
     with store.rebuild(embeddings, tmp_path / "s") as rebuilt:
         assert embeddings.is_fitted
         assert rebuilt.embeddings is embeddings
         assert ids(rebuilt.similarity_search(TEXTS[2], k=1)) == ["id2"]
     with RagVectorStore(path=tmp_path / "s") as again:
         assert list(again) == DOCUMENTS
-        assert embeddings.fingerprint == unfitted(tiny_model).fit(TEXTS).fingerprint
+        assert embeddings.fingerprint == other.fit(TEXTS).fingerprint
 
 
 @pytest.mark.guarantee(34)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
-from .fakes import Angles
+from .fakes import Angles, ids
 
 TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
 OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
@@ -37,10 +37,6 @@ def store() -> Iterator[RagVectorStore]:
             [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
         )
         yield store
-
-
-def ids(documents: Sequence[Document]) -> list[str | None]:
-    return [document.id for document in documents]
 
 
 # as_retriever

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.embeddings import Embeddings
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store, changes, compaction, run_records
@@ -21,9 +21,7 @@ from ragembed.indexes.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 
-from .fakes import Angles, Given
-
-FAKE = DeterministicFakeEmbedding(size=6)
+from .fakes import FAKE, Angles
 
 
 @pytest.fixture
@@ -514,31 +512,3 @@ async def test_asynchronous_methods_refuse_them_too(store: RagVectorStore) -> No
 
 
 # From one store to another
-
-
-def test_merging_takes_vectors_over_replaces_and_leaves_the_other_as_it_is() -> None:
-    embedding = Angles()
-    with RagVectorStore(embedding) as store, RagVectorStore(Angles()) as other:
-        store.add_texts(["1", "2"], [{"of": "store"}] * 2, ids=["a", "b"])
-        other.add_texts(["3", "4", "1"], [{"of": "other"}] * 3, ids=["b", "c", "d"])
-        before = state(other)
-        embedding.batches.clear()
-        assert store.merge_from(other) == ["b", "c", "d"]
-        assert embedding.batches == []
-        assert {d.id: (d.page_content, d.metadata["of"]) for d in store} == {
-            "a": ("1", "store"),
-            "b": ("3", "other"),
-            "c": ("4", "other"),
-            "d": ("1", "other"),
-        }
-        assert [d.id for d in store.similarity_search("3", k=1)] == ["b"]
-        assert state(other) == before
-
-
-async def test_merging_embeds_anew_where_the_embeddings_are_others(fitted: RagEmbeddings) -> None:
-    with RagVectorStore(fitted) as store, RagVectorStore(Given([[1.0, 0.0], [0.0, 1.0]])) as other:
-        assert store.merge_from(other) == []
-        other.add_texts(["a cat on the sofa", "the bank raised interest rates"], ids=["cat", "bank"])
-        assert await store.amerge_from(other) == ["cat", "bank"]
-        assert [document.id for document in store.similarity_search("feline", k=1)] == ["cat"]
-        assert len(other) == 2

@@ -1,0 +1,157 @@
+"""Read pickles of documents without executing anything in them.
+
+A pickle can call any function that it names. Here it can call none:
+
+- Every allowed class becomes an inert stand-in that keeps its arguments and its state. Any other class or function is
+  refused before anything is made of it.
+- The opcodes are checked before :mod:`pickle` sees them. Only those that pickle writes for plain data and objects may
+  occur: no extension codes, which can bypass ``find_class``, and no persistent ids. Memo indexes are bounded by the
+  size of the file, and tuples by a depth, because hashing a tuple that is nested too deeply ends the process.
+- The file may have up to 4 GiB. The memory for its objects grows with the file, up to about a hundred bytes for each of
+  its bytes. The caller has to bound the depth of lists and dictionaries, and what is referred to again and again.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ragembed.errors import StoreDamagedError, StoreError
+
+_MAX_FILE_BYTES = 2**32
+_MAX_TUPLE_DEPTH = 100
+_SHOWN = 80
+
+_OPCODES = (
+    "PROTO FRAME STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT SHORT_BINUNICODE BINUNICODE "
+    "BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS "
+    "EMPTY_SET ADDITEMS FROZENSET EMPTY_DICT SETITEM SETITEMS MARK MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET "
+    "GLOBAL STACK_GLOBAL REDUCE NEWOBJ BUILD"
+)
+
+
+class StandIn:
+    """Stand-in for an object: keeps the arguments, the state and the items that it is given, and does nothing."""
+
+    __slots__ = ("arguments", "items", "state")
+    name: ClassVar[str]
+    arguments: tuple[Any, ...]
+    items: dict[Any, Any]
+    state: Any
+
+    def __new__(cls, *arguments: Any) -> StandIn:
+        """Keep ``arguments``, whatever they are."""
+        made = super().__new__(cls)
+        made.arguments, made.state, made.items = arguments, None, {}
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+
+def load(file: Path, names: Collection[str]) -> Any:
+    """Return what ``file`` describes, with a :class:`StandIn` for each object whose class is one of ``names``.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the file is no whole pickle.
+    StoreError
+        If it is too large, or needs any other class, function or opcode.
+    """
+    size = file.stat().st_size
+    if size > _MAX_FILE_BYTES:
+        raise StoreError(
+            f"{file} has {size:,} bytes: expected at most {_MAX_FILE_BYTES:,}; save it as several smaller stores"
+        )
+    data = file.read_bytes()
+    try:
+        _check_opcodes(data, file)
+        return _Unpickler(data, names, file).load()
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+    ) as error:
+        raise StoreDamagedError(
+            f"{file} is cut off or damaged ({str(error)[:_SHOWN]}): expected an index.pkl that langchain-community "
+            "wrote; save the store again"
+        ) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds stand-ins only."""
+
+    def __init__(self, data: bytes, names: Collection[str], file: Path) -> None:
+        super().__init__(io.BytesIO(data), fix_imports=False)
+        self._names = names
+        self._file = file
+        self._classes: dict[str, type[StandIn]] = {}
+
+    def find_class(self, module: str, name: str) -> type[StandIn]:
+        """Return the stand-in for a class; raises :class:`StoreError` for any other name."""
+        path = f"{module}.{name}"
+        if path not in self._names:
+            raise _refused(self._file, repr(path[:_SHOWN]))
+        if path not in self._classes:
+            self._classes[path] = type("StandIn", (StandIn,), {"__slots__": (), "name": path})
+        return self._classes[path]
+
+
+def _check_opcodes(data: bytes, file: Path) -> None:
+    """Refuse what pickle does not write for documents; see the module's docstring.
+
+    Follows the stack as pickle does, and keeps for each entry how deep it is a tuple of tuples.
+    """
+    allowed = frozenset(_OPCODES.split())
+    depths: list[int] = []
+    marks: list[int] = []
+    memo: dict[int, int] = {}
+    end = 0
+    argument: Any
+    for opcode, argument, position in pickletools.genops(data):
+        name, end = opcode.name, position or 0
+        if name not in allowed:
+            raise _refused(file, f"the opcode {name} at byte {end:,}")
+        if name == "MARK":
+            marks.append(len(depths))
+        elif name in ("BINGET", "LONG_BINGET"):
+            depths.append(memo[argument])
+        elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            if name == "LONG_BINPUT" and argument > len(data):
+                raise ValueError(f"the memo index {argument:,} is too large")
+            memo[len(memo) if argument is None else argument] = depths[-1]
+        else:
+            before = opcode.stack_before
+            marked = pickletools.markobject in before
+            start = marks.pop() - before.index(pickletools.markobject) if marked else len(depths) - len(before)
+            if start < 0:
+                raise ValueError(f"the opcode {name} at byte {end:,} has no operand")
+            depth = 1 + max(depths[start:], default=0) if name.startswith("TUPLE") else 0
+            if depth > _MAX_TUPLE_DEPTH:
+                raise StoreError(
+                    f"{file} has tuples that are nested more than {_MAX_TUPLE_DEPTH} deep: expected documents"
+                )
+            depths[start:] = [depth] * len(opcode.stack_after)
+    if end + 1 != len(data):
+        raise ValueError(f"there is more after its end at byte {end:,}")
+
+
+def _refused(file: Path, name: str) -> StoreError:
+    return StoreError(
+        f"{file} asks for {name}, which documents and plain metadata do not need; nothing in the file was executed: if "
+        "you trust its origin, make the metadata plain values with langchain-community and save it again"
+    )
