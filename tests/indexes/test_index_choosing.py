@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, choose
-from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, Machine, choose, cost
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 

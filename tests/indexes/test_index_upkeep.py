@@ -8,8 +8,7 @@ import pytest
 from ragembed.errors import ConfigError, IndexWarning
 from ragembed.indexes import Store, catalog, compaction, index_choice, segment_search
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.index_choice import needs_check, needs_pick
 from ragembed.indexes.schema import connect

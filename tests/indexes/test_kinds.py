@@ -12,9 +12,8 @@ from ragembed.indexes import ChunkRecord, Store, index_choice, kinds, segment_se
 from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import _TYPES, SegmentIndex
+from ragembed.indexes.ann.index import _TYPES, RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.verify import verify_store
