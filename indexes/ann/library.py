@@ -13,17 +13,20 @@ PACKAGE, EXTRA = "faiss", "cpu"
 class MissingFaiss:
     """Stands for FAISS if it is not installed: every use raises :class:`MissingExtraError`."""
 
+    def __init__(self, error: ImportError) -> None:
+        self.error = error
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat")
+        raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
 
 
 def _load() -> Any:
     try:
         import faiss
-    except ImportError:
-        return MissingFaiss()
+    except ImportError as error:
+        return MissingFaiss(error)
     return faiss
 
 
@@ -37,7 +40,7 @@ def has_faiss() -> bool:
 
 def require_library(*kinds: str) -> None:
     """Raise :class:`MissingExtraError` if one of the ``kinds`` of index needs FAISS and it is not installed."""
-    if not has_faiss():
+    if isinstance(faiss, MissingFaiss):
         for kind in kinds:
             if kind not in (AUTO, FLAT):
-                raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}")
+                raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}") from faiss.error

@@ -331,7 +331,7 @@ def test_optimize_mends_segments_that_are_too_large_to_be_joined(tmp_path, monke
     assert_mended(store)
 
 
-@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "OPQ4_8,IVF4,SQ8"])
+@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "PCAR8,IVF4,SQ8"])
 def test_an_index_that_rounds_is_verified_and_rebuilt(kind, tmp_path):
     store = new_store(tmp_path, SIZE, index=kind)
     assert_sound(store)

@@ -29,7 +29,7 @@ FLAT = parse_spec("flat")
 
 
 def block_faiss(patch):
-    missing = MissingFaiss()
+    missing = MissingFaiss(ImportError("blocked"))
     for name, module in list(sys.modules.items()):
         if name.startswith("ragembed.indexes") and getattr(module, "faiss", None) is faiss:
             patch.setattr(module, "faiss", missing)
