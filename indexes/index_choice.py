@@ -57,6 +57,8 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     open_kind = Wanted(wanted.kind, shards=wanted.shards)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # there were too few vectors for the kind that is asked for
+    if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
+        return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
 
