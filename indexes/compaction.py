@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog
-from ragembed.indexes.ann.shards import shard_sizes
+from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.baseline import sweep_baselines
 from ragembed.indexes.folders import FINGERPRINT, SEGMENT_NAME, sweep
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, POSTINGS, SEGMENTS

@@ -5,30 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragembed.embedder import Embedder
-from ragembed.indexes.ann.gpu_faiss import visible_gpus
-from ragembed.indexes.ann.gpus import Gpu, choose_gpus, describe_choice
+from ragembed.indexes.ann.gpus import choose_gpus, describe_choice, visible_gpus
 from ragembed.indexes.records import VectorEncoder
 
 _AUTO, _CPU, _GPU = "auto", "cpu", "gpu"
 
 
-def building_gpus(asked: str | None, embedder: VectorEncoder) -> tuple[Sequence[Gpu], str]:
-    """Return the GPUs to build on where the device ``asked`` for is one, and what is to be said of it.
+def building_gpus(asked: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
+    """Return the GPUs to build on for the device ``asked`` for, and a few words about them.
 
-    Where PyTorch has the GPUs that are asked for and FAISS is its build for CPUs, indexes are built on the CPU. Raises
-    :class:`ragembed.errors.GpuError` where neither has them.
+    Other devices than GPUs and the CPU are the embedder's, and mean "auto" here. If PyTorch has the GPUs that are asked
+    for and FAISS is its build for CPUs, or missing, indexes are built on the CPU. Raises
+    :class:`ragembed.errors.GpuError` if neither has them.
     """
     wanted = asked if asked is not None and (asked == _CPU or asked.startswith(_GPU)) else _AUTO
-    visible = () if wanted == _CPU else visible_gpus()
-    if not visible and wanted.startswith(_GPU) and _embeds_on_gpu(embedder):
+    if wanted.startswith(_GPU) and not visible_gpus() and _embeds_on_gpu(embedder):
         wanted = _AUTO
-    gpus = choose_gpus(wanted, visible)
+    gpus = choose_gpus(wanted)
     return gpus, describe_choice(wanted, gpus)
 
 
-def searching_gpus(asked: str) -> Sequence[Gpu]:
+def searching_gpus(asked: str) -> Sequence[int]:
     """Return the GPUs to search on; raises as :func:`ragembed.indexes.ann.gpus.choose_gpus` does."""
-    return () if asked == _CPU else choose_gpus(asked, visible_gpus())
+    return choose_gpus(asked)
 
 
 def _embeds_on_gpu(embedder: VectorEncoder) -> bool:

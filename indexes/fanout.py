@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.ann.index import FEW_QUERIES, Mask, most_threads
+from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
+from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.segment_search import Found, search_part, search_segment
 from ragembed.indexes.view import View
 

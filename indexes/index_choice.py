@@ -15,12 +15,12 @@ from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
 from ragembed.indexes import catalog, compaction
 from ragembed.indexes.ann import tuning
+from ragembed.indexes.ann.building import Shard, shard_sizes
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
-from ragembed.indexes.ann.gpus import Gpu
-from ragembed.indexes.ann.picking import Picked, Questions, least_asked, pick
+from ragembed.indexes.ann.index import RefinedIndex
+from ragembed.indexes.ann.library import has_faiss
+from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, Questions, least_asked, pick
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.shards import Shard, shard_sizes
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Floats, Vectors
 from ragembed.indexes.fanout import LocalSegments
@@ -46,10 +46,10 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
 
     It is where the one that there is was picked for something else, and where the store has doubled since, or is a
     quarter of what it was. A store for which nothing was asked is flat until it has so many vectors that it could be
-    anything else.
+    anything else, and without FAISS, until that is installed.
     """
     choice = catalog.index_choice(connection)
-    if rows == 0:
+    if rows == 0 or _exact_without_faiss(wanted):
         return False
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
@@ -57,6 +57,8 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     open_kind = Wanted(wanted.kind, shards=wanted.shards)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # there were too few vectors for the kind that is asked for
+    if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
+        return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
 
@@ -66,6 +68,16 @@ def _stays_flat(wanted: Wanted, rows: int) -> bool:
     if wanted.kind == AUTO:
         return rows < LEAST_APPROXIMATE
     return wanted.kind == FLAT or too_few(wanted, rows)
+
+
+def _exact_without_faiss(wanted: Wanted) -> bool:
+    return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
+
+
+def exact_note(wanted: Wanted, rows: int) -> list[str]:
+    """Return a warning if the store has outgrown exact search, and FAISS, which would do better, is not installed."""
+    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
+    return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}"] if outgrown else []
 
 
 def too_few(wanted: Wanted, rows: int) -> bool:
@@ -79,7 +91,7 @@ def pick_index(
     embedder: VectorEncoder,
     wanted: Wanted,
     progress: Progress,
-    gpus: Sequence[Gpu] = (),
+    gpus: Sequence[int] = (),
     built_on: str = "on the CPU",
 ) -> tuple[compaction.Rewritten, Choice, Check]:
     """Write all vectors that chunks use into segments with the index that is ``wanted``, one for each shard.

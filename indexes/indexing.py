@@ -22,6 +22,7 @@ from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.indexes import fitting
+from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import Check, Choice
 from ragembed.indexes.asked import IndexingRequest, made_with, require_same, stored_request
 from ragembed.indexes.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
@@ -91,6 +92,8 @@ class _Run:
         self._options = request.options or (stored[1] if stored else IndexingOptions())
         self._config = request.embedder
         self._index = request.index
+        if self._index is not None:
+            require_library(self._index.kind)
         self._device = request.device
         self._language = request.language
         self._asked = bool(request.paths)

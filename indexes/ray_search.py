@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import WorkerLostError
 from ragembed.indexes import catalog
-from ragembed.indexes.ann.index import Mask
+from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.embedders import load_postprocessing
 from ragembed.indexes.segment_search import Found, search_segment
 from ragembed.indexes.segments import Segment, SegmentFiles

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes import catalog
-from ragembed.indexes.ann.gpus import Gpu
 from ragembed.indexes.embedders import load_embedder
 from ragembed.indexes.fanout import LocalSegments
 from ragembed.indexes.filters import Filter
@@ -46,7 +45,7 @@ class Reader:
         embedder: VectorEncoder | None,
         device: str | None = None,
         threads: int | None = None,
-        gpus: Sequence[Gpu] = (),
+        gpus: Sequence[int] = (),
         searcher: SegmentSearch | None = None,
     ) -> None:
         self._path = path

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.ann.index import Mask
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.ann.index import RefinedIndex
+from ragembed.indexes.ann.vectors import Mask, Vectors, inner_products, rows_in
 from ragembed.indexes.segments import Segment
 
 Floats = NDArray[np.float32]

@@ -22,11 +22,8 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.files import create_file
 from ragembed.hashing import file_sha256, read_sha256
-from ragembed.indexes.ann import factories
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.gpus import Gpu
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.shards import Shard
+from ragembed.indexes.ann.building import Shard, build_index, check
+from ragembed.indexes.ann.index import StoredIndex, open_index
 from ragembed.indexes.ann.specs import FLAT, IndexSpec
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.kinds import kind_for, stored_spec
@@ -77,7 +74,7 @@ Written: TypeAlias = "tuple[SegmentFiles, Rows]"
 """A segment that was written, and the row of each of its vectors, by position."""
 
 
-def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
+def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
     """Return what makes indexes of the kind that the store asks for; see :func:`ragembed.indexes.kinds.kind_for`.
 
     It raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
@@ -85,7 +82,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
 
     def built(shard: Shard) -> IndexSpec:
         spec = kind_for(wanted, len(shard.rows))
-        factories.check(spec, shard.vectors.dim)
+        check(spec, shard.vectors.dim)
         build_index(spec, shard.vectors, shard.rows, shard.file, gpus=gpus)
         return spec
 
@@ -93,7 +90,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[Gpu] = ()) -> Make:
 
 
 def as_it_was(files: SegmentFiles) -> Make:
-    """Return what makes the index of a segment anew, of the kind that it had."""
+    """Return what rebuilds the index of a segment, of the kind that it had."""
 
     def built(shard: Shard) -> IndexSpec:
         spec = stored_spec(files.kind)
@@ -228,7 +225,7 @@ class Segment:
     ``rows`` are kept here by whoever looks them up in the database: the row of each vector, int64, by position.
     """
 
-    def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[Gpu] = ()) -> None:
+    def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
@@ -237,19 +234,19 @@ class Segment:
         self._threads = threads
         self._gpus = gpus
         self._raw: Halves | None = None
-        self._index: SegmentIndex | None = None
+        self._index: StoredIndex | None = None
 
     @property
     def flat(self) -> bool:
         """Whether its index keeps the vectors as they are, one after the other."""
         return self.spec.name == FLAT
 
-    def index(self) -> SegmentIndex:
+    def index(self) -> StoredIndex:
         """Return the index, mapped."""
         if self._index is None:
-            _check(self.index_file, self.files.index_sha256)
+            _check_hash(self.index_file, self.files.index_sha256)
             shape = self.files.rows, self.files.dim
-            self._index = SegmentIndex(self.index_file, self.spec, *shape, self._threads, self._gpus)
+            self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
 
     def vectors(self, postprocess: Callable[[Floats], Floats]) -> RawVectors:
@@ -259,7 +256,7 @@ class Segment:
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""
         if self._raw is None:
-            _check(self.raw_file, self.files.raw_sha256)
+            _check_hash(self.raw_file, self.files.raw_sha256)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(f"{self.raw_file} does not hold {self.files.rows:,} vectors")
@@ -268,7 +265,7 @@ class Segment:
         return self._raw
 
 
-def _check(file: Path, expected: str) -> None:
+def _check_hash(file: Path, expected: str) -> None:
     found = file_sha256(file)
     if found != expected:
         raise StoreDamagedError(

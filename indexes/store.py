@@ -20,6 +20,7 @@ from ragembed.errors import StoreError
 from ragembed.files import make_folders, write_file
 from ragembed.indexes import boilerplate_store, catalog
 from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.baseline import KEY as BASELINE
@@ -107,6 +108,7 @@ class Store(Searching):
         path = require_place(path)
         words = Words.of_language(language)
         wanted = Wanted(index, budget or Budget(), shards)
+        require_library(index)
         about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
         with nullcontext() if locked else writer_lock(path):

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes import catalog, compaction, index_choice
-from ragembed.indexes.ann import factories
-from ragembed.indexes.ann.gpus import Gpu
+from ragembed.indexes.ann.building import check, shard_sizes
+from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.picking import beginning
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.shards import shard_sizes
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import Baseline, baseline_record, load_baseline, save_baseline
@@ -43,6 +42,8 @@ class Upkeep:
         self._connection = database.connection
         self._embedder = embedder
         self._check_embedder()
+        wanted = catalog.index_wanted(self._connection)  # an error before anything is written
+        require_library(wanted.kind, *(record.files.kind for record in self._segments()))
         if device is not None:
             building_gpus(device, embedder)  # one that is not there is an error before anything is done
         compaction.sweep_unnamed(self._store, self._connection)
@@ -58,7 +59,7 @@ class Upkeep:
             )
 
     @cached_property
-    def _gpus(self) -> tuple[Sequence[Gpu], str]:
+    def _gpus(self) -> tuple[Sequence[int], str]:
         """The GPUs that indexes are built on, and what is said of them."""
         return building_gpus(self._device, self._embedder)
 
@@ -256,19 +257,21 @@ class Upkeep:
         wanted = wanted or catalog.index_wanted(self._connection)
         choice = catalog.index_choice(self._connection)
         if index_choice.needs_pick(self._connection, wanted, rows):
-            return self._pick_or_tell(wanted, progress)
+            return [*self._pick_or_tell(wanted, progress), *index_choice.exact_note(wanted, rows)]
         if wanted != catalog.index_wanted(self._connection):
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
             if index_choice.too_few(wanted, rows):
                 return [f"the index stays flat: {beginning(wanted)}"]
-        return self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
+        said = self._check(rows, progress) if index_choice.needs_check(self._connection, rows) else []
+        return [*said, *index_choice.exact_note(wanted, rows)]
 
     @staticmethod
     def _require_usable(wanted: Wanted, dim: int | None) -> None:
         """Raise :class:`ConfigError` for a factory string that cannot be used, however few vectors there are yet."""
+        require_library(wanted.kind)
         if wanted.kind != AUTO and dim is not None:
-            factories.check(parse_spec(wanted.kind), dim)
+            check(parse_spec(wanted.kind), dim)
 
     def _degraded(self) -> bool:
         check = catalog.index_check(self._connection)

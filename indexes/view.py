@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes import catalog, lexical
-from ragembed.indexes.ann.index import Mask
+from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.postings.ranking import Postings
 from ragembed.indexes.records import VectorEncoder

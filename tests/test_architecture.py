@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.backbones", "ragembed.training"),
+    "torch": ("ragembed.backbones", "ragembed.indexes.ann.gpus", "ragembed.training"),
     "transformers": ("ragembed.backbones.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),

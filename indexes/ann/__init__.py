@@ -1,3 +1,3 @@
-"""From vectors to the right FAISS index: chosen by budget, built in bounded memory, tuned to a measured recall."""
+"""From vectors to an index: chosen by budget, built in bounded memory, tuned to a measured recall."""
 
 from __future__ import annotations

@@ -6,29 +6,51 @@ What is kept in memory is a block of vectors, the sample that is trained on, and
 from __future__ import annotations
 
 import re
-import struct
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
-from ragembed.indexes.ann import gpu_faiss
-from ragembed.indexes.ann.gpus import Gpu, GpuPlan, flat_load, plan_gpus
-from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.flat import COUNT, write_flat_index
+from ragembed.indexes.ann.gpus import to_gpus, train_on_gpus
+from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.library import faiss, require_library
 from ragembed.indexes.ann.lists import Assign, write_lists
-from ragembed.indexes.ann.specs import TRAINING_PER_LIST, IndexSpec
-from ragembed.indexes.ann.vectors import Rows, Vectors, blocks, stratified
+from ragembed.indexes.ann.specs import FLAT, TRAINING_PER_LIST, IndexSpec
+from ragembed.indexes.ann.vectors import ArrayVectors, Floats, Rows, Vectors, blocks, stratified
+from ragembed.postprocess import unit_rows
 
 Advance = Callable[[int], None]
 EF_CONSTRUCTION = 200
 _TRAINING = 65_536
 _QUANTISER_ROUNDS = 10
 _SEED = 0
-_COUNT = struct.Struct("<Q")
 _WHERE = re.compile(r"Error in .* at \S+:\d+: ")
+_TRIAL_ROWS, _TRIAL_QUERIES, _TRIAL_K = 1_024, 8, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Vectors that one index is made of: their ids are ``rows``, int64, shape ``(n,)``, ascending; it goes to ``file``.
+
+    Its centroids and quantisers learn from its own vectors alone, so that it can be made, and made again, without the
+    other shards.
+    """
+
+    vectors: Vectors
+    rows: Rows
+    file: Path
+
+
+def shard_sizes(total: int, shards: int) -> list[int]:
+    """Return how many of ``total`` vectors each shard has: sizes that differ by one at most, and none that is empty."""
+    count = max(1, min(shards, total))
+    return [total * (i + 1) // count - total * i // count for i in range(count)]
 
 
 def build_index(
@@ -37,16 +59,29 @@ def build_index(
     rows: Rows,
     file: Path,
     advance: Advance | None = None,
-    gpus: Sequence[Gpu] = (),
+    gpus: Sequence[int] = (),
 ) -> None:
     """Write an inner-product index of unit ``vectors`` whose ids are ``rows``, int64, shape ``(n,)``, ascending.
 
     Centroids and quantisers learn from a sample that is spread evenly over the vectors. ``advance`` is told how many
-    more vectors are in the index, now and then. On ``gpus``, where there are some, the centroids of lists are found and
-    vectors are assigned to them. Raises :class:`ConfigError` where FAISS cannot make an index of this kind of these
-    vectors, :class:`ragembed.errors.GpuError` where the memory of the GPUs does not suffice.
+    more vectors are in the index, now and then. The centroids of lists are found, and vectors assigned to them, on the
+    GPUs with the numbers ``gpus``, if any.
+
+    Raises
+    ------
+    ConfigError
+        If FAISS cannot make an index of this kind of these vectors.
+    MissingExtraError
+        If this kind needs FAISS and it is not installed.
+    GpuError
+        If the GPUs have too little memory.
     """
     advance = advance or _ignore
+    if spec.name == FLAT:
+        with create_file(file) as stream:
+            write_flat_index(vectors, rows, stream, advance)
+        return
+    require_library(spec.name)
     try:
         index = faiss.index_factory(vectors.dim, spec.factory(len(vectors), vectors.dim), faiss.METRIC_INNER_PRODUCT)
         _train(index, vectors, gpus)
@@ -87,7 +122,7 @@ def _require_plain_graph(index: Any, spec: IndexSpec) -> None:
         raise RuntimeError("Error: a graph cannot be searched under a filter below a transform")
 
 
-def _train(index: Any, vectors: Vectors, gpus: Sequence[Gpu]) -> None:
+def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
     if index.is_trained:
         return
     lists = faiss.downcast_index(faiss.try_extract_index_ivf(index))
@@ -104,37 +139,32 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[Gpu]) -> None:
         count = max(count, TRAINING_PER_LIST * lists.nlist)
     sample = vectors.at(stratified(len(vectors), count, _SEED))
     if lists is not None and gpus:
-        gpu_faiss.train(index, sample, _plan(lists, gpus))
+        train_on_gpus(index, sample, gpus)
     else:
         index.train(sample)
 
 
-def _assigner(index: Any, gpus: Sequence[Gpu]) -> Assign:
+def _assigner(index: Any, gpus: Sequence[int]) -> Assign:
     """Return what gives the nearest list of each vector."""
     lists = faiss.extract_index_ivf(index)
     centroids = faiss.downcast_index(lists.quantizer)
     if not gpus or not isinstance(centroids, faiss.IndexFlat):
         return lambda block: centroids.search(block, 1)[1].ravel()
-    on_gpus = gpu_faiss.to_gpus(centroids, _plan(lists, gpus))
+    on_gpus = to_gpus(centroids, gpus)
     return lambda block: on_gpus.search(block, 1)[1].ravel()
 
 
-def _plan(lists: Any, gpus: Sequence[Gpu]) -> GpuPlan:
-    return plan_gpus(gpus, flat_load(lists.nlist, lists.d, half_allowed=True))
-
-
 def _write_codes(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Advance) -> None:
-    """Write what FAISS would for an index of all the vectors, without holding them."""
+    """Write the file that FAISS would for scalar-quantised vectors, without holding them."""
     with_ids = faiss.IndexIDMap(index)
     index.ntotal = with_ids.ntotal = len(vectors)
     empty = faiss.serialize_index(with_ids).tobytes()
-    stream.write(empty[: -2 * _COUNT.size])  # but the numbers of codes and of ids, which come last and are 0
-    unit = np.dtype(np.float32).itemsize if isinstance(index, faiss.IndexFlat) else 1
-    stream.write(_COUNT.pack(len(vectors) * index.sa_code_size() // unit))
+    stream.write(empty[: -2 * COUNT.size])  # but the numbers of codes and of ids, which come last and are 0
+    stream.write(COUNT.pack(len(vectors) * index.sa_code_size()))
     for _, block in blocks(vectors):
         stream.write(index.sa_encode(block).tobytes())
         advance(len(block))
-    stream.write(_COUNT.pack(len(rows)))
+    stream.write(COUNT.pack(len(rows)))
     stream.write(np.ascontiguousarray(rows, dtype="<i8").data)
 
 
@@ -146,3 +176,47 @@ def _write_whole(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
         with_ids.add_with_ids(block, rows[start : start + len(block)])
         advance(len(block))
     faiss.write_index(with_ids, faiss.PyCallbackIOWriter(stream.write))
+
+
+def check(spec: IndexSpec, dim: int) -> None:
+    """Raise :class:`ConfigError` unless an index of this kind can be built, stored, searched under a filter and read.
+
+    A small index of random vectors is made, with few lists; kinds that have a name need no trial. Raises
+    :class:`MissingExtraError` if the kind needs FAISS and it is not installed.
+    """
+    require_library(spec.name)
+    if spec.named:
+        return
+    small = IndexSpec(re.sub(r"\bIVF\d+", "IVF4", spec.name))
+    draw = np.random.default_rng(0)
+    vectors = unit_rows(draw.normal(size=(_TRIAL_ROWS, dim)).astype(np.float32))
+    rows = np.arange(1, 2 * _TRIAL_ROWS, 2, dtype=np.int64)
+    allowed = np.zeros(2 * _TRIAL_ROWS, dtype=bool)
+    allowed[rows[::4]] = True
+    try:
+        with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
+            file = Path(folder) / "index.faiss"
+            _build(small, spec, vectors, rows, file)
+            index = SegmentIndex(file, small, _TRIAL_ROWS, dim)
+            _, found = index.search(vectors[:_TRIAL_QUERIES], _TRIAL_K, allowed, 0.25, index.most_effort or None)
+            if not allowed[found].all() or (found < 0).any():
+                raise ConfigError(
+                    f"an index of kind {spec.name} cannot be searched under a filter: choose another kind"
+                )
+            if sum(len(part) for part, _ in index.contents()) != _TRIAL_ROWS:
+                raise ConfigError(f"an index of kind {spec.name} does not give back what it holds: choose another kind")
+            index.kept_of(vectors[:1])
+    except (RuntimeError, StoreDamagedError) as error:
+        raise _unusable(spec, error) from error
+
+
+def _build(small: IndexSpec, spec: IndexSpec, vectors: Floats, rows: Rows, file: Path) -> None:
+    try:
+        build_index(small, ArrayVectors(vectors), rows, file)
+    except ConfigError as error:
+        raise _unusable(spec, error.__cause__ or error) from error
+
+
+def _unusable(spec: IndexSpec, error: BaseException) -> ConfigError:
+    said = reason(error) if isinstance(error, RuntimeError) else str(error)
+    return ConfigError(f"an index of kind {spec.name} cannot be used: {said}; choose another kind")

@@ -1,28 +1,25 @@
-"""A stored index: opened, searched, and read back."""
+"""A stored index: opened, searched, read back, and its hits ranked by the raw vectors."""
 
 from __future__ import annotations
 
 import errno
 import math
-import struct
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.gpu_faiss import load_of, to_gpus, visible_gpus
-from ragembed.indexes.ann.gpus import MOST_SELECTED, Gpu, plan_gpus
-from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.flat import HEADER, TYPES, FlatIndex
+from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
+from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
-from ragembed.indexes.ann.specs import IndexSpec
-from ragembed.indexes.ann.vectors import Floats, Rows, rows_in
-
-Mask = NDArray[np.bool_]
+from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.ann.vectors import Floats, Mask, Rows, Vectors, inner_products, rows_in
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
 """How much is looked at where no effort was found by measuring: neighbours, and the share of the lists."""
@@ -35,14 +32,10 @@ FEW_QUERIES = 8
 
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
-_GPU_NEIGHBOURS, _GPU_PROBES, _GPU_QUERIES = 512, 256, 256
-"""What a search on GPUs is planned for; one for more takes smaller blocks of queries."""
-_CONTENTS_BYTES = 64 * 1024**2
-_HEADER = struct.Struct("<4siqqq?i")
-"""Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
+_CONTENTS_BYTES = _REFINED_BYTES = 64 * 1024**2
 _TYPES: Mapping[str, tuple[bytes, ...]] = MappingProxyType(
     {
-        "flat": (b"IxMp", b"IxFI"),
+        FLAT: TYPES,
         "fp16": (b"IxMp", b"IxSQ"),
         "hnsw": (b"IxMp", b"IHNf"),
         "hnsw-sq8": (b"IxMp", b"IHNs"),
@@ -54,8 +47,22 @@ _TYPES: Mapping[str, tuple[bytes, ...]] = MappingProxyType(
 """The types that an index's file names, from the outermost inwards."""
 
 
+def open_index(
+    file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[int] = ()
+) -> StoredIndex:
+    """Return the index in ``file``: by FAISS, or without it by NumPy if it is flat.
+
+    The arguments and errors are those of :class:`SegmentIndex`. Raises :class:`MissingExtraError` for another kind.
+    """
+    if has_faiss():
+        return SegmentIndex(file, spec, rows, dim, threads, gpus)
+    require_library(spec.name)
+    _require_type(file, spec, rows, dim)
+    return FlatIndex(file, rows, dim)
+
+
 class SegmentIndex:
-    """A stored index, mapped into memory; ``file``'s hash must have been checked.
+    """A stored index that FAISS searches, mapped into memory; ``file``'s hash must have been checked.
 
     Parameters
     ----------
@@ -67,8 +74,8 @@ class SegmentIndex:
         Most threads that search for several queries at once; None for as many as FAISS takes. One or a few queries
         are always searched for in one thread.
     gpus
-        GPUs that a copy of the index lies on. Searches under a filter, and those for more neighbours or lists than
-        FAISS picks there, stay on the CPU.
+        Numbers of the GPUs that a copy of the index lies on. Searches under a filter, and those for more neighbours or
+        lists than FAISS picks there, stay on the CPU.
 
     Raises
     ------
@@ -79,7 +86,7 @@ class SegmentIndex:
     """
 
     def __init__(
-        self, file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[Gpu] = ()
+        self, file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[int] = ()
     ) -> None:
         self._spec = spec
         self._threads = threads
@@ -96,16 +103,7 @@ class SegmentIndex:
         if self._lists is not None:
             self._inverted = faiss.downcast_InvertedLists(self._lists.invlists)
             self._inverted.prefetch_nthread = 0  # else 32 threads are started for each search
-        self._on_gpus: Any = self._copy(gpus) if gpus else None
-
-    def _copy(self, gpus: Sequence[Gpu]) -> Any:
-        probes = 1 if self._lists is None else min(self._lists.nlist, _GPU_PROBES)
-        load = load_of(self._index, neighbours=_GPU_NEIGHBOURS, probes=probes, half_allowed=not self._spec.lossless)
-        numbers = {gpu.number for gpu in gpus}
-        now = [
-            gpu for gpu in visible_gpus() if gpu.number in numbers
-        ]  # with what other copies have left of their memory
-        return to_gpus(self._index, plan_gpus(now, load, _GPU_QUERIES))
+        self._on_gpus: GpuIndex | None = to_gpus(self._index, gpus, file.stat().st_size) if gpus else None
 
     @property
     def most_effort(self) -> int:
@@ -127,9 +125,9 @@ class SegmentIndex:
         k = min(k, self._index.ntotal)
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         if self._on_gpus is not None and allowed is None:
-            probes = 1 if self._lists is None else self._probes(k, 1.0, effort)
-            if max(k, probes) <= MOST_SELECTED:
-                return self._search_on_gpus(queries, k, probes)
+            probes = None if self._lists is None else self._probes(k, 1.0, effort)
+            if max(k, probes or 0) <= MOST_SELECTED:
+                return self._on_gpus.search(queries, k, probes)
         with _threads_for(len(queries), self._threads):
             if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
                 scores, rows = self._search_storage(queries, k, allowed)
@@ -160,11 +158,6 @@ class SegmentIndex:
         scores[rows < 0] = -np.inf
         return scores, rows
 
-    def _search_on_gpus(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
-        several = () if self._lists is None else (probes,)
-        found: tuple[Floats, Rows] = self._on_gpus.search(queries, k, *several)
-        return found
-
     def _search_storage(self, queries: Floats, k: int, allowed: Mask) -> tuple[Floats, Rows]:
         """Search the vectors of a graph one by one: its links lead past what a filter selects far from the query."""
         row_of = faiss.vector_to_array(self._index.id_map)
@@ -184,10 +177,10 @@ class SegmentIndex:
 
     def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
         if self._spec.family == "graph":
-            tuned = USUAL_K * self._spec.looked_at
+            tuned = USUAL_K * self._spec.refine_factor
             least = tuned if k <= tuned else 2 * k  # what the effort was measured with, or for a deeper search
-            looked_at = int(max(EFFORTS["graph"] if effort is None else effort, least) / share)
-            return faiss.SearchParametersHNSW(efSearch=min(looked_at, self._index.ntotal), **settings)
+            neighbours = int(max(EFFORTS["graph"] if effort is None else effort, least) / share)
+            return faiss.SearchParametersHNSW(efSearch=min(neighbours, self._index.ntotal), **settings)
         if self._spec.family == "exhaustive":
             return faiss.SearchParameters(**settings)
         parameters = faiss.SearchParametersIVF(nprobe=self._probes(k, share, effort), **settings)
@@ -197,7 +190,7 @@ class SegmentIndex:
 
     def _probes(self, k: int, share: float, effort: int | None) -> int:
         lists: int = self._lists.nlist
-        asked = max(k, USUAL_K * self._spec.looked_at)
+        asked = max(k, USUAL_K * self._spec.refine_factor)
         for_k = 2 * asked * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
         least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
         return int(min(math.ceil(max(for_k, least) / share), lists))
@@ -247,9 +240,50 @@ class SegmentIndex:
         return kept
 
 
+StoredIndex: TypeAlias = SegmentIndex | FlatIndex
+"""What :func:`open_index` returns."""
+
+
+class RefinedIndex:
+    """Searches ``index``; where that does not keep vectors as they are, more are found and ranked by ``vectors``.
+
+    ``rows``, int64, shape ``(n,)``, ascending, are the ids of the vectors by position.
+    """
+
+    def __init__(self, index: StoredIndex, spec: IndexSpec, vectors: Vectors, rows: Rows) -> None:
+        self._index = index
+        self._spec = spec
+        self._vectors = vectors
+        self._rows = rows
+
+    def search(
+        self, queries: Floats, k: int, allowed: Mask | None = None, share: float = 1.0, effort: int | None = None
+    ) -> tuple[Floats, Rows]:
+        """Search as :meth:`SegmentIndex.search` does; scores are those of the vectors, not of their codes."""
+        if self._spec.lossless:
+            return self._index.search(queries, k, allowed, share, effort)
+        _, rows = self._index.search(queries, k * self._spec.refine_factor, allowed, share, effort)
+        together = max(1, rows_in(_REFINED_BYTES, queries.shape[1]) // max(rows.shape[1], 1))
+        scores = np.empty(rows.shape, dtype=np.float32)
+        for start in range(0, len(queries), together):
+            some = slice(start, start + together)
+            scores[some] = self._scores(queries[some], rows[some])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, len(self._rows))]
+        each = np.arange(len(queries))[:, None]  # indexing by it takes a tenth of take_along_axis for one query
+        return scores[each, best], rows[each, best]
+
+    def _scores(self, queries: Floats, rows: Rows) -> Floats:
+        """Return the inner product of each query, shape ``(n, d)``, with the vectors of its ``rows``, ``(n, m)``."""
+        positions = np.searchsorted(self._rows, np.maximum(rows, self._rows[0]))
+        vectors = self._vectors.at(positions.ravel()).reshape(*rows.shape, -1)
+        scores = np.concatenate([inner_products(queries[i : i + 1], near) for i, near in enumerate(vectors)])
+        scores[rows < 0] = -np.inf
+        return scores
+
+
 def most_threads() -> int:
-    """Return how many threads FAISS takes where it is not told."""
-    return int(faiss.omp_get_max_threads())
+    """Return how many threads search by default: as many as FAISS takes, without it one for each processor."""
+    return int(faiss.omp_get_max_threads()) if has_faiss() else os.cpu_count() or 1
 
 
 def _selector(allowed: Mask) -> Any:
@@ -275,8 +309,8 @@ def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
     """Raise :class:`StoreDamagedError` unless the file begins as such an index does, before FAISS reads it."""
     types = _TYPES.get(spec.name) or _factory_types(file, spec, dim)
     with file.open("rb") as stream:
-        header = stream.read(_HEADER.size * len(types))
-    found = [_HEADER.unpack_from(header, at)[:3] for at in range(0, len(header) - _HEADER.size + 1, _HEADER.size)]
+        header = stream.read(HEADER.size * len(types))
+    found = [HEADER.unpack_from(header, at)[:3] for at in range(0, len(header) - HEADER.size + 1, HEADER.size)]
     expected = [(name, dim, rows) for name in types]
     if found != expected:
         raise StoreDamagedError(
@@ -295,4 +329,4 @@ def _factory_types(file: Path, spec: IndexSpec, dim: int) -> tuple[bytes, ...]:
     if spec.family == "lists":
         return (faiss.serialize_index(index).tobytes()[:4],)
     empty = faiss.serialize_index(faiss.IndexIDMap(index)).tobytes()
-    return empty[:4], empty[_HEADER.size : _HEADER.size + 4]
+    return empty[:4], empty[HEADER.size : HEADER.size + 4]

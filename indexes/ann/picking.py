@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ragembed.errors import BudgetError
-from ragembed.indexes.ann import choosing, factories
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Option
-from ragembed.indexes.ann.costs import Machine
-from ragembed.indexes.ann.gpus import Gpu
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.machine import measure_machine
+from ragembed.indexes.ann import choosing
+from ragembed.indexes.ann.building import Shard, build_index, check
+from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
+from ragembed.indexes.ann.index import RefinedIndex, open_index
+from ragembed.indexes.ann.library import faiss, has_faiss
 from ragembed.indexes.ann.records import Measurement, Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.shards import Shard, best_scores
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.tuning import (
     LEAST_QUERIES,
@@ -35,7 +36,13 @@ from ragembed.indexes.progress import Progress, Silent
 LEAST_ASKED = 1_000
 """Vectors of a shard below which an index is flat although another kind was asked for."""
 
+EXACT_WITHOUT_FAISS = "search is exact, as FAISS is not installed, which makes it faster: pip install 'ragembed[cpu]'"
+
 _MOST_BUILT = 3
+_SCANNED_BYTES = 64 * 1024**2
+_RUNS = 5
+_MEMORY_SHARE = 0.5
+_UNKNOWN_MEMORY = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ def pick(
     progress: Progress | None = None,
     *,
     machine: Machine | None = None,
-    gpus: Sequence[Gpu] = (),
+    gpus: Sequence[int] = (),
 ) -> Picked:
     """Write the index that ``wanted`` asks for: a file of one kind for each of ``shards``, one or more.
 
@@ -82,7 +89,7 @@ def pick(
     shape = sum(len(shard.rows) for shard in shards), shards[0].vectors.dim
     options = (
         []
-        if wanted.kind != AUTO
+        if wanted.kind != AUTO or not has_faiss()
         else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
     trial = _Trial(shards, questions, wanted.budget, progress or Silent(), gpus)
@@ -126,7 +133,7 @@ class _Trial:
     """Builds, tunes and measures one kind after the other on the same shards and questions."""
 
     def __init__(
-        self, shards: Sequence[Shard], questions: Questions, budget: Budget, progress: Progress, gpus: Sequence[Gpu]
+        self, shards: Sequence[Shard], questions: Questions, budget: Budget, progress: Progress, gpus: Sequence[int]
     ) -> None:
         self._shards = shards
         self._budget = budget
@@ -137,7 +144,7 @@ class _Trial:
         self._measuring: Truth | None = None
 
     def run(self, spec: IndexSpec, files: Sequence[Path]) -> _Attempt:
-        factories.check(spec, self._shards[0].vectors.dim)
+        check(spec, self._shards[0].vectors.dim)
         self._progress.start(f"building {spec.name}", "vectors", sum(len(shard.rows) for shard in self._shards))
         for shard, file in zip(self._shards, files, strict=True):
             build_index(spec, shard.vectors, shard.rows, file, self._progress.advance, self._gpus)
@@ -153,7 +160,7 @@ class _Trial:
         if min(len(self._questions.tuning), len(self._questions.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
         built = list(zip(self._shards, files, strict=True))
-        indexes = [SegmentIndex(file, spec, len(shard.rows), shard.vectors.dim) for shard, file in built]
+        indexes = [open_index(file, spec, len(shard.rows), shard.vectors.dim) for shard, file in built]
         refined = [
             RefinedIndex(index, spec, shard.vectors, shard.rows)
             for index, shard in zip(indexes, self._shards, strict=True)
@@ -196,6 +203,8 @@ def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexS
     if wanted.kind != AUTO:
         spec = parse_spec(wanted.kind)
         return [spec if rows >= least_asked(spec) else parse_spec(FLAT)]
+    if not options:
+        return [parse_spec(FLAT)]
     fitting = [option.spec for option in options if option.obstacle is None]
     return (fitting or [options[0].spec])[:_MOST_BUILT]
 
@@ -220,6 +229,8 @@ def _reasons(
         if best.spec.name != wanted.kind:
             return (f"an index of kind {beginning(wanted)}",)
         return (f"{wanted.kind} was asked for",)
+    if not options:
+        return (EXACT_WITHOUT_FAISS,)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
     before = ORDER[: ORDER.index(best.spec.name)]
@@ -244,9 +255,51 @@ def _refusal(wanted: Wanted, attempts: Sequence[_Attempt], best: _Attempt, shape
         hint = (
             f", or ask for an approximate kind by name, as in --index hnsw (below {LEAST_APPROXIMATE:,} none is chosen)"
         )
+    if not has_faiss():
+        hint = f"; {EXACT_WITHOUT_FAISS}"
     tried = ", ".join(attempt.spec.name for attempt in attempts)
     return (
         f"no index of {rows:,} vectors of dimension {dim} keeps to {wanted.budget.describe(defaults=False)} (built: "
         f"{tried}): the closest is {best.spec.name} with "
         f"{best.measured.describe()}; widen the budget{hint}"
     )
+
+
+def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
+    """Return the best ``k`` of the scores found in each shard, shapes ``(n, m)``, for each query, best first."""
+    if len(of_shards) == 1:
+        return of_shards[0]
+    merged: Floats = -np.sort(-np.hstack(of_shards), axis=1)[:, :k]
+    return merged
+
+
+def measure_machine(dim: int) -> Machine:
+    """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory may be used for building."""
+    vectors = np.ones((_SCANNED_BYTES // (4 * dim) or 1, dim), dtype=np.float32)
+    return Machine(_scan_ns("Flat", vectors), _scan_ns("SQfp16", vectors), int(_MEMORY_SHARE * _memory()))
+
+
+def _scan_ns(factory: str, vectors: Floats) -> float:
+    index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors[:1])
+    index.add(vectors)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        best = min(_search_seconds(index, vectors[:1]) for _ in range(_RUNS))
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return best * 1e9 / vectors.size
+
+
+def _search_seconds(index: Any, query: Floats) -> float:
+    started = time.perf_counter()
+    index.search(query, 10)
+    return time.perf_counter() - started
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # no such call on this system
+        return _UNKNOWN_MEMORY

@@ -62,12 +62,12 @@ class IndexSpec:
 
     @cached_property
     def lossless(self) -> bool:
-        """Whether it keeps vectors in float32; where not, what it finds is ranked anew from the raw vectors."""
+        """Whether it keeps vectors in float32; where not, what it finds is ranked by the raw vectors."""
         return _LOSSLESS.fullmatch(self._template.format(lists=1, codes=1)) is not None
 
     @property
-    def looked_at(self) -> int:
-        """How many times as many as are asked for are looked at where they are ranked anew."""
+    def refine_factor(self) -> int:
+        """How many times the vectors asked for are taken from a lossy index, to be ranked by the raw vectors."""
         if self.lossless:
             return 1
         return _FINE if re.search(r"(SQfp16|SQbf16|SQ8)$", self._template) else _COARSE
@@ -95,7 +95,7 @@ class IndexSpec:
 def parse_spec(text: str) -> IndexSpec:
     """Return the kind of index that ``text`` names; raises :class:`ConfigError` for what has not the form of one.
 
-    Whether FAISS knows a factory string, and can be used with it, is for :func:`ragembed.indexes.ann.factories.check`.
+    Whether FAISS knows a factory string, and can be used with it, is for :func:`ragembed.indexes.ann.building.check`.
     """
     if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)

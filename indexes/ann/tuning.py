@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ragembed.evaluation.bootstrap import paired_bootstrap
 from ragembed.indexes.ann.index import USUAL_K
-from ragembed.indexes.ann.library import faiss
 from ragembed.indexes.ann.records import Recall
-from ragembed.indexes.ann.vectors import Floats, Vectors, blocks
+from ragembed.indexes.ann.vectors import Floats, Vectors, best_products, blocks
 
 Search = Callable[[Floats, int], Floats]
 """Maps queries, shape ``(n, d)``, and k to the scores of what is found, shape ``(n, at most k)``, best first."""
@@ -52,8 +51,7 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
         for start, block in blocks(vectors):
             kept = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
             if len(kept):
-                scores, _ = faiss.knn(queries, kept, min(K, len(kept)), faiss.METRIC_INNER_PRODUCT)
-                best = -np.sort(-np.hstack([best, scores]), axis=1)[:, :K]
+                best = -np.sort(-np.hstack([best, best_products(queries, kept, K)]), axis=1)[:, :K]
     k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
     return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
 

@@ -8,10 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.ann.library import faiss
+from ragembed.indexes.ann.library import faiss, has_faiss
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _BLOCK_BYTES = 64 * 1024**2
 
@@ -71,13 +72,29 @@ def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Flo
 def inner_products(queries: Floats, vectors: Floats) -> Floats:
     """Return the inner products, shape ``(n, m)``, of ``queries``, shape ``(n, d)``, and ``vectors``, shape ``(m, d)``.
 
-    They are FAISS's, to the last bit: a vector has the same wherever it lies and is looked for. NumPy's are not so.
+    A vector has the same product, to the last bit, wherever it lies; with NumPy's matrix product it would not.
     """
+    if not has_faiss():
+        return dot_products(queries, vectors)
     products = np.empty((len(queries), len(vectors)), dtype=np.float32)
     if products.size:
         found, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
         np.put_along_axis(products, positions, found, axis=1)
     return products
+
+
+def dot_products(queries: Floats, vectors: Floats) -> Floats:
+    """Return what :func:`inner_products` does, computed without FAISS."""
+    products: Floats = np.einsum("nd,md->nm", queries, vectors)  # dot products, each summed up in the same order
+    return products
+
+
+def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
+    """Return the ``k`` largest inner products of each query, shape ``(n, min(k, m))``, best first."""
+    if has_faiss():
+        scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
+        return scores
+    return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
 
 
 def rows_in(size: int, dim: int) -> int:

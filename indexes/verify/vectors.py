@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
 from ragembed.indexes import catalog
-from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.baseline import baseline_file, baseline_record
 from ragembed.indexes.kinds import stored_spec
 from ragembed.indexes.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
@@ -69,7 +69,7 @@ def _index_difference(
     spec = stored_spec(files.kind)
     seen = np.zeros(len(rows), dtype=bool)
     try:
-        index = SegmentIndex(file, spec, files.rows, files.dim)
+        index = open_index(file, spec, files.rows, files.dim)
         for found, kept in index.contents():
             positions = np.minimum(np.searchsorted(rows, found), len(rows) - 1)
             if seen[positions].any() or not np.array_equal(rows[positions], found):

@@ -8,8 +8,7 @@ from click import BadParameter
 from ragembed.cli.options import milliseconds, share, size_in_bytes
 from ragembed.indexes import Store, index_choice
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import Wanted
 from tests.conftest import WORDS
 

@@ -23,7 +23,7 @@ LISTS = [
     "IVF8,SQfp16",
     "IVF8_HNSW8,Flat",
     "PCA8,IVF8,Flat",
-    "OPQ4_8,IVF8,SQ8",
+    "PCAR8,IVF8,SQ8",
     "IVF8,PQ4x4",
 ]
 
@@ -161,7 +161,7 @@ def test_lists_are_mapped_into_memory_not_read(tmp_path):
 
 
 @pytest.mark.guarantee(14)
-@pytest.mark.parametrize("name", [*NAMES, "OPQ4_8,IVF8,SQ8"])
+@pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
 def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "_TRAINING", 300)
@@ -178,7 +178,7 @@ def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeyp
     assert watched.in_samples == ([min(most, SIZE)] if learns else [])
 
 
-@pytest.mark.parametrize("name", [*NAMES, "OPQ4_8,IVF8,SQ8"])
+@pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
 def test_no_temporary_file_is_left(name, tmp_path):
     build(name, clusters(SIZE), tmp_path / "index.faiss")

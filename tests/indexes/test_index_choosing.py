@@ -5,12 +5,11 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, choose
-from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, Machine, choose, cost
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 
@@ -202,6 +201,7 @@ def test_what_is_kept_comes_back_as_it_was(kind):
 
 
 @pytest.mark.parametrize("kind", [Wanted, Choice, Check])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_kept_wrongly_is_refused_or_can_be_told(kind, data):
     values = kept()[kind]

@@ -5,14 +5,11 @@ import pytest
 
 from ragembed.errors import BudgetError
 from ragembed.indexes.ann import choosing, picking
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.costs import Machine
-from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.ann.building import Shard, build_index
+from ragembed.indexes.ann.choosing import Budget, Machine
+from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.picking import Questions, pick
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.shards import Shard
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows

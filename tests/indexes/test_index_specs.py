@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import kinds
-from ragembed.indexes.ann.factories import check
+from ragembed.indexes.ann.building import check
 from ragembed.indexes.ann.specs import (
     AUTO,
     NAMES,
@@ -57,10 +57,10 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "family", "lossless", "looked_at"), TABLE)
-def test_a_kind_is_known_by_its_name(name, family, lossless, looked_at):
+@pytest.mark.parametrize(("name", "family", "lossless", "refine_factor"), TABLE)
+def test_a_kind_is_known_by_its_name(name, family, lossless, refine_factor):
     spec = parse_spec(name)
-    assert (spec.name, spec.family, spec.lossless, spec.looked_at) == (name, family, lossless, looked_at)
+    assert (spec.name, spec.family, spec.lossless, spec.refine_factor) == (name, family, lossless, refine_factor)
     assert spec.named == (name in NAMES)
 
 
@@ -90,7 +90,7 @@ def test_any_text_is_a_kind_or_refused(text):
     with contextlib.suppress(ConfigError):
         spec = parse_spec(text)
         assert spec.family in ("exhaustive", "graph", "lists")
-        assert spec.lossless == (spec.looked_at == 1)
+        assert spec.lossless == (spec.refine_factor == 1)
         assert spec.named or spec.factory(100_000, 384) == text
 
 

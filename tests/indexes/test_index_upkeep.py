@@ -8,8 +8,7 @@ import pytest
 from ragembed.errors import ConfigError, IndexWarning
 from ragembed.indexes import Store, catalog, compaction, index_choice, segment_search
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.index_choice import needs_check, needs_pick
 from ragembed.indexes.schema import connect
@@ -332,7 +331,7 @@ def test_optimize_mends_segments_that_are_too_large_to_be_joined(tmp_path, monke
     assert_mended(store)
 
 
-@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "OPQ4_8,IVF4,SQ8"])
+@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "PCAR8,IVF4,SQ8"])
 def test_an_index_that_rounds_is_verified_and_rebuilt(kind, tmp_path):
     store = new_store(tmp_path, SIZE, index=kind)
     assert_sound(store)

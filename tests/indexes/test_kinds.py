@@ -12,9 +12,8 @@ from ragembed.indexes import ChunkRecord, Store, index_choice, kinds, segment_se
 from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import _TYPES, SegmentIndex
+from ragembed.indexes.ann.index import _TYPES, RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.verify import verify_store
@@ -22,7 +21,7 @@ from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 
 SIZE, DIM = 900, 16
-KINDS = (*NAMES, "OPQ2_16,IVF4,PQ8", "IVF4,SQ6")
+KINDS = (*NAMES, "PCAR16,IVF4,PQ8", "IVF4,SQ6")
 EXACT = ("flat", "fp16")
 """Kinds that look at every vector, and then rank by the raw ones."""
 LEAST, LEAST_OF_CODES = 200, 256
@@ -468,7 +467,7 @@ def test_what_is_kept_is_near_to_what_was_given(kind, tmp_path):
     index = SegmentIndex(tmp_path / "i", parse_spec(kind), SIZE, DIM)
     lengths = np.concatenate([np.linalg.norm(found, axis=1) for _, found in index.contents()])
     assert (np.abs(lengths - 1) <= (0.5 if "pq" in kind.lower() else 0.05)).all()
-    if "OPQ" not in kind:  # which turns vectors
+    if "PCAR" not in kind:  # which turns vectors
         worst = max(np.abs(found - vectors[rows]).max() for rows, found in index.contents())
         assert worst <= {"fp16": 5e-4, "IVF4,SQ6": 0.03, "ivf-pq": 0.5}.get(kind, 0.01)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store, index_choice, kinds
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.mmr import mmr
 from ragembed.postprocess import unit_rows

@@ -9,7 +9,7 @@ import pytest
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store, index_choice, kinds
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.costs import Machine
+from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
 from tests.conftest import KnownEncoder, record
 

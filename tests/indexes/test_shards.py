@@ -9,10 +9,10 @@ from ragembed import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes import Arrangement, Store, Wanted, catalog, compaction, fanout, index_choice, kinds, segments
 from ragembed.indexes.ann import building, picking
-from ragembed.indexes.ann.choosing import Budget, choose
-from ragembed.indexes.ann.costs import Machine, cost
+from ragembed.indexes.ann.building import shard_sizes
+from ragembed.indexes.ann.choosing import Budget, Machine, choose, cost
 from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.shards import best_scores, shard_sizes
+from ragembed.indexes.ann.picking import best_scores
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.embedders import load_postprocessing
 from ragembed.indexes.filters import parse

@@ -12,12 +12,11 @@ from asking import Floats, Request, Search, main, mapped
 from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError
+from ragembed.indexes.ann.building import Shard
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import USUAL_K, SegmentIndex
+from ragembed.indexes.ann.index import USUAL_K, RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.picking import Picked, Questions, pick
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.ann.refined import RefinedIndex
-from ragembed.indexes.ann.shards import Shard
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows

@@ -1,0 +1,125 @@
+"""Flat indexes: their file, in the format of FAISS, and a search with NumPy where FAISS is not installed.
+
+The file holds the headers of an ``IndexIDMap`` and of an ``IndexFlat``, the vectors and their ids, as
+``docs/store-format.md`` describes it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ragembed.errors import StoreDamagedError
+from ragembed.indexes.ann.vectors import Floats, Mask, Rows, Vectors, blocks, dot_products, rows_in
+
+HEADER = struct.Struct("<4siqqq?i")
+"""Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
+COUNT = struct.Struct("<Q")
+TYPES = (b"IxMp", b"IxFI")
+
+_UNUSED, _INNER_PRODUCT = 1 << 20, 0
+_SEARCHED_BYTES, _CONTENTS_BYTES = 4 * 1024**2, 64 * 1024**2
+_QUERIES = 256
+
+
+def write_flat_index(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Callable[[int], None]) -> None:
+    """Write the file that FAISS would for a flat index of ``vectors`` whose ids are ``rows``, block by block."""
+    for name in TYPES:
+        stream.write(HEADER.pack(name, vectors.dim, len(vectors), _UNUSED, _UNUSED, True, _INNER_PRODUCT))
+    stream.write(COUNT.pack(len(vectors) * vectors.dim))
+    for _, block in blocks(vectors):
+        stream.write(np.ascontiguousarray(block, dtype="<f4").data)
+        advance(len(block))
+    stream.write(COUNT.pack(len(rows)))
+    stream.write(np.ascontiguousarray(rows, dtype="<i8").data)
+
+
+class FlatIndex:
+    """A flat index, mapped into memory and searched with NumPy, in one thread and a few megabytes of memory.
+
+    It has the methods of :class:`ragembed.indexes.ann.index.SegmentIndex`. The headers of ``file`` must have been
+    checked; raises :class:`StoreDamagedError` if it does not have the size of ``rows`` vectors of dimension ``dim``.
+    """
+
+    most_effort = 0
+
+    def __init__(self, file: Path, rows: int, dim: int) -> None:
+        start = len(TYPES) * HEADER.size + COUNT.size
+        stop = start + 4 * rows * dim
+        data = np.memmap(file, dtype=np.uint8, mode="r")
+        counts = bytes(data[start - COUNT.size : start]) + bytes(data[stop : stop + COUNT.size])
+        if len(data) != stop + COUNT.size + 8 * rows or counts != COUNT.pack(rows * dim) + COUNT.pack(rows):
+            raise StoreDamagedError(
+                f"{file} has {len(data):,} bytes: expected a flat index of {rows:,} vectors of dimension {dim}"
+            )
+        self._vectors: Floats = data[start:stop].view("<f4").reshape(rows, dim)
+        self._rows: Rows = data[stop + COUNT.size :].view("<i8").astype(np.int64)
+
+    def search(
+        self,
+        queries: Floats,
+        k: int,
+        allowed: Mask | None = None,
+        share: float = 1.0,  # noqa: ARG002  of use to approximate indexes only
+        effort: int | None = None,  # noqa: ARG002
+    ) -> tuple[Floats, Rows]:
+        """Search as :meth:`ragembed.indexes.ann.index.SegmentIndex.search` does."""
+        return self.search_part(queries, k, 0, len(self._rows), allowed)
+
+    def search_part(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Rows]:
+        """Search the vectors at the positions ``start`` to before ``stop``."""
+        shape = len(queries), min(k, stop - start)
+        scores = np.full(shape, -np.inf, dtype=np.float32)
+        rows = np.full(shape, -1, dtype=np.int64)
+        if not shape[1]:
+            return scores, rows
+        for first in range(0, len(queries), _QUERIES):
+            some = slice(first, first + _QUERIES)
+            for found, ids in self._products(queries[some], start, stop, allowed):
+                for best, best_rows, each in zip(scores[some], rows[some], found, strict=True):
+                    better = np.flatnonzero(each > best[-1])
+                    if len(better):
+                        together = np.concatenate([best, each[better]])
+                        order = np.argsort(-together, kind="stable")[: shape[1]]
+                        best_rows[:] = np.concatenate([best_rows, ids[better]])[order]
+                        best[:] = together[order]
+        return scores, rows
+
+    def _products(self, queries: Floats, start: int, stop: int, allowed: Mask | None) -> Iterator[tuple[Floats, Rows]]:
+        """Yield the inner products of ``queries`` with the vectors that are ``allowed``, and their ids, in blocks."""
+        size = rows_in(_SEARCHED_BYTES, self._vectors.shape[1])
+        for first in range(start, stop, size):
+            part = slice(first, min(first + size, stop))
+            vectors, ids = self._vectors[part], self._rows[part]
+            if allowed is not None:
+                known = ids < len(allowed)
+                kept = np.flatnonzero(known)[allowed[ids[known]]]
+                vectors, ids = vectors[kept], ids[kept]
+            if len(ids):
+                # The vectors begin at no multiple of four bytes in the file, which makes arithmetic slow.
+                yield dot_products(queries, np.require(vectors, np.float32, ["C", "ALIGNED"])), ids
+
+    def rows(self) -> Rows:
+        """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
+        return self._rows
+
+    def contents(self) -> Iterator[tuple[Rows, Floats]]:
+        """Yield rows, int64, shape ``(n,)``, and vectors, float32, shape ``(n, d)``, in blocks."""
+        size = rows_in(_CONTENTS_BYTES, self._vectors.shape[1])
+        for start in range(0, len(self._rows), size):
+            part = slice(start, start + size)
+            yield self._rows[part], np.require(self._vectors[part], np.float32, ["C", "ALIGNED"])
+
+    def as_searched(self, vectors: Floats) -> Floats:
+        """Return ``vectors``: they are kept as they are."""
+        return vectors
+
+    def kept_of(self, vectors: Floats) -> Floats:
+        """Return ``vectors``: they are kept as they are."""
+        return vectors

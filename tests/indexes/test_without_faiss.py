@@ -1,0 +1,261 @@
+"""Without FAISS: exact search with NumPy finds the same in the same files, and what needs FAISS names its extra."""
+
+import json
+import subprocess
+import sys
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragembed.documents.model import Chunk
+from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
+from ragembed.indexes import Budget, ChunkRecord, Store, Wanted, fanout, index_choice
+from ragembed.indexes.ann import flat
+from ragembed.indexes.ann.building import build_index
+from ragembed.indexes.ann.flat import FlatIndex
+from ragembed.indexes.ann.index import SegmentIndex, open_index
+from ragembed.indexes.ann.library import MissingFaiss, has_faiss
+from ragembed.indexes.ann.specs import parse_spec
+from ragembed.indexes.ann.tuning import exact
+from ragembed.indexes.ann.vectors import ArrayVectors, inner_products
+from ragembed.indexes.verify import verify_store
+from tests.conftest import WORDS, KnownEncoder
+
+DIM, SIZE = 12, 500
+FLAT = parse_spec("flat")
+
+
+def block_faiss(patch):
+    missing = MissingFaiss(ImportError("blocked"))
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ragembed.indexes") and getattr(module, "faiss", None) is faiss:
+            patch.setattr(module, "faiss", missing)
+    assert not has_faiss()
+
+
+@pytest.fixture
+def no_faiss(monkeypatch):
+    block_faiss(monkeypatch)
+
+
+@pytest.fixture(params=["faiss", "numpy"])
+def library(request, monkeypatch):
+    if request.param == "numpy":
+        block_faiss(monkeypatch)
+    return request.param
+
+
+def unit(count, seed=0, dim=DIM):
+    """Unit vectors, one in four of which is another's double."""
+    vectors = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    vectors[3::4] = vectors[2::4][: len(vectors[3::4])]
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A flat index, and its rows and vectors."""
+    path = tmp_path_factory.mktemp("flat") / "index.faiss"
+    rows, vectors = np.arange(SIZE, dtype=np.int64) * 3 + 7, unit(SIZE)
+    build_index(FLAT, ArrayVectors(vectors), rows, path)
+    return path, rows, vectors
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 30), st.integers(1, SIZE + 2), st.one_of(st.none(), st.floats(0, 1)), st.integers(0, 9), st.data()
+)
+def test_numpy_finds_in_a_flat_index_what_faiss_does(file, queries, k, share, seed, data):
+    path, rows, _ = file
+    draw = np.random.default_rng(seed)
+    vectors = unit(queries, seed + 1)
+    allowed = None if share is None else draw.random(data.draw(st.integers(1, rows[-1] + 50))) < share
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flat, "_SEARCHED_BYTES", data.draw(st.sampled_from([1, 4 * DIM * 100, 4 * 1024**2])))
+        ours, theirs = FlatIndex(path, SIZE, DIM), SegmentIndex(path, FLAT, SIZE, DIM)
+        start = data.draw(st.integers(0, SIZE - 1))
+        stop = data.draw(st.integers(start + 1, SIZE))
+        for (scores, found), (expected, expected_rows) in (
+            (ours.search(vectors, k, allowed), theirs.search(vectors, k, allowed)),
+            (ours.search_part(vectors, k, start, stop, allowed), theirs.search_part(vectors, k, start, stop, allowed)),
+        ):
+            assert scores.shape == expected.shape
+            np.testing.assert_allclose(scores, expected, atol=1e-6)
+            for mine, its, score in zip(found.tolist(), expected_rows.tolist(), expected, strict=True):
+                # Equal vectors come in the order of their rows; FAISS has another order.
+                above = sum(score > score[-1] + 1e-6)
+                assert set(mine[:above]) == set(its[:above])
+                assert (np.array(mine) < 0).sum() == (np.array(its) < 0).sum()
+
+
+def test_the_first_of_equal_vectors_is_found_first_wherever_it_lies(file):
+    path, rows, vectors = file
+    _, found = FlatIndex(path, SIZE, DIM).search(vectors[2::4], 2)
+    assert np.array_equal(found, np.stack([rows[2::4], rows[3::4]], axis=1))
+
+
+def test_a_vector_has_the_same_product_wherever_it_lies(library):
+    vectors = np.tile(unit(1, dim=385), (40, 1))
+    products = inner_products(unit(3, 5, 385), vectors)
+    assert all(len(set(row)) == 1 for row in products.tolist())
+    assert np.array_equal(products[:, :1], inner_products(unit(3, 5, 385), vectors[:1]))
+
+
+def test_truth_is_the_same(no_faiss):
+    truth = exact([(ArrayVectors(unit(50)), None), (ArrayVectors(unit(30, 2)), np.arange(30) % 2 == 0)], unit(4, 8))
+    every = np.sort(unit(4, 8) @ np.vstack([unit(50), unit(30, 2)[::2]]).T, axis=1)
+    np.testing.assert_allclose(truth.kth, every[:, -10], atol=1e-6)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"0", lambda data: b"IxMp" + data])
+def test_a_file_of_another_size_is_refused(no_faiss, file, tmp_path, damage):
+    (tmp_path / "i").write_bytes(damage(file[0].read_bytes()))
+    with pytest.raises(StoreDamagedError):
+        open_index(tmp_path / "i", FLAT, SIZE, DIM)
+
+
+# Stores
+
+
+def fill(path, shards=1):
+    """A store of several segments with equal texts and deleted chunks."""
+    with Store.create(path, KnownEncoder(), shards=shards) as store, store.writer() as writer:
+        for start in range(0, 240, 80):
+            records = [
+                ChunkRecord(f"id{i}", Chunk(f"{WORDS[i % 50]} {WORDS[(7 * i) % 50]} {i % 60}", metadata={"i": i}))
+                for i in range(start, start + 80)
+            ]
+            writer.stage(record.chunk.embedded_text for record in records)
+            writer.commit(chunks=records)
+        writer.delete([f"id{i}" for i in range(0, 240, 11)])
+    return path
+
+
+def answers(path):
+    """Ids and scores of many searches."""
+    queries = [f"{word} {i}" for i, word in enumerate(WORDS[:30])]
+    with Store.open(path, KnownEncoder()) as store:
+        found = [
+            *(
+                store.search(query, 7, mode, where=where)
+                for query in queries[:6]
+                for mode in ("dense", "hybrid")
+                for where in (None, "i < 100", "i > 230")
+            ),
+            *store.search_many(queries, 5, mode="dense"),
+            *store.search_many(queries, 5, where="i >= 50"),
+        ]
+    return [[hit.id for hit in hits] for hits in found], [[hit.score for hit in hits] for hits in found]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_store_written_and_searched_without_faiss_is_the_one_with_it(tmp_path, monkeypatch, shards):
+    with_faiss, without = tmp_path / "with", tmp_path / "without"
+    ids, scores = answers(fill(with_faiss, shards))
+    with monkeypatch.context() as patch:
+        block_faiss(patch)
+        fill(without, shards)
+        found = [answers(with_faiss), answers(without)]
+        assert not verify_store(without, KnownEncoder()).problems
+    found.append(answers(without))
+    for found_ids, found_scores in found:
+        assert found_ids == ids
+        for these, those in zip(found_scores, scores, strict=True):
+            np.testing.assert_allclose(these, those, atol=1e-6)
+
+
+def test_a_large_segment_is_searched_in_parts_by_threads(tmp_path, monkeypatch, no_faiss):
+    expected = answers(fill(tmp_path))
+    monkeypatch.setattr(fanout, "_LEAST_PART", 20)
+    monkeypatch.setattr(fanout, "most_threads", lambda: 3)
+    assert answers(tmp_path) == expected
+
+
+def test_auto_stays_exact_in_a_large_store_and_says_what_is_faster(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_choice, "LEAST_APPROXIMATE", 100)
+    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    with monkeypatch.context() as patch:
+        block_faiss(patch)
+        with Store.create(tmp_path, KnownEncoder()) as store:
+            for start in (0, 150):
+                with pytest.warns(IndexWarning, match=r"search is exact.*pip install 'ragembed\[cpu\]'") as caught:
+                    store.add(ChunkRecord(f"{i}", Chunk(f"text {i}")) for i in range(start, start + 150))
+                assert len(caught) == 1
+            assert store.index_choice() is None
+            assert store.search("text 7", mode="dense")[0].id == "7"
+    with Store.open(tmp_path, KnownEncoder()) as store:  # once FAISS is installed, an index is picked
+        store.add([ChunkRecord("more", Chunk("more"))])
+        assert store.index_choice() is not None
+
+
+def test_a_budget_is_measured_with_exact_search_until_faiss_is_installed(tmp_path, monkeypatch):
+    budget = Budget(max_latency_ms=10_000)
+    with Store.create(tmp_path, KnownEncoder(), budget=budget) as store:
+        with monkeypatch.context() as patch:
+            block_faiss(patch)
+            store.add(ChunkRecord(f"{i}", Chunk(f"{WORDS[i % 50]} text {i}")) for i in range(300))
+            choice, check = store.index_choice(), store.index_check()
+            assert choice.kind == "flat"
+            assert "pip install 'ragembed[cpu]'" in choice.reasons[0]
+            assert check.measurement.recall.mean == 1
+        store.add([ChunkRecord("more", Chunk("more"))])
+        assert "keeps to the budget" in store.index_choice().reasons[-1]
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
+def test_another_kind_names_its_extra_before_anything_is_done(tmp_path, no_faiss, kind):
+    with pytest.raises(MissingExtraError, match=rf"{kind} needs .*pip install 'ragembed\[cpu\]'"):
+        Store.create(tmp_path / "new", KnownEncoder(), index=kind)
+    assert not (tmp_path / "new").exists()
+    fill(tmp_path / "flat")
+    with Store.open(tmp_path / "flat", KnownEncoder()) as store:
+        with pytest.raises(MissingExtraError, match=kind):
+            store.optimize(index=Wanted(kind))
+        assert store.wanted_index == Wanted()
+
+
+def test_a_store_whose_index_is_approximate_names_the_extra(tmp_path, monkeypatch):
+    with Store.create(tmp_path, KnownEncoder(), index="hnsw") as store:
+        store.add(ChunkRecord(f"{i}", Chunk(f"lock {i}")) for i in range(1200))
+    block_faiss(monkeypatch)
+    with Store.open(tmp_path, KnownEncoder()) as store:
+        with pytest.raises(MissingExtraError, match=r"hnsw needs .*pip install 'ragembed\[cpu\]'"):
+            store.search("lock 3", mode="dense")
+        with pytest.raises(MissingExtraError, match="hnsw"):
+            store.add([ChunkRecord("more", Chunk("more"))])
+        assert len(store) == 1200
+        assert store.search("lock 3", mode="lexical")[0].id == "3"
+
+
+BLOCKED = """
+import sys
+sys.modules["faiss"] = None
+from ragembed.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_the_command_line_works_without_faiss(tmp_path, tiny_model):
+    (tmp_path / "docs").mkdir()
+    for number, text in enumerate(["the writer holds the lock", "a bird flies", "supersonic flow of air"]):
+        (tmp_path / "docs" / f"{number}.md").write_text(text)
+
+    def run(script, *arguments):
+        command = [sys.executable, "-W", "error::ResourceWarning", "-c", script, *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    index = ("index", "docs", "--model", tiny_model, "-q")
+    query = ("query", "who holds the lock?", "--mode", "dense", "--json")
+    refused = run(BLOCKED, *index, "--index", "hnsw")
+    assert refused.returncode == 2
+    assert "pip install 'ragembed[cpu]'" in refused.stderr
+    done = run(BLOCKED, *index)
+    assert done.returncode == 0, done.stderr
+    without, with_it = (run(script, *query) for script in (BLOCKED, BLOCKED.replace('sys.modules["faiss"] = None', "")))
+    assert without.returncode == with_it.returncode == 0, without.stderr
+    ours, theirs = (json.loads(done.stdout)["results"] for done in (without, with_it))
+    assert [hit["id"] for hit in ours] == [hit["id"] for hit in theirs]
+    assert [hit["score"] for hit in ours] == pytest.approx([hit["score"] for hit in theirs], abs=1e-6)
