@@ -8,7 +8,6 @@ new store answers with unit-length raw vectors, so that an interrupted run leave
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +34,7 @@ from ragembed.indexes.scan import IndexingOptions, Scan
 from ragembed.indexes.stemming import ENGLISH, stemmer
 from ragembed.indexes.steps import Gathered, OneProcess, Sources, StageReport, Steps
 from ragembed.indexes.store import Store
+from ragembed.indexes.work_folder import WorkFolder
 from ragembed.indexes.writer import BATCH, StoreWriter
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
@@ -272,11 +272,13 @@ class _Run:
 
 
 def _sweep_work(store: Path) -> None:
-    """Remove what a run in stages that was interrupted has left in the store, unless one is under way."""
-    work = store / WORK
-    if work.is_dir():
-        with suppress(StoreLockedError), writer_lock(work):
-            shutil.rmtree(work)
+    """Remove what an interrupted run with workers has left in the store, unless one is under way."""
+    work = WorkFolder(store / WORK)
+    if work.is_ours():
+        with suppress(StoreLockedError):
+            with writer_lock(work.path):
+                work.clear()
+            work.leave(remove=True)
 
 
 def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkRecord]]:

@@ -15,7 +15,7 @@ from ragembed.errors import StoreError, StoreLockedError
 from ragembed.files import write_file
 
 LOCK = "writer.lock"
-_HOLDER = "writer.pid"
+HOLDER = "writer.pid"
 _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
@@ -42,18 +42,18 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
         raise StoreError(f"the store {store} cannot be written: {error.strerror or error}") from error
     try:
         with suppress(OSError):  # on a full disk the lock holds without its holder's name
-            write_file(store / _HOLDER, str(os.getpid()).encode())
+            write_file(store / HOLDER, str(os.getpid()).encode())
         yield
     finally:
         with suppress(OSError):
-            (store / _HOLDER).unlink(missing_ok=True)
+            (store / HOLDER).unlink(missing_ok=True)
         lock.release()
 
 
 def _holder(store: Path) -> str:
     for _ in range(_HOLDER_TRIES):  # a holder writes its id just after it takes the lock
         with suppress(OSError):
-            if holder := (store / _HOLDER).read_text(encoding="ascii").strip():
+            if holder := (store / HOLDER).read_text(encoding="ascii").strip():
                 return holder
         time.sleep(_HOLDER_PAUSE)
     return "unknown"

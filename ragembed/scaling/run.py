@@ -26,11 +26,13 @@ def index_in_stages(
 
     The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
     ``work`` is the folder for what the stages leave for one another, ``work`` in the store's if left out; from it an
-    interrupted run is carried on. Raises what :func:`index_files` raises, and
-    :class:`ragembed.errors.WorkerLostError` where workers die again and again.
+    interrupted run is carried on. Other files in it stay, and so does a folder that was there before. Raises what
+    :func:`index_files` raises, :class:`ragembed.errors.ConfigError` for a work folder that holds other files and no
+    plan, and :class:`ragembed.errors.WorkerLostError` where workers die again and again.
     """
     folder = (work or request.store / WORK).absolute()
-    steps = Staged(folder, engine, shards, request.device)
+    keep_folder = work is not None and folder.exists()
+    steps = Staged(folder, engine, shards, request.device, keep_folder=keep_folder)
     try:
         return index_files(request, progress, wait_seconds=wait_seconds, steps=steps)
     finally:

@@ -47,13 +47,15 @@ class Staged:
     Parameters
     ----------
     folder
-        Work folder, which every worker must be able to read and write; removed when the run is done.
+        Work folder, which every worker must be able to read and write.
     engine
         Has the tasks done.
     shards
         In how many the files are read; as many as their size asks for if it is None.
     device
         Where workers encode.
+    keep_folder
+        Whether the work folder stays, empty, when the run is done.
     anew
         Whether a plan is made where none can be carried on; otherwise that is an error.
     halt_at
@@ -69,12 +71,14 @@ class Staged:
         shards: int | None = None,
         device: str | None = None,
         *,
+        keep_folder: bool = False,
         anew: bool = True,
         halt_at: str | None = None,
     ) -> None:
         self._work = Work(folder)
         self._engine = engine
         self._shards = shards
+        self._keep_folder = keep_folder
         self._anew = anew
         self._halt_at = halt_at
         self._worker = partial(Performer, folder, device)
@@ -165,6 +169,7 @@ class Staged:
         self._reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def __enter__(self) -> Staged:
+        self._work.files.require_ours()
         make_folder(self._work.folder)
         self._open.enter_context(writer_lock(self._work.folder))
         self._open.enter_context(self._engine)
@@ -174,6 +179,6 @@ class Staged:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None or not self._something_to_keep:
-            self._work.clear()
+            self._work.files.clear()
         self._open.close()
-        self._work.leave()
+        self._work.files.leave(remove=not self._keep_folder)

@@ -41,8 +41,9 @@ def plan_stages(request: IndexingRequest, folder: Path, shards: int | None, prog
     Nothing is read but the lists of files. A plan of the same is kept, with all that was done of it. Raises what
     :func:`ragembed.indexes.indexing.index_files` raises.
     """
-    make_folder(folder)
     work = Work(folder)
+    work.files.require_ours()
+    make_folder(folder)
     replace_file(work.request_file, json.dumps(_request_fields(request)).encode())
     steps = Staged(folder.absolute(), _Unfinished(work), shards, request.device, halt_at=READ)
     _advance(request, steps, progress)

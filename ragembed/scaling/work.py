@@ -14,13 +14,12 @@
     embed/00000.safetensors      of each block: raw vectors, float16
 
 Every file and folder is written whole, under another name, and then renamed: what is there is finished. Nothing in it
-is pickle.
+is pickle. :mod:`ragembed.indexes.work_folder` knows these names, and removes nothing else.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -33,14 +32,13 @@ from numpy.typing import NDArray
 from ragembed.config import EmbedderConfig
 from ragembed.documents.boilerplate import Found
 from ragembed.documents.discovery import Candidate
-from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.lock import LOCK
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.scan import IndexingOptions
+from ragembed.indexes.work_folder import WorkFolder
 from ragembed.tensor_map import map_tensors
 
-FORMAT = 1
 READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
 """The stages that have a task for each shard, range and block."""
 
@@ -90,12 +88,13 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.files = WorkFolder(folder)
 
     # The plan
 
     def begin(self, plan: Plan, known: Mapping[str, SourceRecord], shards: Iterable[list[Candidate]]) -> None:
-        """Write a plan, in the place of whatever the folder holds of another."""
-        self.clear()
+        """Write a plan, in the place of another that the folder holds."""
+        self.files.restart()
         make_folders(self.folder / "shards")
         for stage in STAGES:
             make_folders(self.folder / stage)
@@ -104,34 +103,12 @@ class Work:
         for number, candidates in enumerate(shards):
             text = "".join(json.dumps(candidate.to_dict()) + "\n" for candidate in candidates)
             replace_file(self._shard(number), text.encode())
-        replace_file(self.folder / "plan.json", json.dumps({"format": FORMAT, **asdict(plan)}, indent=2).encode())
-
-    def clear(self) -> None:
-        """Remove what stages wrote, the plan first; other files in the folder stay."""
-        (self.folder / "plan.json").unlink(missing_ok=True)
-        for name in ("known.jsonl", "boilerplate.json", "blocks.safetensors"):
-            (self.folder / name).unlink(missing_ok=True)
-        for name in ("shards", "fitted", *STAGES):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-
-    def leave(self) -> None:
-        """Remove the folder where there is no plan in it, nor anything else but the request and the lock."""
-        if not {entry.name for entry in self.folder.iterdir()} - {LOCK, self.request_file.name}:
-            self.request_file.unlink(missing_ok=True)
-            (self.folder / LOCK).unlink(missing_ok=True)
-            self.folder.rmdir()
+        self.files.write_plan(asdict(plan))
 
     def find_plan(self) -> Plan | None:
-        """Return the plan, None where there is none; raises :class:`StoreDamagedError` for one that is not ours."""
-        try:
-            found = json.loads((self.folder / "plan.json").read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise StoreDamagedError(f"{self.folder / 'plan.json'} is damaged: {error}; delete {self.folder}") from error
-        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-            raise StoreDamagedError(f"{self.folder / 'plan.json'} is no plan of this version: delete {self.folder}")
-        return Plan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])})
+        """Return the plan, None where there is none or it was not finished."""
+        found = self.files.read_plan()
+        return Plan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])}) if found else None
 
     @cached_property
     def plan(self) -> Plan:
