@@ -35,17 +35,12 @@ def engine_options(command: Command) -> Command:
         click.option(
             "--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]"
         ),
-        work_option,
+        click.option(
+            "--work",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
+        ),
     )
-
-
-def work_option(command: Command) -> Command:
-    """Add ``--work``."""
-    return click.option(
-        "--work",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Folder for what workers leave for one another, on a disk that all can write.  [default: in the store]",
-    )(command)
 
 
 def chosen_crew(

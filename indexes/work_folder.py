@@ -16,16 +16,16 @@ from ragembed.indexes.lock import HOLDER, LOCK
 
 FORMAT = "ragembed-work-1"
 """What the plan of a work folder says of itself: a folder of other files with the same names has no such plan."""
-PLAN, REQUEST = "plan.json", "request.json"
+PLAN = "plan.json"
 
 _FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
-    r"plan\.json|request\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
+    r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
     r"|(fit|embed)/\d{5,}\.safetensors|fitted/(config\.json|state\.safetensors)"
 )
 # Files that are made before the plan: a run that was killed in between leaves them alone.
-_BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|request\.json|\.plan\.json\.\d+\.tmp")
+_BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")
 _TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.\d+\.tmp")
 """Name under which :func:`replace_file` writes a file before it is complete."""
 
@@ -78,7 +78,6 @@ class WorkFolder:
     def clear(self) -> None:
         """Remove all that is ours, the plan last, and folders if nothing else is in them."""
         self._remove()
-        (self.path / REQUEST).unlink(missing_ok=True)
         (self.path / PLAN).unlink()
 
     def _remove(self) -> list[Path]:
@@ -91,7 +90,7 @@ class WorkFolder:
                     entry.rmdir()
                 except OSError:  # files of others are in it
                     left.append(entry)
-            elif name not in (PLAN, REQUEST, LOCK, HOLDER):
+            elif name not in (PLAN, LOCK, HOLDER):
                 entry.unlink(missing_ok=True)
         return left
 

@@ -103,14 +103,14 @@ def command(
         if not quiet:
             if report.picked is not None and report.check is not None:
                 say_choice(report.picked, report.check)
-            say(summary(report, dry_run=dry_run), err=True)
+            say(_summary(report, dry_run=dry_run), err=True)
     elif output == "json":
         print_json(_as_dict(report))
     else:
         print_jsonl([_as_dict(report)])
 
 
-def summary(report: IndexingReport, *, dry_run: bool) -> str:
+def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     """Return the one line at the end."""
     scan = report.scan
     files = (

@@ -109,7 +109,6 @@ class EncodedBlocks:
     """What the blocks' tasks wrote, found again by text."""
 
     def __init__(self, work: Work, blocks: Blocks) -> None:
-        work.require(EMBED, len(blocks))
         self._work = work
         self._numbers = {bytes(first): number for number, first in enumerate(blocks.first)}
         self._sizes = np.diff(blocks.ends, prepend=0)

@@ -29,7 +29,6 @@ class GatheredShards:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        work.require(READ, work.plan.shards)
         self._indexes: list[Arrays] = [read_arrays(self._file(shard, INDEX)) for shard in range(work.plan.shards)]
         files = [len(index["starts"]) for index in self._indexes]
         self._shards = np.repeat(np.arange(len(files)), np.array(files, dtype=np.int64))

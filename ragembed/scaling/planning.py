@@ -13,7 +13,6 @@ import numpy as np
 
 from ragembed.documents.discovery import Candidate
 from ragembed.documents.places import absolute
-from ragembed.errors import ConfigError
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.scan import Scan
 from ragembed.indexes.steps import Sources
@@ -25,25 +24,17 @@ _LEAST_SHARDS = 8
 """Shards of a plan that has as many files, so that a few workers share them evenly."""
 
 
-def make_plan(
-    work: Work, sources: Sources, shards: int | None, progress: Progress, *, anew: bool = True
-) -> tuple[Plan, Scan]:
+def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan]:
     """Plan the reading of what differs, and return the plan, and what is known without reading.
 
     A plan of the same files that was begun before is carried on, where the store is as it was then or keeps the plan's
-    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None. Without
-    ``anew``, raises :class:`ConfigError` where no plan can be carried on.
+    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None.
     """
     former = work.find_plan()
     if former is not None and (sources.generation == former.generation or sources.mark == former.id):
         plan, scan, _ = _drawn(replace(sources, known=work.known()), shards or former.shards, progress)
         if former.same_request(plan):
             return former, scan
-    if not anew:
-        raise ConfigError(
-            f"the files, the settings or the store are not those of the plan in {work.folder} any more: plan anew "
-            f"with: ragembed stage plan PATH --work {work.folder}"
-        )
     plan, scan, waiting = _drawn(sources, shards, progress)
     work.begin(plan, sources.known, balanced(waiting, plan.shards))
     return plan, scan

@@ -37,10 +37,6 @@ from ragembed.scaling.work import EMBED, FIT, READ, Work
 Floats = NDArray[np.float32]
 
 
-class StageReachedError(Exception):
-    """All is ready for the tasks of a stage that others do."""
-
-
 class Staged:
     """The parts of a run, done by the workers of an engine; see :class:`ragembed.indexes.steps.Steps`.
 
@@ -56,10 +52,6 @@ class Staged:
         Where workers encode.
     keep_folder
         Whether the work folder stays, empty, when the run is done.
-    anew
-        Whether a plan is made where none can be carried on; otherwise that is an error.
-    halt_at
-        The stage whose tasks others do: when all is ready for it, the run ends with :class:`StageReachedError`.
     """
 
     writing = "storing"
@@ -72,15 +64,11 @@ class Staged:
         device: str | None = None,
         *,
         keep_folder: bool = False,
-        anew: bool = True,
-        halt_at: str | None = None,
     ) -> None:
         self._work = Work(folder)
         self._engine = engine
         self._shards = shards
         self._keep_folder = keep_folder
-        self._anew = anew
-        self._halt_at = halt_at
         self._worker = partial(Performer, folder, device)
         self._reports: list[StageReport] = []
         self._something_to_keep = True
@@ -108,7 +96,7 @@ class Staged:
         # Workers may have another working directory.
         sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
-        plan, scan = make_plan(self._work, sources, self._shards, progress, anew=self._anew)
+        plan, scan = make_plan(self._work, sources, self._shards, progress)
         self._run(READ, plan.shards, "reading", "files", plan.files, progress)
         self._gathered = GatheredShards(self._work)
         scan.add(self._gathered.scan())
@@ -152,8 +140,6 @@ class Staged:
         return raw
 
     def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
-        if stage == self._halt_at:
-            raise StageReachedError(stage)
         missing = self._work.missing(stage, tasks)
         if not missing:
             return

@@ -2,7 +2,6 @@
 
 ::
 
-    request.json                 what was asked of `ragembed stage plan`
     plan.json                    what is indexed, with what, in how many shards
     known.jsonl                  the files that the store held then
     shards/00000.jsonl           files to be read
@@ -20,7 +19,7 @@ is pickle. :mod:`ragembed.indexes.work_folder` knows these names, and removes no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +35,7 @@ from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.records import SourceRecord
 from ragembed.indexes.scan import IndexingOptions
-from ragembed.indexes.work_folder import WorkFolder
+from ragembed.indexes.work_folder import PLAN, WorkFolder
 from ragembed.tensor_map import map_tensors
 
 READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
@@ -112,12 +111,10 @@ class Work:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan; raises :class:`ConfigError` where there is none."""
+        """The plan, which is there before any task."""
         plan = self.find_plan()
         if plan is None:
-            raise ConfigError(
-                f"{self.folder} holds no plan: make one with: ragembed stage plan PATH --work {self.folder}"
-            )
+            raise ConfigError(f"{self.folder} holds no {PLAN}: it was removed during the run; run the command again")
         return plan
 
     def known(self) -> dict[str, SourceRecord]:
@@ -125,11 +122,6 @@ class Work:
         with (self.folder / "known.jsonl").open(encoding="utf-8") as lines:
             sources = [SourceRecord(**json.loads(line)) for line in lines]
         return {source.path: source for source in sources}
-
-    @property
-    def request_file(self) -> Path:
-        """What was asked for, where stages are run one by one."""
-        return self.folder / "request.json"
 
     def candidates(self, shard: int) -> list[Candidate]:
         """Return the files of a shard."""
@@ -149,19 +141,6 @@ class Work:
         """Return the tasks, of so many, that are not done."""
         there = {entry.name for entry in (self.folder / stage).iterdir()}
         return [number for number in range(tasks) if self.output(stage, number).name not in there]
-
-    def require(self, stage: str, tasks: int) -> None:
-        """Raise :class:`ConfigError` unless all tasks of the stage are done."""
-        if missing := self.missing(stage, tasks):
-            raise self.unfinished(stage, missing)
-
-    def unfinished(self, stage: str, missing: Sequence[int]) -> ConfigError:
-        """Return the error that these tasks of a stage are not done."""
-        shown = ", ".join(str(number) for number in missing[:5]) + (" …" if len(missing) > 5 else "")
-        return ConfigError(
-            f"tasks of the stage {stage!r} are not done, {len(missing):,} of them: {shown}; run them with: "
-            f"ragembed stage {stage} --work {self.folder}"
-        )
 
     @property
     def boilerplate_file(self) -> Path:
