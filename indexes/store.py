@@ -239,7 +239,7 @@ class Store(Searching):
         return int(self._reader.read(lambda view: catalog.meta(view.connection, "generation", 0)))
 
     @property
-    def mark(self) -> str | None:
+    def resume_token(self) -> str | None:
         """What a run in stages that was interrupted has left to be known again by, None where there was none."""
         found: str | None = self._reader.read(lambda view: catalog.meta(view.connection, "work"))
         return found

@@ -1,14 +1,13 @@
-"""An indexing run in stages: each is a number of tasks that an engine has done, with files between them.
+"""An indexing run in stages: each is a number of tasks for a pool of workers, with files between the stages.
 
-What is not parallel, adding up what the tasks of a stage gave and writing the store, is done here, and so is all that
-one process does in the same way, by :mod:`ragembed.indexes.indexing`.
+The driver's process adds up the results of a stage, and writes the store as a run in one process does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,39 +16,66 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.distributed import stages
+from ragembed.distributed.stages import ChunkedShards, EncodedBlocks, Worker, plan_blocks, read_blocks, write_blocks
+from ragembed.distributed.work import EMBED, FIT, READ, Work, make_plan
+from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
-from ragembed.indexes.layout import make_folder
+from ragembed.indexes.backend import ChunkedFiles, Known, RunEncoder, Sources, StageReport
+from ragembed.indexes.indexing import IndexingReport, index_files
+from ragembed.indexes.layout import WORK, is_store, make_folder
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress
-from ragembed.indexes.run_encoding import RunEncoder
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import Scan
-from ragembed.indexes.steps import Gathered, Known, Sources, StageReport
-from ragembed.scaling import counting
-from ragembed.scaling.blocks import EncodedBlocks, plan_blocks, read_blocks, write_blocks
-from ragembed.scaling.engine import Done, Engine
-from ragembed.scaling.gathered import GatheredShards
-from ragembed.scaling.performer import Performer
-from ragembed.scaling.planning import make_plan
-from ragembed.scaling.work import EMBED, FIT, READ, Work
 
 Floats = NDArray[np.float32]
 
 
-class Staged:
-    """The parts of a run, done by the workers of an engine; see :class:`ragembed.indexes.steps.Steps`.
+def index_with_workers(
+    request: IndexingRequest,
+    pool: WorkerPool,
+    progress: Progress | None = None,
+    *,
+    work: Path | None = None,
+    shards: int | None = None,
+    wait_seconds: float = 0.0,
+) -> IndexingReport:
+    """Bring a store up to date as :func:`ragembed.indexes.indexing.index_files` does, with workers.
+
+    The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
+    ``work`` is the folder for files between the stages, by default ``work`` in the store; the next run carries on from
+    what an interrupted run left in it. Other files in it stay, and so does a folder that was there before. Raises what
+    :func:`index_files` raises, :class:`ragembed.errors.ConfigError` for a work folder that holds other files and no
+    plan, and :class:`ragembed.errors.WorkerLostError` if workers die again and again.
+    """
+    folder = (work or request.store / WORK).absolute()
+    made_store_folder = not request.store.exists()
+    keep_folder = work is not None and folder.exists()
+    backend = DistributedBackend(folder, pool, shards, request.device, keep_folder=keep_folder)
+    try:
+        return index_files(request, progress, wait_seconds=wait_seconds, backend=backend)
+    finally:
+        if made_store_folder and not is_store(request.store):
+            with suppress(OSError):  # it was never made, or holds the work of an interrupted run
+                request.store.rmdir()
+
+
+class DistributedBackend:
+    """Reads, fits and encodes with a pool of workers; an :class:`ragembed.indexes.backend.IndexingBackend`.
 
     Parameters
     ----------
     folder
         Work folder, which every worker must be able to read and write.
-    engine
-        Has the tasks done.
+    pool
+        Does the tasks.
     shards
-        In how many the files are read; as many as their size asks for if it is None.
+        Number of shards that files are read in; chosen by their size if it is None.
     device
-        Where workers encode.
+        Device that workers encode on.
     keep_folder
         Whether the work folder stays, empty, when the run is done.
     """
@@ -59,24 +85,24 @@ class Staged:
     def __init__(
         self,
         folder: Path,
-        engine: Engine,
+        pool: WorkerPool,
         shards: int | None = None,
         device: str | None = None,
         *,
         keep_folder: bool = False,
     ) -> None:
         self._work = Work(folder)
-        self._engine = engine
+        self._pool = pool
         self._shards = shards
         self._keep_folder = keep_folder
-        self._worker = partial(Performer, folder, device)
+        self._worker = partial(Worker, folder, device)
         self._reports: list[StageReport] = []
         self._something_to_keep = True
         self._open = ExitStack()
         self._prepared: tuple[Embedder, EncodedBlocks] | None = None
 
     @property
-    def mark(self) -> str | None:
+    def resume_token(self) -> str | None:
         """The id of the plan, None before there is one."""
         plan = self._work.find_plan()
         return None if plan is None else plan.id
@@ -88,48 +114,48 @@ class Staged:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that a worker encodes on, where texts were encoded."""
+        """The devices that a worker encodes on, if texts were encoded."""
         return () if self._prepared is None else self._prepared[0].device_names()
 
-    def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
-        """Plan, or carry on with the plan of an interrupted run, and read all shards."""
+    def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
+        """Make a plan, or take that of an interrupted run, and read all shards."""
         # Workers may have another working directory.
         sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
         plan, scan = make_plan(self._work, sources, self._shards, progress)
         self._run(READ, plan.shards, "reading", "files", plan.files, progress)
-        self._gathered = GatheredShards(self._work)
-        scan.add(self._gathered.scan())
+        self._chunked = ChunkedShards(self._work)
+        scan.add(self._chunked.scan())
         scanner.finish(scan)
-        self._something_to_keep = self._gathered.files > 0
-        return self._gathered, scan
+        self._something_to_keep = self._chunked.files > 0
+        return self._chunked, scan
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
-        """Go through all ranges of chunks, and fit ``embedder`` on the sums."""
-        chunks = self._go_through(stripper, progress)
-        embedder.fit_parts(counting.parts(self._work, chunks), chunks)
+        """Count all ranges of chunks, and fit ``embedder`` on the sums."""
+        chunks = self._count(stripper, progress)
+        embedder.fit_parts(stages.parts(self._work, chunks), chunks)
 
-    def _go_through(self, stripper: Stripper, progress: Progress) -> int:
-        """Have all ranges of chunks gone through; returns how many chunks there are."""
-        chunks = self._gathered.chunks
+    def _count(self, stripper: Stripper, progress: Progress) -> int:
+        """Count all ranges of chunks; return the number of chunks."""
+        chunks = self._chunked.chunks
         if not self._work.boilerplate_file.exists():
             self._work.write_boilerplate(stripper.found)
-        self._run(FIT, counting.ranges(chunks), "fitting", "chunks", chunks, progress)
+        self._run(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
         return chunks
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
-        """Have all blocks of texts encoded; ``embedder`` encodes what none of them holds."""
-        chunks = self._go_through(stripper, progress)
+        """Encode all blocks of texts with workers; ``embedder`` encodes texts of no block later."""
+        chunks = self._count(stripper, progress)
         if not self._work.blocks_file.exists():
             embedder.save(self._work.fitted)
-            hashes = counting.hashes(self._work, chunks)
-            write_blocks(self._work, plan_blocks(self._gathered.sizes.tolist(), hashes, known))
+            hashes = stages.hashes(self._work, chunks)
+            write_blocks(self._work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
         blocks = read_blocks(self._work)
         self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
         self._prepared = embedder, EncodedBlocks(self._work, blocks)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``: a block's are there, others are encoded here."""
+        """Return the raw vectors of ``texts``: read from their block, or else encoded here."""
         assert self._prepared is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
         embedder, encoded = self._prepared
         raw = encoded.raw(texts)
@@ -144,9 +170,9 @@ class Staged:
         if not missing:
             return
         started = time.monotonic()
-        done: list[Done] = []
+        done: list[TaskReport] = []
         progress.start(phase, unit, items)
-        for one in self._engine.run(self._worker, stage, missing):
+        for one in self._pool.run(self._worker, stage, missing):
             progress.advance(one.items)
             done.append(one)
         progress.finish()
@@ -154,11 +180,11 @@ class Staged:
         worked, memory = sum(one.items for one in done), max(one.memory for one in done)
         self._reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
-    def __enter__(self) -> Staged:
+    def __enter__(self) -> DistributedBackend:
         self._work.files.require_ours()
         make_folder(self._work.folder)
         self._open.enter_context(writer_lock(self._work.folder))
-        self._open.enter_context(self._engine)
+        self._open.enter_context(self._pool)
         return self
 
     def __exit__(

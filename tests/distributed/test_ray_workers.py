@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.ray_cluster import connected
-from ragembed.scaling.ray_engine import RayEngine
 
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
 
@@ -125,7 +125,7 @@ def test_an_address_where_nobody_answers(by_itself):
 @pytest.mark.parametrize("options", [{"workers": 0}, {"cpus": 0}, {"cpus": float("nan")}, {"gpus": -1}])
 def test_numbers_that_cannot_be(options):
     with pytest.raises(ConfigError, match="expected"):
-        RayEngine(**options)
+        RayWorkers(**options)
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:", ":6379"])
@@ -137,9 +137,9 @@ def test_addresses_that_are_none(address):
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ragembed\[ray\]"):
-        list(RayEngine().run(list, "embed", [1]))
+        list(RayWorkers().run(list, "embed", [1]))
 
 
 def test_a_stage_without_tasks_needs_no_cluster(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert list(RayEngine().run(list, "embed", [])) == []
+    assert list(RayWorkers().run(list, "embed", [])) == []

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from cluster import cluster
 
+from ragembed.distributed.ray_workers import RayWorkers
+from ragembed.distributed.workers import TaskReport
 from ragembed.errors import DocumentError, RagembedError
 from ragembed.ray_cluster import QUIET
-from ragembed.scaling.engine import Done
-from ragembed.scaling.ray_engine import RayEngine
 
 
 class Performer:
@@ -44,7 +44,7 @@ class Performer:
         time.sleep(600 if fate == "hangs" or node == self.plan.get("hangs on") else self.seconds)
         if self.plan.get("all") == "meet":
             self.wait_for_another()
-        return Done(number=number, items=10 * number, seconds=1.0, memory=1.0, worker=f"{node} {os.getpid()}")
+        return TaskReport(number=number, items=10 * number, seconds=1.0, memory=1.0, worker=f"{node} {os.getpid()}")
 
     def wait_for_another(self):
         """End a task only when another worker is at one too."""
@@ -127,14 +127,14 @@ def an_error_of_making(engine, folder):
 
 def no_room(engine, folder):
     try:
-        list(RayEngine(cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
+        list(RayWorkers(cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
     except RagembedError as error:
         return [type(error).__name__, str(error)]
 
 
 def parts_of_a_gpu(engine, folder):
     worker = functools.partial(Performer, folder, {"all": "meet"}, 0.1)
-    return told(RayEngine(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
+    return told(RayWorkers(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
 
 
 def left_early(engine, folder):
@@ -149,7 +149,7 @@ def left_early(engine, folder):
 def interrupted(address, folder):
     """As by a terminal: every process that was started from it is sent the signal, Ray's own too."""
     worker = functools.partial(Performer, folder, dict.fromkeys(range(4), "hangs"), 0.1)
-    records = RayEngine(address).run(worker, "embed", range(4))
+    records = RayWorkers(address).run(worker, "embed", range(4))
 
     def interrupt():
         while len(made(folder)) < 2:
@@ -169,7 +169,7 @@ def a_removed_node(nodes, folder):
     """One node does its tasks; the other never ends the one that it has begun, and goes."""
     [other] = nodes.worker_nodes
     worker = functools.partial(Performer, folder, {"hangs on": other.node_id}, 0.2)
-    records = RayEngine(nodes.address).run(worker, "embed", range(6))
+    records = RayWorkers(nodes.address).run(worker, "embed", range(6))
     done = [next(records)]
     while not list(Path(folder).glob(f"*.{other.node_id}.*")):
         time.sleep(0.05)
@@ -182,14 +182,14 @@ def an_own_node(folder):
     """On the way to it a proxy that does not answer, and then a death."""
     os.environ.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"))
     worker = functools.partial(Performer, folder, {"all": "meet", 3: "dies once"}, 0.1)
-    found = told(RayEngine(workers=2).run(worker, "embed", range(4)))
+    found = told(RayWorkers(workers=2).run(worker, "embed", range(4)))
     return {**found, "attempts": attempts(folder, 3), "gone": seconds_until_gone(made(folder))}
 
 
 def nobody_there(folder):
     begun = time.monotonic()
     try:
-        list(RayEngine("127.0.0.1:9").run(functools.partial(Performer, folder, {}, 0.1), "embed", [1]))
+        list(RayWorkers("127.0.0.1:9").run(functools.partial(Performer, folder, {}, 0.1), "embed", [1]))
     except RagembedError as error:
         return {"error": [type(error).__name__, str(error)], "seconds": time.monotonic() - begun}
 
@@ -204,7 +204,7 @@ def in_folder(scenario, *args):
 
 def on_a_cluster():
     with cluster(1, 1, gpus=1) as nodes:
-        with RayEngine(nodes.address) as engine:
+        with RayWorkers(nodes.address) as engine:
             held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, parts_of_a_gpu]
             held.append(left_early)
             found = {scenario.__name__: in_folder(scenario, engine) for scenario in held}

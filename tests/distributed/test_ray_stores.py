@@ -7,8 +7,8 @@ import pytest
 
 from ragembed.config import EmbedderConfig
 from ragembed.indexes import Store
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 
 WORDS = [f"word{i}" for i in range(300)]
 CONFIG = EmbedderConfig(extractor="re:dim=32")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.scaling import cluster
+from tests.distributed import cluster
 
 # Other processes import what they are sent by name, and look in the same places.
 sys.path.append(str(Path(__file__).parent))

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from ragembed import EmbedderConfig
+from ragembed.distributed.backend import index_with_workers
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
-from ragembed.scaling.run import index_in_stages
+from ragembed.indexes.request import IndexingRequest
 
 CONFIG = EmbedderConfig(extractor="re:dim=16")
 
@@ -42,7 +42,7 @@ def docs(tmp_path):
 
 def index(docs, stop_at=None, work=None):
     request = IndexingRequest(docs.parent / ".ragembed", (docs,), embedder=CONFIG)
-    return index_in_stages(request, InProcess(stop_at), work=work)
+    return index_with_workers(request, InProcess(stop_at), work=work)
 
 
 def tree(folder):
@@ -151,7 +151,7 @@ def test_only_a_folder_that_was_there_before_stays(docs, was_there):
 
 
 def test_a_run_that_was_killed_while_it_planned_is_no_obstacle(docs, monkeypatch):
-    from ragembed.scaling import work
+    from ragembed.distributed import work
 
     def killed(path, data):
         raise KeyboardInterrupt
