@@ -30,7 +30,7 @@ from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
-from ragembed.indexes.engines import Engine, segment_search
+from ragembed.indexes.fanout import Engine, segment_search
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.index_choice import tell
 from ragembed.indexes.layout import (
