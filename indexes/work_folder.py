@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -110,9 +111,13 @@ class WorkFolder:
         if not self.path.is_dir():
             return "it is a file"
         for entry, name, is_folder in self._ours(self.path):
-            if entry.is_symlink():
+            try:
+                mode = entry.lstat().st_mode
+            except FileNotFoundError:  # a run that is under way has finished with it
+                continue
+            if stat.S_ISLNK(mode):
                 return f"{name} in it is a symbolic link"
-            if not (entry.is_dir() if is_folder else entry.is_file()):
+            if not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
                 return f"{name} in it is not a {'folder' if is_folder else 'file'}"
         names = sorted(entry.name for entry in self.path.iterdir() if not _BEFORE_PLAN.fullmatch(entry.name))
         if names and self.read_plan() is None:
@@ -122,8 +127,11 @@ class WorkFolder:
 
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
         """Yield what has a name of ours, that name, and whether it is a folder's; a folder's entries come before it."""
-        with os.scandir(folder) as found:
-            entries = list(found)
+        try:
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except FileNotFoundError:  # a run that is under way has finished with it
+            return
         for entry in entries:
             path, name = Path(entry.path), above + entry.name
             if _FOLDERS.fullmatch(name):

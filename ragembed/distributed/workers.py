@@ -29,10 +29,10 @@ _WATCH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """A task that is done: how many files or chunks it was about, and what it cost the worker that did it.
+    """A finished task: how many files or chunks it was about, and what it cost its worker.
 
-    ``seconds`` are 0 where its files were there already; ``memory`` is the most that the worker has had in memory so
-    far, in MiB, and ``worker`` tells one from another: the host's name and the process's id.
+    ``seconds`` is 0 if the output existed already, ``memory`` the peak memory of the worker so far, in MiB, and
+    ``worker`` the host's name and the id of the process.
     """
 
     number: int
@@ -43,22 +43,21 @@ class TaskReport:
 
 
 Perform: TypeAlias = Callable[[str, int], TaskReport]
-"""Does the task of a stage that has the number; the same task may be asked for again."""
+"""Does one task: the stage and the number; the same task may be repeated."""
 
 
 class WorkerPool(Protocol):
     """Runs tasks on workers, each of which is made once and keeps its model between tasks.
 
-    Used as a context manager, at whose end the workers that are kept for the next stage go.
+    A context manager: workers may stay for the next stage until its end.
     """
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Have each task of ``numbers`` done by a worker, and yield them as they are done, in any order.
+        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
 
-        ``worker`` is called once in each worker's process; both it and what it raises can be sent to another. At most
-        a few tasks for each worker are under way at once. A task whose worker, or its machine, dies is done again by
-        another. Raises what a task raised, and :class:`ragembed.errors.WorkerLostError` where the worker of one task
-        died again and again.
+        ``worker`` is called once in the process of each worker, so it can be pickled. If a worker or its machine dies,
+        another worker repeats the task. Raises what a task raised, and :class:`ragembed.errors.WorkerLostError` if
+        workers of the same task die again and again.
         """
         ...
 
@@ -70,9 +69,9 @@ class WorkerPool(Protocol):
 
 
 class ProcessWorkers:
-    """Has tasks done by so many processes, each of which is bounded to its share of the cores.
+    """Runs tasks in ``workers`` processes, each limited to its share of the cores.
 
-    A process that dies takes its task with it, which another does again; the others go on.
+    If a process dies, a new one repeats its task; the others go on.
     """
 
     def __init__(self, workers: int) -> None:

@@ -1,4 +1,4 @@
-"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run by test_ray_stores.py in a namespace.
+"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run in a namespace.
 
 ``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into stores beside it, one for each scenario, and prints as one
 line of JSON what was reported. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
@@ -136,9 +136,8 @@ def main():
         indexed(folder, address, store, SlowEngine(address, notes_of(folder, store)))
         return
     with cluster(1, 1) as nodes:
-        found = {"undisturbed": indexed(folder, nodes.address, "undisturbed")}
-        for scenario in (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node):
-            found[scenario.__name__] = scenario(folder, nodes)
+        slow = (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node)
+        found = {scenario.__name__: scenario(folder, nodes) for scenario in slow}
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
 

@@ -15,7 +15,6 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.distributed import stages
 from ragembed.distributed.backend import index_with_workers
 from ragembed.distributed.stages import Worker
-from ragembed.distributed.workers import ProcessWorkers
 from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
@@ -103,7 +102,7 @@ def test_the_store_is_that_of_one_process(docs):
     alone = index_files(request("alone", docs))
     engine = Here()
     report = index_with_workers(request("staged", docs), engine)
-    assert_same(docs.parent / "alone", docs.parent / "staged", questions=200)
+    assert_same(docs.parent / "alone", docs.parent / "staged", questions=40)
     assert (report.chunks, report.encoded, report.scan.added) == (alone.chunks, alone.encoded, alone.scan.added)
     assert report.scan.skipped == alone.scan.skipped
     assert len(report.scan.skipped) == 1
@@ -123,7 +122,7 @@ def test_documents_that_a_url_names(docs):
         assert f"file://{docs}/00.md" in store.sources()
 
 
-@pytest.mark.parametrize("shards", [1, 3, 26])
+@pytest.mark.parametrize("shards", [1, 26])
 def test_the_number_of_shards_changes_nothing(docs, shards):
     index_files(request("alone", docs))
     engine = Here()
@@ -132,7 +131,7 @@ def test_the_number_of_shards_changes_nothing(docs, shards):
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-@pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg:w=0.5"])
+@pytest.mark.parametrize("extractor", ["transformer", "bert+avg:w=0.5"])
 def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
     settings = EmbedderConfig(
         model=str(tiny_model),
@@ -179,7 +178,7 @@ def test_a_folder_with_nothing_to_read_leaves_nothing(tmp_path):
     assert not (tmp_path / "staged").exists()
 
 
-@pytest.mark.parametrize("stop_after", [0, 3, 8, 9])
+@pytest.mark.parametrize("stop_after", [3, 9])
 def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
     index_files(request("alone", docs))
     first, second = Here(stop_after), Here()
@@ -244,18 +243,13 @@ def test_two_runs_at_once_are_refused(docs):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
 class TestProcesses:
-    def test_two_processes_give_the_same_store(self, docs):
-        index_files(request("alone", docs))
-        report = index_with_workers(request("staged", docs), ProcessWorkers(2))
-        assert report.stages[0].memory > 10
-        assert_same(docs.parent / "alone", docs.parent / "staged")
-
-    @pytest.mark.parametrize("task", [("read", 1), ("fit", 0), ("embed", 0)])
+    @pytest.mark.parametrize("task", [("read", 1), ("embed", 0)])
     def test_a_killed_worker_costs_its_task_and_nothing_else(self, docs, tmp_path, task):
         index_files(request("alone", docs))
         engine = Sabotaged(2, DiesInBlock, *task, tmp_path / "killed")
-        index_with_workers(request("staged", docs), engine)
+        report = index_with_workers(request("staged", docs), engine)
         assert (tmp_path / "killed").exists()
+        assert report.stages[0].memory > 10
         assert_same(docs.parent / "alone", docs.parent / "staged")
 
     def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(self, docs):
