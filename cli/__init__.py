@@ -31,7 +31,6 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Choose settings that search better, without labels.",
     "optimize": "Join small segments and give unused space back.",
     "verify": "Read every byte of a store, and rebuild what is damaged.",
-    "stage": "Index in stages, on several machines.",
     "eval": "Measure embeddings on test collections.",
     "train": "Train a model on a dictionary, without labels.",
     "reverse-dictionary": "Find the words that a description defines.",

@@ -14,7 +14,7 @@ from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.asked import IndexingRequest, stored_config, stored_index, stored_request
+from ragembed.indexes.request import IndexingRequest, stored_config, stored_index, stored_request
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.presets import DEFAULT_PRESET, preset
 

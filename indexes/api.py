@@ -9,13 +9,13 @@ from ragembed.config import EmbedderConfig
 from ragembed.documents.places import Place, place_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.arranging import Arrangement
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.filters import Where
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.indexing import IndexingReport, index_files
 from ragembed.indexes.layout import choose_store, require_store
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import Hit
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.indexes.search import Mode
 from ragembed.indexes.store import Store

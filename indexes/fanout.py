@@ -1,4 +1,4 @@
-"""Asking every segment of a generation in this process, large ones at the same time."""
+"""Searching every segment of a generation: in this process, or on the actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,22 +7,56 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
 from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.segment_search import Found, search_part, search_segment
-from ragembed.indexes.view import View
+from ragembed.indexes.view import SegmentSearch, View
 
 Floats = NDArray[np.float32]
+
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 _LEAST_ROWS = 10_000
 """Vectors of a segment below which a search of it is over before another thread has begun with it."""
 
 _LEAST_PART = 25_000
 """Vectors of a part of a flat segment that a thread of its own searches, at least."""
+
+
+def segment_search(
+    path: Path, engine: Engine, address: str | None, replicas: int, threads: int | None, search_device: str
+) -> SegmentSearch:
+    """Return what searches the segments of the store at ``path``; the arguments are those of ``Store.open``.
+
+    Raises :class:`ConfigError` for an unknown engine or for arguments of another engine, and what
+    :func:`ragembed.ray_cluster.connected` raises.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads}: expected 1 or more")
+    if replicas < 1:
+        raise ConfigError(f"replicas is {replicas}: expected 1 or more")
+    if engine == "local":
+        if address is not None or replicas > 1:
+            raise ConfigError("address and replicas are of a Ray cluster: open the store with engine='ray'")
+        return LocalSegments(threads if search_device == "cpu" else 1)
+    if threads is not None or search_device != "cpu":
+        raise ConfigError(
+            "threads and search_device are for engine='local': on Ray each actor searches in one thread, and more "
+            "shards or replicas take their place"
+        )
+    from ragembed.indexes.ray_search import RaySegments
+
+    return RaySegments(path, address, replicas)
 
 
 class LocalSegments:

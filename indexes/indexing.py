@@ -24,17 +24,23 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, Sto
 from ragembed.indexes import fitting
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import Check, Choice
-from ragembed.indexes.asked import IndexingRequest, made_with, require_same, stored_request
+from ragembed.indexes.backend import (
+    ChunkedFiles,
+    IndexingBackend,
+    LocalBackend,
+    RunEncoder,
+    Sources,
+    StageReport,
+)
 from ragembed.indexes.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.folders import require_place
 from ragembed.indexes.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import ChunkRecord, SourceRecord, chunk_ids
-from ragembed.indexes.run_encoding import RunEncoder
+from ragembed.indexes.request import IndexingRequest, made_with, require_same, stored_request
 from ragembed.indexes.scan import IndexingOptions, Scan
 from ragembed.indexes.stemming import ENGLISH, stemmer
-from ragembed.indexes.steps import Gathered, OneProcess, Sources, StageReport, Steps
 from ragembed.indexes.store import Store
 from ragembed.indexes.work_folder import WorkFolder
 from ragembed.indexes.writer import BATCH, StoreWriter
@@ -67,25 +73,25 @@ def index_files(
     *,
     dry_run: bool = False,
     wait_seconds: float = 0.0,
-    steps: Steps | None = None,
+    backend: IndexingBackend | None = None,
 ) -> IndexingReport:
     """Bring the store up to date with the files; with ``dry_run`` only tell what would be done.
 
-    ``steps`` read, fit and encode in other processes than this, which does it if they are left out.
+    ``backend`` reads, fits and encodes: this process if it is left out.
     Interrupted at any moment, the store holds every batch finished before, and the next run carries on. Raises
     :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
     other errors of :mod:`ragembed.errors` for a store that cannot be used.
     """
-    return _Run(request, progress or Silent(), steps or OneProcess()).run(dry_run, wait_seconds)
+    return _Run(request, progress or Silent(), backend or LocalBackend()).run(dry_run, wait_seconds)
 
 
 class _Run:
     """One run over one store."""
 
-    def __init__(self, request: IndexingRequest, progress: Progress, steps: Steps) -> None:
+    def __init__(self, request: IndexingRequest, progress: Progress, backend: IndexingBackend) -> None:
         self._started = time.monotonic()
         self._progress = progress
-        self._steps = steps
+        self._backend = backend
         self._store_path = request.store
         stored = stored_request(request.store)
         self._paths = request.paths or (stored[0] if stored else ())
@@ -101,50 +107,50 @@ class _Run:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
 
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
-        with self._steps:
+        with self._backend:
             if dry_run:
-                _, gathered, scan = self._scan()
-                return IndexingReport(scan, gathered.chunks, 0, time.monotonic() - self._started)
+                _, chunked, scan = self._scan()
+                return IndexingReport(scan, chunked.chunks, 0, time.monotonic() - self._started)
             if is_store(self._store_path):
                 with writer_lock(self._store_path, wait_seconds):
-                    embedder, gathered, scan = self._scan()
-                    return self._update(embedder, gathered, scan)
+                    embedder, chunked, scan = self._scan()
+                    return self._update(embedder, chunked, scan)
             # Nothing is written before there is something to keep.
             require_place(self._store_path)
             require_writable(self._store_path)
-            embedder, gathered, scan = self._scan()
-            if not gathered.files:
+            embedder, chunked, scan = self._scan()
+            if not chunked.files:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
-            stripper = Stripper(found_in(gathered.lines) if self._options.boilerplate == STRIP else {})
-            self._steps.fit(embedder, stripper, self._progress)
+            stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
+            self._backend.fit(embedder, stripper, self._progress)
             provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
             provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
-                meta = {"wanted": wanted, **self._marks()}
+                meta = {"wanted": wanted, **self._resume_meta()}
                 language = self._language or ENGLISH
                 Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
-                return self._update(provisional, gathered, scan)
+                return self._update(provisional, chunked, scan)
 
-    def _marks(self) -> dict[str, object]:
-        return {} if self._steps.mark is None else {"work": self._steps.mark}
+    def _resume_meta(self) -> dict[str, object]:
+        return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}
 
-    def _scan(self) -> tuple[Embedder, Gathered, Scan]:
+    def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
         known: dict[str, SourceRecord] = {}
-        generation = mark = None
+        generation = resume_token = None
         if is_store(self._store_path):
             with Store.open(self._store_path, device=self._device) as store:
                 embedder = self._stored_embedder(store)
-                known, generation, mark = store.sources(), store.generation, store.mark
+                known, generation, resume_token = store.sources(), store.generation, store.resume_token
         else:
             stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
             embedder = Embedder(self._config, device=self._device)
         paths, gone, notes = self._sort_paths(known)
-        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, mark)
-        gathered, scan = self._steps.scan(sources, self._progress)
+        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
+        chunked, scan = self._backend.scan(sources, self._progress)
         scan.warnings.extend(notes)
-        return embedder, gathered, scan
+        return embedder, chunked, scan
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, those that are gone for good, and notes on those that are missing.
@@ -182,12 +188,12 @@ class _Run:
             raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
-    def _update(self, embedder: Embedder, gathered: Gathered, scan: Scan) -> IndexingReport:
+    def _update(self, embedder: Embedder, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
         with Store.open(self._store_path, embedder, device=self._device) as store:
             before = store.index_choice(), store.index_check()
             with store.writer(locked=True) as writer:
-                plan = writer.plan_stripping(gathered.lines, scan.removed, self._options.boilerplate)
-                encoded = self._write(store, writer, gathered, scan, plan)
+                plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+                encoded = self._write(store, writer, chunked, scan, plan)
                 again = RunEncoder(store.embedder)
                 encoded += self._write_stripped(store, writer, plan, again)
                 scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
@@ -197,12 +203,12 @@ class _Run:
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             scan.warnings.extend(fitting.outgrown(store))
-            if self._steps.mark is None:
+            if self._backend.resume_token is None:
                 _sweep_work(self._store_path)
             choice, check = store.index_choice(), store.index_check()
             anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
             picked = (choice, check) if anew else (None, None)
-            devices = tuple(dict.fromkeys((*self._steps.devices, *again.devices))) if encoded else ()
+            devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
             return IndexingReport(
                 scan,
                 len(store),
@@ -210,29 +216,29 @@ class _Run:
                 time.monotonic() - self._started,
                 devices,
                 *picked,
-                stages=tuple(self._steps.reports),
+                stages=tuple(self._backend.reports),
             )
 
     # Writing
 
-    def _write(self, store: Store, writer: StoreWriter, gathered: Gathered, scan: Scan, plan: StrippingPlan) -> int:
-        """Encode and commit what was gathered, batch by batch; returns how many texts the model encoded."""
+    def _write(self, store: Store, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan, plan: StrippingPlan) -> int:
+        """Encode and commit what was chunked, batch by batch; returns how many texts the model encoded."""
         self._keep_request(writer, scan)
-        carried_on = self._steps.mark is not None and writer.meta("work") == self._steps.mark
+        carried_on = self._backend.resume_token is not None and writer.meta("work") == self._backend.resume_token
         there = store.sources() if carried_on else {}
-        if gathered.files or plan.again:
-            writer.set_meta({"unfinished": True, **self._marks()})
+        if chunked.files or plan.again:
+            writer.set_meta({"unfinished": True, **self._resume_meta()})
         writer.keep_lines(plan.uncounted)
-        if gathered.files and isinstance(store.embedder, Embedder):
-            self._steps.prepare(store.embedder, plan.stripper, writer.known, self._progress)
+        if chunked.files and isinstance(store.embedder, Embedder):
+            self._backend.prepare(store.embedder, plan.stripper, writer.known, self._progress)
         encoded = 0
-        self._progress.start(self._steps.writing, "chunks", gathered.chunks)
-        for batch in _batches(gathered, plan.stripper):
+        self._progress.start(self._backend.writing, "chunks", chunked.chunks)
+        for batch in _batches(chunked, plan.stripper):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
             if all(there.get(source.path) == source for source, _ in batch):
                 self._progress.advance(len(texts))
                 continue
-            new = writer.stage(texts, self._progress.advance, encode=self._steps.encode)
+            new = writer.stage(texts, self._progress.advance, encode=self._backend.encode)
             self._progress.advance(len(texts) - new)
             encoded += new
             records = [
@@ -240,7 +246,7 @@ class _Run:
                 for source, chunks in batch
                 for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
             ]
-            lines = {source.path: gathered.lines[source.path][1] for source, _ in batch}
+            lines = {source.path: chunked.lines[source.path][1] for source, _ in batch}
             writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
             writer.merge()
         # What is gone goes last, so that a moved file can be found at every moment.
@@ -298,11 +304,11 @@ def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkReco
         yield batch
 
 
-def _batches(gathered: Gathered, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
+def _batches(chunked: ChunkedFiles, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
     """Yield whole files together until they have ``BATCH`` chunks, each with the text in which it is searched."""
     batch: list[tuple[SourceRecord, list[Chunk]]] = []
     size = 0
-    for source, chunks in gathered:
+    for source, chunks in chunked:
         batch.append((source, strip_all(stripper, source, chunks)))
         size += len(chunks)
         if size >= BATCH:

@@ -30,7 +30,7 @@ from ragembed.indexes.copying import copy_store
 from ragembed.indexes.database import database_error, open_for_writing
 from ragembed.indexes.devices import searching_gpus
 from ragembed.indexes.embedders import save_embedder
-from ragembed.indexes.engines import Engine, segment_search
+from ragembed.indexes.fanout import Engine, segment_search
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.folders import require_place
 from ragembed.indexes.index_choice import tell
@@ -240,7 +240,7 @@ class Store(Searching):
         return int(self._reader.read(lambda view: catalog.meta(view.connection, "generation", 0)))
 
     @property
-    def mark(self) -> str | None:
+    def resume_token(self) -> str | None:
         """What a run in stages that was interrupted has left to be known again by, None where there was none."""
         found: str | None = self._reader.read(lambda view: catalog.meta(view.connection, "work"))
         return found

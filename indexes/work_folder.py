@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,16 +17,16 @@ from ragembed.indexes.lock import HOLDER, LOCK
 
 FORMAT = "ragembed-work-1"
 """What the plan of a work folder says of itself: a folder of other files with the same names has no such plan."""
-PLAN, REQUEST = "plan.json", "request.json"
+PLAN = "plan.json"
 
 _FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
-    r"plan\.json|request\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
+    r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
     r"|(fit|embed)/\d{5,}\.safetensors|fitted/(config\.json|state\.safetensors)"
 )
 # Files that are made before the plan: a run that was killed in between leaves them alone.
-_BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|request\.json|\.plan\.json\.\d+\.tmp")
+_BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")
 _TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.\d+\.tmp")
 """Name under which :func:`replace_file` writes a file before it is complete."""
 
@@ -78,7 +79,6 @@ class WorkFolder:
     def clear(self) -> None:
         """Remove all that is ours, the plan last, and folders if nothing else is in them."""
         self._remove()
-        (self.path / REQUEST).unlink(missing_ok=True)
         (self.path / PLAN).unlink()
 
     def _remove(self) -> list[Path]:
@@ -91,7 +91,7 @@ class WorkFolder:
                     entry.rmdir()
                 except OSError:  # files of others are in it
                     left.append(entry)
-            elif name not in (PLAN, REQUEST, LOCK, HOLDER):
+            elif name not in (PLAN, LOCK, HOLDER):
                 entry.unlink(missing_ok=True)
         return left
 
@@ -111,9 +111,13 @@ class WorkFolder:
         if not self.path.is_dir():
             return "it is a file"
         for entry, name, is_folder in self._ours(self.path):
-            if entry.is_symlink():
+            try:
+                mode = entry.lstat().st_mode
+            except FileNotFoundError:  # a run that is under way has finished with it
+                continue
+            if stat.S_ISLNK(mode):
                 return f"{name} in it is a symbolic link"
-            if not (entry.is_dir() if is_folder else entry.is_file()):
+            if not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
                 return f"{name} in it is not a {'folder' if is_folder else 'file'}"
         names = sorted(entry.name for entry in self.path.iterdir() if not _BEFORE_PLAN.fullmatch(entry.name))
         if names and self.read_plan() is None:
@@ -123,8 +127,11 @@ class WorkFolder:
 
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
         """Yield what has a name of ours, that name, and whether it is a folder's; a folder's entries come before it."""
-        with os.scandir(folder) as found:
-            entries = list(found)
+        try:
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except FileNotFoundError:  # a run that is under way has finished with it
+            return
         for entry in entries:
             path, name = Path(entry.path), above + entry.name
             if _FOLDERS.fullmatch(name):

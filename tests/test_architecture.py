@@ -20,13 +20,13 @@ ONLY_IMPORTERS = {
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),
-    "ray": ("ragembed.ray_cluster", "ragembed.scaling.ray_engine"),
+    "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }
 ARROWS = {
-    "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.scaling", "ragembed.cli"),
+    "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.distributed", "ragembed.cli"),
     "ragembed.indexes": ("ragembed", "ragembed.indexes"),
     "ragembed.langchain": ("ragembed", "ragembed.indexes", "ragembed.langchain"),
-    "ragembed.scaling": ("ragembed", "ragembed.indexes", "ragembed.scaling"),
+    "ragembed.distributed": ("ragembed", "ragembed.indexes", "ragembed.distributed"),
     "ragembed": ("ragembed",),
 }
 
@@ -51,7 +51,7 @@ def part_of(name):
     return next(
         (
             part
-            for part in ("ragembed.cli", "ragembed.indexes", "ragembed.langchain", "ragembed.scaling")
+            for part in ("ragembed.cli", "ragembed.indexes", "ragembed.langchain", "ragembed.distributed")
             if below(name, part)
         ),
         "ragembed",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 
 ROOT = Path(__file__).resolve().parents[1]

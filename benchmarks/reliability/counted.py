@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.cli import main
-from ragembed.indexes.run_encoding import RunEncoder
+from ragembed.indexes.backend import RunEncoder
 
 Floats = NDArray[np.float32]
 

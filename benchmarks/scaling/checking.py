@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ragembed.distributed.stages import range_size
+from ragembed.distributed.work import EMBED, FIT, READ
 from ragembed.indexes.writer import BATCH
-from ragembed.scaling.counting import range_size
-from ragembed.scaling.work import EMBED, FIT, READ
 from scaling.assumptions import Assumptions
 from scaling.constants import Constants, constants_of, fitted_on
 from scaling.model import ALONE, Encoder, Plan, bandwidth

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ragembed.scaling.work import STAGES
+from ragembed.distributed.work import STAGES
 from scaling.records import BYTES, Part, Run
 
 

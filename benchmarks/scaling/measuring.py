@@ -12,7 +12,7 @@ import numpy as np
 from contestants import RAGEMBED
 from speed_paths.setting import Setting, say
 
-from ragembed.indexes.steps import StageReport
+from ragembed.indexes.backend import StageReport
 from scaling.records import Run
 from scaling.watching import folder_bytes, watch
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ragembed.scaling.counting import ranges
-from ragembed.scaling.work import EMBED, FIT, READ
+from ragembed.distributed.stages import ranges
+from ragembed.distributed.work import EMBED, FIT, READ
 from scaling.assumptions import GB, GIB, Assumptions
 from scaling.constants import Constants, Line, line
 

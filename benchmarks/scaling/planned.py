@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from report import significant, table
 
-from ragembed.scaling.work import EMBED, READ
+from ragembed.distributed.work import EMBED, READ
 from scaling.assumptions import Assumptions
 from scaling.checking import with_mishaps
 from scaling.constants import Constants, constants_of, sorting

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragembed.indexes.steps import StageReport
+from ragembed.indexes.backend import StageReport
 
 FILE = Path(__file__).resolve().parent.parent / "scale_constants.json"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from report import significant, table
 
-from ragembed.scaling.work import STAGES
+from ragembed.distributed.work import STAGES
 from scaling.checking import TOLERANCE, Checked, check
 from scaling.parts import PARTS
 from scaling.records import Part, Run

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
-from ragembed.cli.engines import ENGINE_OPTIONS, chosen_crew, engine_options
 from ragembed.cli.options import (
     PlacePath,
     device_option,
@@ -24,6 +23,7 @@ from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.cli.waiting import WritingCommand
+from ragembed.cli.workers import WORKER_OPTIONS, chosen_workers, worker_options
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
 from ragembed.indexes.boilerplate_store import MODES
@@ -52,7 +52,7 @@ _LISTED = 20
     help="Whose stems words are found by: english, none, or a language of Snowball's.  [default: english]",
 )
 @device_option
-@engine_options
+@worker_options
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -79,21 +79,21 @@ def command(
     store is the same.
     """
     where = choose_store(store)
-    crew = chosen_crew(**{name: given.pop(name) for name in ENGINE_OPTIONS})
+    workers = chosen_workers(**{name: given.pop(name) for name in WORKER_OPTIONS})
     request = indexing_request(where, paths, given, reset=reset_options, device=device, language=language)
     progress = Silent() if quiet else StderrProgress()
     try:
-        if crew is None or dry_run:
+        if workers is None or dry_run:
             report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
         else:
-            from ragembed.scaling.run import index_in_stages
+            from ragembed.distributed.backend import index_with_workers
 
-            report = index_in_stages(request, crew.engine, progress, work=crew.work, wait_seconds=wait_seconds)
+            report = index_with_workers(request, workers.pool, progress, work=workers.work, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = is_store(where) or crew is not None
+        kept = is_store(where) or workers is not None
         carry_on = "finished batches are kept; run the same command to carry on" if kept else "nothing was kept"
         click.echo(f"interrupted: {carry_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
@@ -103,14 +103,14 @@ def command(
         if not quiet:
             if report.picked is not None and report.check is not None:
                 say_choice(report.picked, report.check)
-            say(summary(report, dry_run=dry_run), err=True)
+            say(_summary(report, dry_run=dry_run), err=True)
     elif output == "json":
         print_json(_as_dict(report))
     else:
         print_jsonl([_as_dict(report)])
 
 
-def summary(report: IndexingReport, *, dry_run: bool) -> str:
+def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     """Return the one line at the end."""
     scan = report.scan
     files = (

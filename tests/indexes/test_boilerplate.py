@@ -8,9 +8,9 @@ import pytest
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import Arrangement, Store, fitting, schema, writer
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.database import Database
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 from tests.conftest import WORDS
 

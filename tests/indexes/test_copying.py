@@ -17,9 +17,9 @@ import pytest
 
 from ragembed.errors import StoreError, StoreLockedError
 from ragembed.indexes import Store, copying, fitting, page_sums
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 

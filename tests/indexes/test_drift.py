@@ -11,9 +11,9 @@ from ragembed import Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, drift
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from tests.conftest import WORDS, KnownEncoder, record
 
 STORES, FLIGHT = WORDS[8:19], WORDS[19:32]

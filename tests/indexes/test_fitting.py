@@ -11,10 +11,10 @@ from ragembed import Embedder
 from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, fitting, upkeep, writer
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.fitting import least_fit, refit_store
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 

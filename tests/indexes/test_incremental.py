@@ -9,8 +9,8 @@ import pytest
 
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, fitting, scan, writer
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 from tests.conftest import WORDS
 

@@ -10,9 +10,9 @@ from ragembed.documents.chunking import Chunker
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, fitting, indexing, scan, writer
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 
 

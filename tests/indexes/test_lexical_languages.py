@@ -10,8 +10,8 @@ import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, StoreDamagedError
 from ragembed.indexes import Store, terms
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.stemming import Words, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record

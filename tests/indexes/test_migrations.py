@@ -20,10 +20,10 @@ import pytest
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreLockedError
 from ragembed.indexes import Store, migrations, schema
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.lock import writer_lock
 from ragembed.indexes.postings import upkeep
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.schema import FORMAT_VERSION
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.postprocess import unit_rows

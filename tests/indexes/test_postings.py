@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store, lexical
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.postings import merging, ranking, upkeep
@@ -25,6 +24,7 @@ from ragembed.indexes.postings.live import LiveBlock
 from ragembed.indexes.postings.named import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.postings.terms import IndexedTerms
 from ragembed.indexes.reader import Reader
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.indexes.schema import connect
 from ragembed.indexes.search import question_expression

@@ -12,9 +12,9 @@ from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store, index_choice
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import WORDS, record
 

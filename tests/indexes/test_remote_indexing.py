@@ -14,9 +14,9 @@ from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store, fitting  # noqa: E402
-from ragembed.indexes.asked import IndexingRequest  # noqa: E402
 from ragembed.indexes.indexing import index_files  # noqa: E402
 from ragembed.indexes.layout import file_path, is_below, source_path  # noqa: E402
+from ragembed.indexes.request import IndexingRequest  # noqa: E402
 from ragembed.indexes.scan import IndexingOptions  # noqa: E402
 
 DOCS = RemotePath("memory://docs")

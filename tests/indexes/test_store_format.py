@@ -28,9 +28,9 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.postings import upkeep
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.scan import IndexingOptions
 from ragembed.specs import POSTPROCESSORS
 from tests.conftest import WORDS, KnownEncoder, record

@@ -28,8 +28,8 @@ from ragembed.errors import (
 from ragembed.indexes import Store, fitting, page_sums, segment_search, terms
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.schema import FORMAT_VERSION
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.scaling import counting
-from ragembed.scaling.blocks import plan_blocks
+from ragembed.distributed import stages as counting
+from ragembed.distributed.stages import plan_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

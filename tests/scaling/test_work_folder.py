@@ -7,8 +7,8 @@ import pytest
 from ragembed import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 from ragembed.scaling.run import index_in_stages
 
 CONFIG = EmbedderConfig(extractor="re:dim=16")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ragembed import EmbedderConfig
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 
 TOPICS, DIM = 80, 24
 

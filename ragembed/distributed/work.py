@@ -1,8 +1,7 @@
-"""The work folder: what one stage leaves for the next.
+"""The plan of a run with workers, and the work folder: what one stage leaves for the next.
 
 ::
 
-    request.json                 what was asked of `ragembed stage plan`
     plan.json                    what is indexed, with what, in how many shards
     known.jsonl                  the files that the store held then
     shards/00000.jsonl           files to be read
@@ -19,10 +18,13 @@ is pickle. :mod:`ragembed.indexes.work_folder` knows these names, and removes no
 
 from __future__ import annotations
 
+import hashlib
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,20 @@ from numpy.typing import NDArray
 from ragembed.config import EmbedderConfig
 from ragembed.documents.boilerplate import Found
 from ragembed.documents.discovery import Candidate
+from ragembed.documents.places import absolute
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
+from ragembed.indexes.backend import Sources
+from ragembed.indexes.progress import Progress
 from ragembed.indexes.records import SourceRecord
-from ragembed.indexes.scan import IndexingOptions
-from ragembed.indexes.work_folder import WorkFolder
+from ragembed.indexes.scan import IndexingOptions, Scan
+from ragembed.indexes.work_folder import PLAN, WorkFolder
 from ragembed.tensor_map import map_tensors
+
+SHARD_BYTES = 8 * 1024 * 1024
+"""Bytes of files in a shard, about: what is read again where a worker dies in it."""
+_LEAST_SHARDS = 8
+"""Shards of a plan that has as many files, so that a few workers share them evenly."""
 
 READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
 """The stages that have a task for each shard, range and block."""
@@ -112,12 +122,10 @@ class Work:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan; raises :class:`ConfigError` where there is none."""
+        """The plan, which is there before any task."""
         plan = self.find_plan()
         if plan is None:
-            raise ConfigError(
-                f"{self.folder} holds no plan: make one with: ragembed stage plan PATH --work {self.folder}"
-            )
+            raise ConfigError(f"{self.folder} holds no {PLAN}: it was removed during the run; run the command again")
         return plan
 
     def known(self) -> dict[str, SourceRecord]:
@@ -125,11 +133,6 @@ class Work:
         with (self.folder / "known.jsonl").open(encoding="utf-8") as lines:
             sources = [SourceRecord(**json.loads(line)) for line in lines]
         return {source.path: source for source in sources}
-
-    @property
-    def request_file(self) -> Path:
-        """What was asked for, where stages are run one by one."""
-        return self.folder / "request.json"
 
     def candidates(self, shard: int) -> list[Candidate]:
         """Return the files of a shard."""
@@ -149,19 +152,6 @@ class Work:
         """Return the tasks, of so many, that are not done."""
         there = {entry.name for entry in (self.folder / stage).iterdir()}
         return [number for number in range(tasks) if self.output(stage, number).name not in there]
-
-    def require(self, stage: str, tasks: int) -> None:
-        """Raise :class:`ConfigError` unless all tasks of the stage are done."""
-        if missing := self.missing(stage, tasks):
-            raise self.unfinished(stage, missing)
-
-    def unfinished(self, stage: str, missing: Sequence[int]) -> ConfigError:
-        """Return the error that these tasks of a stage are not done."""
-        shown = ", ".join(str(number) for number in missing[:5]) + (" …" if len(missing) > 5 else "")
-        return ConfigError(
-            f"tasks of the stage {stage!r} are not done, {len(missing):,} of them: {shown}; run them with: "
-            f"ragembed stage {stage} --work {self.folder}"
-        )
 
     @property
     def boilerplate_file(self) -> Path:
@@ -198,3 +188,66 @@ def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def read_arrays(file: Path) -> Arrays:
     """Return the arrays of a file, as views of it."""
     return dict(map_tensors(file))
+
+
+def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan]:
+    """Plan the reading of what differs, and return the plan, and what is known without reading.
+
+    A plan of the same files that was begun before is carried on, where the store is as it was then or keeps the plan's
+    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None.
+    """
+    former = work.find_plan()
+    if former is not None and (sources.generation == former.generation or sources.resume_token == former.id):
+        plan, scan, _ = _drawn(replace(sources, known=work.known()), shards or former.shards, progress)
+        if former.same_request(plan):
+            return former, scan
+    plan, scan, waiting = _drawn(sources, shards, progress)
+    work.begin(plan, sources.known, balanced(waiting, plan.shards))
+    return plan, scan
+
+
+def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan, list[Candidate]]:
+    scan = Scan.of(sources.paths, sources.gone, sources.store)
+    progress.start("listing", "files", None)
+    waiting = []
+    for candidate in sources.scanner().waiting(sources.paths, scan, progress):
+        waiting.append(candidate)
+        progress.advance(1)
+    progress.finish()
+    size = sum(candidate.size for candidate in waiting)
+    digest = hashlib.sha256()
+    for candidate in waiting:
+        digest.update(json.dumps(candidate.to_dict()).encode())
+    # The chain is fitted when all is encoded; until then a new store has another than it is to have.
+    config = sources.embedder.resolved_config().replace(postprocess=(), sides="one")
+    plan = Plan(
+        id=uuid.uuid4().hex,
+        store=str(sources.store.absolute()),
+        paths=tuple(absolute(path) for path in sources.paths),
+        gone=tuple(absolute(path) for path in sources.gone),
+        options=_as_kept(sources.options.to_dict()),
+        config=_as_kept(config.to_dict()),
+        generation=sources.generation,
+        shards=min(shards or max(_LEAST_SHARDS, -(-size // SHARD_BYTES)), len(waiting)),
+        files=len(waiting),
+        size=size,
+        digest=digest.hexdigest(),
+    )
+    return plan, scan, waiting
+
+
+def _as_kept(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return JSON values as they are read back: lists for tuples."""
+    kept: dict[str, object] = json.loads(json.dumps(fields))
+    return kept
+
+
+def balanced(files: Sequence[Candidate], shards: int) -> list[list[Candidate]]:
+    """Return ``files``, in their order, as ``shards`` lists of about equal size in bytes; none is empty."""
+    if not shards:
+        return []
+    ends = np.cumsum([file.size + 1 for file in files])
+    cuts = [0, *np.searchsorted(ends, ends[-1] * np.arange(1, shards) / shards).tolist(), len(files)]
+    for i in range(1, shards):
+        cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), len(files) - (shards - i))
+    return [list(files[start:stop]) for start, stop in pairwise(cuts)]

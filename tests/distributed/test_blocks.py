@@ -2,11 +2,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragembed.distributed import stages
+from ragembed.distributed.stages import plan_blocks
+from ragembed.distributed.work import balanced
 from ragembed.documents.discovery import Candidate
 from ragembed.indexes import writer
-from ragembed.scaling import blocks
-from ragembed.scaling.blocks import plan_blocks
-from ragembed.scaling.planning import balanced
 
 
 def encoded_by_the_writer(sizes, hashes, known, batch):
@@ -36,18 +36,18 @@ def encoded_by_the_writer(sizes, hashes, known, batch):
 def test_blocks_are_what_one_process_encodes_together(sizes, batch, distinct, known, rng):
     hashes = [rng.randrange(distinct).to_bytes(16, "big") for _ in range(sum(sizes))]
     kept = {number.to_bytes(16, "big") for number in known}
-    before = blocks.BATCH
-    blocks.BATCH = batch
+    before = stages.BATCH
+    stages.BATCH = batch
     try:
         made = plan_blocks(sizes, hashes, lambda asked: kept & set(asked))
     finally:
-        blocks.BATCH = before
+        stages.BATCH = before
     assert [made.of(i).tolist() for i in range(len(made))] == encoded_by_the_writer(sizes, hashes, kept, batch)
     assert [bytes(first) for first in made.first] == [hashes[made.of(i)[0]] for i in range(len(made))]
 
 
 def test_blocks_have_the_size_of_the_writers_batches():
-    assert blocks.BATCH is writer.BATCH
+    assert stages.BATCH is writer.BATCH
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())

@@ -4,15 +4,15 @@ import time
 import pytest
 from sabotage import MakeRecorder
 
+from ragembed.distributed.workers import MOST_LOSSES, ProcessWorkers
 from ragembed.errors import ConfigError, WorkerLostError
-from ragembed.scaling.processes import MOST_LOSSES, Processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are killed by signals")
 
 
 @pytest.fixture
 def engine():
-    with Processes(2) as engine:
+    with ProcessWorkers(2) as engine:
         yield engine
 
 
@@ -53,7 +53,7 @@ def test_what_a_task_raises_arrives_as_it_is_and_is_not_tried_again(engine, tmp_
 
 
 def test_whoever_stops_listening_ends_the_processes(tmp_path):
-    engine = Processes(2)
+    engine = ProcessWorkers(2)
     running = engine.run(MakeRecorder(tmp_path, {1: "sleeps"}), "read", range(2))
     assert next(running).number == 0
     while not (tmp_path / "read-1").exists():
@@ -66,4 +66,4 @@ def test_whoever_stops_listening_ends_the_processes(tmp_path):
 
 def test_no_workers_are_refused():
     with pytest.raises(ConfigError, match="workers is 0: expected 1 or more"):
-        Processes(0)
+        ProcessWorkers(0)

@@ -1,6 +1,6 @@
-"""Stores that are searched on a cluster whose actors and nodes fail: run by test_ray_search.py in a namespace.
+"""Stores that are searched on a cluster whose actors and nodes fail: run in a namespace.
 
-Prints, as one line of JSON, what each scenario found. The arguments are a set of scenarios and a folder of stores.
+As a program it prints, as one line of JSON, what the slow scenarios found; its argument is a folder of stores.
 """
 
 import json
@@ -230,27 +230,10 @@ def a_lost_node(stores, address, nodes):
         return {"before": before, "after": differing(answers(store), expected)}
 
 
-def on_a_cluster(stores):
-    scenarios = (
-        same_answers,
-        killed_actors,
-        a_store_that_is_written,
-        actors_that_die_again_and_again,
-        a_damaged_segment,
-        stores_that_are_closed,
-    )
-    with cluster(2, 2) as nodes:
-        found = {scenario.__name__: scenario(stores, nodes.address) for scenario in scenarios}
-        return {**found, "a_lost_node": a_lost_node(stores, nodes.address, nodes)}
-
-
-def by_itself(stores):
-    """A node is started on this machine where no address is given."""
-    path = stores / "flat"
-    with Store.open(path, engine="ray") as store:
-        nodes = len(ray.nodes())
-        return {"differing": differing(answers(store), here(path)), "nodes": nodes}
-
-
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]](Path(sys.argv[2]))) + "\n")
+    folder = Path(sys.argv[1])
+    slow = [killed_actors, actors_that_die_again_and_again, stores_that_are_closed]
+    with cluster(2, 2) as nodes:
+        found = {scenario.__name__: scenario(folder, nodes.address) for scenario in slow}
+        found["a_lost_node"] = a_lost_node(folder, nodes.address, nodes)
+    sys.stdout.write(json.dumps(found) + "\n")

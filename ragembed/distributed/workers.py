@@ -1,4 +1,8 @@
-"""Workers as processes of this machine."""
+"""Pools of workers that do the tasks of stages; :class:`ProcessWorkers` is the one on this machine.
+
+A task is a stage and a number. Its input and output are files in the work folder, so that a pool carries only numbers,
+and a task can be repeated at any time with the same result.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol, TypeAlias
 
 from ragembed.errors import ConfigError, WorkerLostError
-from ragembed.scaling.engine import Done, Perform
 
 MOST_LOSSES = 6
 """Times that a task's worker may die before the run is given up: more than a file that kills its readers is given."""
@@ -22,10 +27,51 @@ MOST_LOSSES = 6
 _WATCH_SECONDS = 1.0
 
 
-class Processes:
-    """Has tasks done by so many processes, each of which is bounded to its share of the cores.
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """A finished task: how many files or chunks it was about, and what it cost its worker.
 
-    A process that dies takes its task with it, which another does again; the others go on.
+    ``seconds`` is 0 if the output existed already, ``memory`` the peak memory of the worker so far, in MiB, and
+    ``worker`` the host's name and the id of the process.
+    """
+
+    number: int
+    items: int
+    seconds: float
+    memory: float
+    worker: str
+
+
+Perform: TypeAlias = Callable[[str, int], TaskReport]
+"""Does one task: the stage and the number; the same task may be repeated."""
+
+
+class WorkerPool(Protocol):
+    """Runs tasks on workers, each of which is made once and keeps its model between tasks.
+
+    A context manager: workers may stay for the next stage until its end.
+    """
+
+    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
+
+        ``worker`` is called once in the process of each worker, so it can be pickled. If a worker or its machine dies,
+        another worker repeats the task. Raises what a task raised, and :class:`ragembed.errors.WorkerLostError` if
+        workers of the same task die again and again.
+        """
+        ...
+
+    def __enter__(self) -> WorkerPool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class ProcessWorkers:
+    """Runs tasks in ``workers`` processes, each limited to its share of the cores.
+
+    If a process dies, a new one repeats its task; the others go on.
     """
 
     def __init__(self, workers: int) -> None:
@@ -34,9 +80,9 @@ class Processes:
         self._workers = workers
         self._threads = max(1, _cores() // workers)
         self._worker: Callable[[], Perform] | None = None
-        self._crew: list[_Process] = []
+        self._processes: list[_Process] = []
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> ProcessWorkers:
         return self
 
     def __exit__(
@@ -44,16 +90,16 @@ class Processes:
     ) -> None:
         self._end()
 
-    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[Done]:
-        """Have each task done; see :meth:`ragembed.scaling.engine.Engine.run`."""
+    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Have each task done; see :meth:`WorkerPool.run`."""
         waiting = deque(numbers)
         losses: dict[int, int] = {}
-        busy: dict[Future[Done], tuple[_Process, int]] = {}
-        crew = self._crew_of(worker, min(self._workers, len(numbers)))
+        busy: dict[Future[TaskReport], tuple[_Process, int]] = {}
+        processes = self._processes_of(worker, min(self._workers, len(numbers)))
         try:
             while waiting or busy:
                 at_work = [process for process, _ in busy.values()]
-                for process in [process for process in crew if process not in at_work][: len(waiting)]:
+                for process in [process for process in processes if process not in at_work][: len(waiting)]:
                     number = waiting.popleft()
                     busy[process.submit(stage, number)] = process, number
                 finished, _ = wait(busy, return_when=FIRST_COMPLETED)
@@ -73,17 +119,17 @@ class Processes:
             if waiting or busy:  # given up, or failed
                 self._end()
 
-    def _crew_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
+    def _processes_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
         if worker is not self._worker:
             self._end()
             self._worker = worker
-        self._crew += [_Process(worker, self._threads) for _ in range(size - len(self._crew))]
-        return self._crew[:size]
+        self._processes += [_Process(worker, self._threads) for _ in range(size - len(self._processes))]
+        return self._processes[:size]
 
     def _end(self) -> None:
-        for process in self._crew:
+        for process in self._processes:
             process.stop()
-        self._crew, self._worker = [], None
+        self._processes, self._worker = [], None
 
 
 class _Process:
@@ -97,7 +143,7 @@ class _Process:
         context = multiprocessing.get_context("spawn")  # a copy of a process with threads may never answer
         self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(*self._make, os.getpid()))
 
-    def submit(self, stage: str, number: int) -> Future[Done]:
+    def submit(self, stage: str, number: int) -> Future[TaskReport]:
         return self._pool.submit(_perform, stage, number)
 
     def stop(self) -> None:
@@ -127,7 +173,7 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-def _perform(stage: str, number: int) -> Done:
+def _perform(stage: str, number: int) -> TaskReport:
     if not _made:
         assert _worker is not None, "a process begins before it performs"  # noqa: S101  the executor's order
         _made.append(_worker())

@@ -1,11 +1,9 @@
-"""``ragembed stage``, and ``ragembed index`` with workers."""
+"""``ragembed index`` with workers."""
 
 import json
 import sys
 
 import pytest
-
-from ragembed.indexes import Store
 
 
 @pytest.fixture
@@ -14,25 +12,6 @@ def five(in_folder):
     for i in range(5):
         (in_folder / "docs" / f"{i}.md").write_text(f"the lock of store {i} is free\n")
     return in_folder
-
-
-def test_one_stage_after_the_other(five, cli):
-    planned = cli("stage", "plan", "docs", "--work", "w", "--tasks", "2", "--extractor", "re:dim=16")
-    assert planned.stdout == "5 files, 140 bytes, in 2 tasks of reading\n"
-    assert cli("stage", "read", "--work", "w", "--task", 1).stdout.startswith("read 1: 3 done, ")
-    refused = cli("stage", "embed", "--work", "w", exit_code=2)
-    assert "tasks of the stage 'read' are not done, 1 of them: 0; run them with: ragembed stage read" in refused.stderr
-    for stage in ("read", "fit", "embed"):
-        assert f"{stage} 0: " in cli("stage", stage, "--work", "w").stdout
-    assert "files: 5 added" in cli("stage", "build", "--work", "w").stderr
-    assert not (five / "w").exists()
-    with Store.open(five / ".ragembed") as store:
-        assert len(store) == 5
-
-
-def test_without_a_plan_there_is_nothing_to_do(in_folder, cli):
-    refused = cli("stage", "read", "--work", "w", exit_code=2)
-    assert "w holds no plan: make one with: ragembed stage plan PATH --work w" in refused.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="slow to begin processes")

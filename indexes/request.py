@@ -1,4 +1,4 @@
-"""What is asked of an indexing run, and what was asked of the store before."""
+"""The request of an indexing run, and the request that a store keeps of its last run."""
 
 from __future__ import annotations
 

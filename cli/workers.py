@@ -1,32 +1,34 @@
-"""Options that say who does the work of indexing, and the engine that they ask for."""
+"""Options for indexing with several workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from ragembed.cli.options import with_options
-from ragembed.scaling.engine import Engine
+
+if TYPE_CHECKING:
+    from ragembed.distributed.workers import WorkerPool
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PROCESSES, RAY = ENGINES = ("processes", "ray")
-ENGINE_OPTIONS = ("workers", "engine", "address", "num_gpus", "work")
-"""Names of the options of :func:`engine_options`."""
+WORKER_OPTIONS = ("workers", "engine", "address", "num_gpus", "work")
+"""Names of the options of :func:`worker_options`."""
 
 
-class Crew(NamedTuple):
-    """An engine, and the work folder that was asked for."""
+class WorkerConfig(NamedTuple):
+    """A pool of workers, and the work folder if one was given."""
 
-    engine: Engine
+    pool: WorkerPool
     work: Path | None
 
 
-def engine_options(command: Command) -> Command:
-    """Add the options that say who does the work; each is None where it is not given."""
+def worker_options(command: Command) -> Command:
+    """Add the options for workers; each is None if it is not given."""
     return with_options(
         command,
         click.option("--workers", type=click.IntRange(1), help="Processes that read and encode.  [default: this one]"),
@@ -35,33 +37,28 @@ def engine_options(command: Command) -> Command:
         click.option(
             "--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]"
         ),
-        work_option,
+        click.option(
+            "--work",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
+        ),
     )
 
 
-def work_option(command: Command) -> Command:
-    """Add ``--work``."""
-    return click.option(
-        "--work",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Folder for what workers leave for one another, on a disk that all can write.  [default: in the store]",
-    )(command)
-
-
-def chosen_crew(
+def chosen_workers(
     workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
-) -> Crew | None:
-    """Return who is to do the work, None where it is this process; raises a usage error for what does not fit."""
+) -> WorkerConfig | None:
+    """Return the workers, None for this process alone; raises a usage error for options that do not fit together."""
     if engine != RAY and (address is not None or num_gpus is not None):
         raise click.UsageError("--address and --num-gpus are for workers on Ray: give --engine ray too")
     if engine == RAY:
-        from ragembed.scaling.ray_engine import RayEngine
+        from ragembed.distributed.ray_workers import RayWorkers
 
-        return Crew(RayEngine(address, workers=workers, gpus=num_gpus or 0.0), work)
+        return WorkerConfig(RayWorkers(address, workers=workers, gpus=num_gpus or 0.0), work)
     if workers is None:
         if engine is not None or work is not None:
             raise click.UsageError("--engine processes and --work are for several workers: give --workers too")
         return None
-    from ragembed.scaling.processes import Processes
+    from ragembed.distributed.workers import ProcessWorkers
 
-    return Crew(Processes(workers), work)
+    return WorkerConfig(ProcessWorkers(workers), work)

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ragembed.distributed.workers import Perform, TaskReport
 from ragembed.errors import ConfigError, RagembedError, WorkerLostError
 from ragembed.ray_cluster import connected
-from ragembed.scaling.engine import Done, Perform
 
 # How often a task is begun at most, each time after the death of the worker that was at it.
 # More than a file that kills its readers is given.
@@ -29,8 +29,8 @@ ATTEMPTS = 6
 BLOCK_BYTES = 1 << 20
 
 
-class RayEngine:
-    """Runs tasks on the actors of a Ray cluster; an :class:`ragembed.scaling.engine.Engine`.
+class RayWorkers:
+    """Runs tasks on the actors of a Ray cluster; an :class:`ragembed.distributed.workers.WorkerPool`.
 
     ``address`` is as in :func:`ragembed.ray_cluster.connected`. Each of the ``workers`` (as many as the live nodes have
     room for by default, and never more on a cluster that runs) has ``cpus`` CPUs and ``gpus`` GPUs to itself; both may
@@ -54,7 +54,7 @@ class RayEngine:
         self._held: ExitStack | None = None
         self._ray: Any = None
 
-    def __enter__(self) -> RayEngine:
+    def __enter__(self) -> RayWorkers:
         self._held = ExitStack()
         return self
 
@@ -65,8 +65,8 @@ class RayEngine:
             self._held.close()
             self._held = self._ray = None
 
-    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[Done]:
-        """Yield what the tasks did, as :meth:`ragembed.scaling.engine.Engine.run` says."""
+    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Yield what the tasks did, as :meth:`ragembed.distributed.workers.WorkerPool.run` says."""
         if not numbers:
             return
         with self._connection() as ray, _silent():
@@ -113,7 +113,7 @@ class RayEngine:
         context.target_max_block_size = BLOCK_BYTES
         with ray.data.DataContext.current(context):
             return ray.data.from_items(list(numbers), override_num_blocks=len(numbers)).map_batches(
-                _Worker,
+                _Actor,
                 fn_constructor_args=arguments,
                 batch_size=1,
                 batch_format="numpy",
@@ -124,7 +124,7 @@ class RayEngine:
             )
 
 
-class _Worker:
+class _Actor:
     """An actor's state: the ``Perform`` that it makes when it is given its first task."""
 
     def __init__(self, worker: Callable[[], Perform], stage: str, attempts: Any) -> None:
@@ -190,7 +190,7 @@ def _portable(error: Exception) -> Exception:
     return RuntimeError(f"{home}.{type(error).__qualname__}: {error}")
 
 
-def _outcomes(dataset: Any) -> Iterator[Done]:
+def _outcomes(dataset: Any) -> Iterator[TaskReport]:
     """Yield the records of a pipeline as they come; raises what a task raised."""
     from ray import cloudpickle
 

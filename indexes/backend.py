@@ -1,6 +1,6 @@
-"""The parts of an indexing run that can be done by one process or by many: reading, fitting, encoding.
+"""The parts of an indexing run that one process or several workers can do: reading, fitting, encoding.
 
-What is read before them and written after them is the same, in the same order, whoever does them: see :mod:`indexing`.
+:mod:`indexing` does all else, in the same order whichever backend does these parts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.indexes.boilerplate_store import strip_all
 from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import SourceRecord
-from ragembed.indexes.run_encoding import RunEncoder
+from ragembed.indexes.records import SourceRecord, VectorEncoder
 from ragembed.indexes.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.spool import Spool
+from ragembed.memory import give_back
 
 Floats = NDArray[np.float32]
 Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]
@@ -32,10 +32,10 @@ Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is to be compared with the store: ``paths``, those that are ``gone``, and the files it is ``known`` to hold.
+    """What a run compares with the store: ``paths``, those that are ``gone``, and the files that the store holds.
 
-    ``embedder`` splits texts into tokens; it need not be fitted. ``generation`` is the store's, None where there is
-    none yet, and ``mark`` what it keeps of a run that is to be carried on.
+    ``embedder`` splits texts into tokens and need not be fitted. ``generation`` is the store's, None for a new store.
+    ``resume_token`` is the one that an interrupted run has left in the store.
     """
 
     store: Path
@@ -45,7 +45,7 @@ class Sources:
     gone: Sequence[Place]
     embedder: Embedder
     generation: int | None = None
-    mark: str | None = None
+    resume_token: str | None = None
 
     def scanner(self) -> Scanner:
         """Return what compares the files."""
@@ -53,22 +53,22 @@ class Sources:
         return Scanner(self.store, self.options, self.known, embedder.tokenizer, embedder.text_tokens)
 
 
-class Gathered(Protocol):
-    """The files that are to be written, in the order in which they were found."""
+class ChunkedFiles(Protocol):
+    """The files to write, in the order in which they were found."""
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         ...
 
     @property
     def chunks(self) -> int:
-        """How many chunks they have."""
+        """Number of chunks in them."""
         ...
 
     @property
     def lines(self) -> Mapping[str, tuple[str, Keys]]:
-        """Of each file, by name, the hash of its content and the keys of its lines."""
+        """For each file, by name, the hash of its content and the keys of its lines."""
         ...
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -78,10 +78,10 @@ class Gathered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What a stage took: its tasks, and the files or chunks that they were about.
+    """What one stage did and cost: its tasks, and the number of files or chunks that they were about.
 
-    ``seconds`` are those from its beginning to its end, ``busy`` those of all tasks together, and ``memory`` is the
-    most that one of its workers had, in MiB. What was done by an earlier run is not counted.
+    ``seconds`` is the duration of the stage, ``busy`` the sum over its tasks, and ``memory`` the peak of one worker, in
+    MiB. Tasks that an earlier run has done are not counted.
     """
 
     stage: str
@@ -92,20 +92,20 @@ class StageReport:
     memory: float
 
 
-class Steps(Protocol):
-    """Does the parts, in this order; used as a context manager, at whose end what it keeps for itself goes."""
+class IndexingBackend(Protocol):
+    """Reads, fits and encodes, in the order of these methods; a context manager that releases what it holds."""
 
     writing: str
     """What the progress calls the writing of chunks."""
 
     @property
-    def mark(self) -> str | None:
-        """What the store keeps until the run is done, by which an interrupted one is known again; None for nothing."""
+    def resume_token(self) -> str | None:
+        """What the store keeps until the run is done, so that the next run can carry on; None if it cannot."""
         ...
 
     @property
     def reports(self) -> Sequence[StageReport]:
-        """The stages so far, where there are any."""
+        """The stages so far, if there are any."""
         ...
 
     @property
@@ -113,34 +113,34 @@ class Steps(Protocol):
         """PyTorch's names of the devices that texts were encoded on."""
         ...
 
-    def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
-        """Read and chunk the files that differ from what the store holds."""
+    def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
+        """Read and chunk the files that differ from those in the store."""
         ...
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
-        """Fit token weights and static vectors of ``embedder`` on the chunks that were gathered."""
+        """Fit token weights and static vectors of ``embedder`` on the chunks."""
         ...
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
-        """Get ready to :meth:`encode` what is gathered and not ``known``; ``embedder`` is fitted."""
+        """Get ready to :meth:`encode` the chunks that are not ``known``; ``embedder`` is fitted."""
         ...
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` is told how many are done."""
+        """Return the raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new ones."""
         ...
 
-    def __enter__(self) -> Steps: ...
+    def __enter__(self) -> IndexingBackend: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-class OneProcess:
-    """The parts done here, one after the other."""
+class LocalBackend:
+    """Does everything in this process."""
 
     writing = "embedding"
-    mark = None
+    resume_token = None
     reports: Sequence[StageReport] = ()
 
     def __init__(self) -> None:
@@ -151,8 +151,8 @@ class OneProcess:
         """The devices that texts were encoded on."""
         return () if self._encoder is None else self._encoder.devices
 
-    def scan(self, sources: Sources, progress: Progress) -> tuple[Gathered, Scan]:
-        """Read and chunk the files that differ from what the store holds."""
+    def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
+        """Read and chunk the files that differ from those in the store."""
         return self._spool, sources.scanner().scan(sources.paths, sources.gone, self._spool, progress)
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
@@ -168,7 +168,7 @@ class OneProcess:
         progress.finish()
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:  # noqa: ARG002  the protocol's signature
-        """Take ``embedder`` to encode with."""
+        """Encode with ``embedder`` from now on."""
         self._encoder = RunEncoder(embedder)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
@@ -176,7 +176,7 @@ class OneProcess:
         assert self._encoder is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
         return self._encoder(texts, progress)
 
-    def __enter__(self) -> OneProcess:
+    def __enter__(self) -> LocalBackend:
         self._spool = Spool()
         return self
 
@@ -184,3 +184,34 @@ class OneProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._spool.close()
+
+
+class RunEncoder:
+    """Encodes documents of a run with ``embedder``: without PyTorch if importing it would take longer.
+
+    Only the number and length of texts that are encoded together decide whether PyTorch is used, so that an interrupted
+    run, one with workers and an undisturbed one make the same vectors.
+    """
+
+    def __init__(self, embedder: VectorEncoder) -> None:
+        self._embedder = embedder
+        self._devices: dict[str, None] = {}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """PyTorch's names of the devices that texts were encoded on; empty if the embedder is not ragembed's own."""
+        return tuple(self._devices)
+
+    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; ``progress`` gets the number of new ones now and then."""
+        embedder = self._embedder
+        if not isinstance(embedder, Embedder):
+            return embedder.raw_documents(texts, progress)
+        alone = embedder.raw_without_framework(texts, progress)
+        if alone is not None:
+            self._devices["cpu"] = None
+            return alone
+        self._devices.update(dict.fromkeys(embedder.device_names()))
+        vectors = embedder.raw_documents(texts, progress)
+        give_back()
+        return vectors

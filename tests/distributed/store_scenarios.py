@@ -1,4 +1,4 @@
-"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run by test_ray_stores.py in a namespace.
+"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run in a namespace.
 
 ``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into stores beside it, one for each scenario, and prints as one
 line of JSON what was reported. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
@@ -16,9 +16,9 @@ from pathlib import Path
 from cluster import cluster
 
 from ragembed.config import EmbedderConfig
-from ragembed.indexes.asked import IndexingRequest
-from ragembed.scaling.ray_engine import RayEngine
-from ragembed.scaling.run import index_in_stages
+from ragembed.distributed.backend import index_with_workers
+from ragembed.distributed.ray_workers import RayWorkers
+from ragembed.indexes.request import IndexingRequest
 
 CONFIG = EmbedderConfig(extractor="re:dim=32")
 SHARDS = 5
@@ -59,7 +59,7 @@ def make_deadly(name):
     scan.read = deadly
 
 
-class SlowEngine(RayEngine):
+class SlowEngine(RayWorkers):
     def __init__(self, address, folder, poisoned=None):
         super().__init__(address)
         self._slowed = folder, poisoned
@@ -70,7 +70,7 @@ class SlowEngine(RayEngine):
 
 def indexed(folder, address, store, engine=None):
     request = IndexingRequest(folder / store, (folder / "docs",), embedder=CONFIG)
-    report = index_in_stages(request, engine or RayEngine(address), shards=SHARDS)
+    report = index_with_workers(request, engine or RayWorkers(address), shards=SHARDS)
     tasks = {stage.stage: stage.tasks for stage in report.stages}
     return {"chunks": report.chunks, "encoded": report.encoded, "skipped": report.scan.skipped, "tasks": tasks}
 
@@ -136,9 +136,8 @@ def main():
         indexed(folder, address, store, SlowEngine(address, notes_of(folder, store)))
         return
     with cluster(1, 1) as nodes:
-        found = {"undisturbed": indexed(folder, nodes.address, "undisturbed")}
-        for scenario in (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node):
-            found[scenario.__name__] = scenario(folder, nodes)
+        slow = (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node)
+        found = {scenario.__name__: scenario(folder, nodes) for scenario in slow}
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
 

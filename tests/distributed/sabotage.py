@@ -5,9 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+from ragembed.distributed.workers import ProcessWorkers, TaskReport
 from ragembed.errors import ConfigError
-from ragembed.scaling.engine import Done
-from ragembed.scaling.processes import Processes
 
 
 class Recorder:
@@ -17,7 +16,7 @@ class Recorder:
         self._folder = folder
         self._fate = fate
 
-    def __call__(self, stage: str, number: int) -> Done:
+    def __call__(self, stage: str, number: int) -> TaskReport:
         with (self._folder / f"{stage}-{number}").open("a") as file:
             file.write(f"{os.getpid()}\n")
         tries = len((self._folder / f"{stage}-{number}").read_text().splitlines())
@@ -28,7 +27,7 @@ class Recorder:
             raise ConfigError("task 2 is not accepted")
         if fate == "sleeps":
             time.sleep(600)
-        return Done(number, 1, 0.0, 1.0, f"here:{os.getpid()}")
+        return TaskReport(number, 1, 0.0, 1.0, f"here:{os.getpid()}")
 
 
 class MakeRecorder:
@@ -77,7 +76,7 @@ class DiesInBlock:
         return deadly
 
 
-class Sabotaged(Processes):
+class Sabotaged(ProcessWorkers):
     """Processes whose workers are made by ``wrap(worker, *arguments)``."""
 
     def __init__(self, workers: int, wrap, *arguments) -> None:

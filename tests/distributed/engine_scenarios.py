@@ -1,6 +1,6 @@
-"""What happens to tasks on a cluster whose workers, nodes and drivers fail: run by test_ray_engine.py in a namespace.
+"""What happens to tasks on a cluster whose workers, nodes and drivers fail: run in a namespace.
 
-Prints, as one line of JSON, what each scenario of a set found.
+As a program it prints, as one line of JSON, what the slow scenarios found.
 """
 
 import functools
@@ -16,18 +16,16 @@ from pathlib import Path
 
 from cluster import cluster
 
+from ragembed.distributed.ray_workers import RayWorkers
+from ragembed.distributed.workers import TaskReport
 from ragembed.errors import DocumentError, RagembedError
 from ragembed.ray_cluster import QUIET
-from ragembed.scaling.engine import Done
-from ragembed.scaling.ray_engine import RayEngine
 
 
-class Performer:
+class Worker:
     """Does nothing for a while, or what ``plan`` says of a number; a file tells of each beginning."""
 
     def __init__(self, folder, plan, seconds):
-        if plan.get("all") == "cannot be made":
-            raise RagembedError("there is no such model")
         self.folder, self.plan, self.seconds = Path(folder), plan, seconds
         (self.folder / f"made.{os.getpid()}").touch()
 
@@ -44,7 +42,7 @@ class Performer:
         time.sleep(600 if fate == "hangs" or node == self.plan.get("hangs on") else self.seconds)
         if self.plan.get("all") == "meet":
             self.wait_for_another()
-        return Done(number=number, items=10 * number, seconds=1.0, memory=1.0, worker=f"{node} {os.getpid()}")
+        return TaskReport(number=number, items=10 * number, seconds=1.0, memory=1.0, worker=f"{node} {os.getpid()}")
 
     def wait_for_another(self):
         """End a task only when another worker is at one too."""
@@ -70,11 +68,12 @@ def alive(pid):
         return False
 
 
-def seconds_until_gone(pids):
+def all_gone(pids):
+    """Wait until no process is left of ``pids``, for a while."""
     begun = time.monotonic()
-    while any(map(alive, pids)) and time.monotonic() < begun + 20:
+    while (left := any(map(alive, pids))) and time.monotonic() < begun + 60:
         time.sleep(0.05)
-    return time.monotonic() - begun
+    return not left
 
 
 def told(results):
@@ -88,19 +87,19 @@ def told(results):
 
 
 def both_nodes(engine, folder):
-    worker = functools.partial(Performer, folder, {"all": "meet"}, 0.1)
+    worker = functools.partial(Worker, folder, {"all": "meet"}, 0.1)
     first = told(engine.run(worker, "embed", range(8)))
     second = told(engine.run(worker, "build", [11]))
     return {"first": first, "second": second}
 
 
 def a_killed_worker(engine, folder):
-    worker = functools.partial(Performer, folder, {3: "dies once"}, 0.1)
+    worker = functools.partial(Worker, folder, {3: "dies once"}, 0.1)
     return {**told(engine.run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
 
 
 def a_poisoned_task(engine, folder):
-    worker, records = functools.partial(Performer, folder, {2: "dies"}, 0.1), []
+    worker, records = functools.partial(Worker, folder, {2: "dies"}, 0.1), []
     try:
         records.extend(engine.run(worker, "embed", range(6)))
     except RagembedError as error:
@@ -109,7 +108,7 @@ def a_poisoned_task(engine, folder):
 
 
 def an_error(engine, folder):
-    worker = functools.partial(Performer, folder, {1: "raises"}, 0.1)
+    worker = functools.partial(Worker, folder, {1: "raises"}, 0.1)
     try:
         list(engine.run(worker, "embed", range(3)))
     except RagembedError as error:
@@ -117,59 +116,48 @@ def an_error(engine, folder):
         return {"error": [type(error).__name__, str(error)], "cause": cause, "attempts": attempts(folder, 1)}
 
 
-def an_error_of_making(engine, folder):
-    worker = functools.partial(Performer, folder, {"all": "cannot be made"}, 0.1)
-    try:
-        list(engine.run(worker, "embed", range(3)))
-    except RagembedError as error:
-        return [type(error).__name__, str(error)]
-
-
 def no_room(engine, folder):
     try:
-        list(RayEngine(cpus=3).run(functools.partial(Performer, folder, {}, 0.1), "embed", range(3)))
+        list(RayWorkers(cpus=3).run(functools.partial(Worker, folder, {}, 0.1), "embed", range(3)))
     except RagembedError as error:
         return [type(error).__name__, str(error)]
 
 
 def parts_of_a_gpu(engine, folder):
-    worker = functools.partial(Performer, folder, {"all": "meet"}, 0.1)
-    return told(RayEngine(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
+    worker = functools.partial(Worker, folder, {"all": "meet"}, 0.1)
+    return told(RayWorkers(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
 
 
 def left_early(engine, folder):
-    records = engine.run(functools.partial(Performer, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
+    records = engine.run(functools.partial(Worker, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
     first = next(records).number
-    begun = time.monotonic()
     records.close()
     engine.__exit__(None, None, None)
-    return {"first": first, "close": time.monotonic() - begun, "gone": seconds_until_gone(made(folder))}
+    return {"first": first, "gone": all_gone(made(folder))}
 
 
 def interrupted(address, folder):
     """As by a terminal: every process that was started from it is sent the signal, Ray's own too."""
-    worker = functools.partial(Performer, folder, dict.fromkeys(range(4), "hangs"), 0.1)
-    records = RayEngine(address).run(worker, "embed", range(4))
+    worker = functools.partial(Worker, folder, dict.fromkeys(range(4), "hangs"), 0.1)
+    records = RayWorkers(address).run(worker, "embed", range(4))
 
     def interrupt():
         while len(made(folder)) < 2:
             time.sleep(0.05)
-        moments.append(time.monotonic())
         os.killpg(os.getpgrp(), signal.SIGINT)
 
-    moments = []
     threading.Thread(target=interrupt).start()
     try:
         next(records)
     except KeyboardInterrupt:
-        return {"after": time.monotonic() - moments[0], "gone": seconds_until_gone(made(folder))}
+        return {"gone": all_gone(made(folder))}
 
 
 def a_removed_node(nodes, folder):
     """One node does its tasks; the other never ends the one that it has begun, and goes."""
     [other] = nodes.worker_nodes
-    worker = functools.partial(Performer, folder, {"hangs on": other.node_id}, 0.2)
-    records = RayEngine(nodes.address).run(worker, "embed", range(6))
+    worker = functools.partial(Worker, folder, {"hangs on": other.node_id}, 0.2)
+    records = RayWorkers(nodes.address).run(worker, "embed", range(6))
     done = [next(records)]
     while not list(Path(folder).glob(f"*.{other.node_id}.*")):
         time.sleep(0.05)
@@ -181,44 +169,33 @@ def a_removed_node(nodes, folder):
 def an_own_node(folder):
     """On the way to it a proxy that does not answer, and then a death."""
     os.environ.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"))
-    worker = functools.partial(Performer, folder, {"all": "meet", 3: "dies once"}, 0.1)
-    found = told(RayEngine(workers=2).run(worker, "embed", range(4)))
-    return {**found, "attempts": attempts(folder, 3), "gone": seconds_until_gone(made(folder))}
+    worker = functools.partial(Worker, folder, {"all": "meet", 3: "dies once"}, 0.1)
+    found = told(RayWorkers(workers=2).run(worker, "embed", range(4)))
+    return {**found, "attempts": attempts(folder, 3), "gone": all_gone(made(folder))}
 
 
 def nobody_there(folder):
-    begun = time.monotonic()
     try:
-        list(RayEngine("127.0.0.1:9").run(functools.partial(Performer, folder, {}, 0.1), "embed", [1]))
+        list(RayWorkers("127.0.0.1:9").run(functools.partial(Worker, folder, {}, 0.1), "embed", [1]))
     except RagembedError as error:
-        return {"error": [type(error).__name__, str(error)], "seconds": time.monotonic() - begun}
+        return [type(error).__name__, str(error)]
 
 
 def in_folder(scenario, *args):
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.monotonic()
-        found = scenario(*args, folder)
-        sys.stdout.write(f"{scenario.__name__}: {time.monotonic() - begun:.1f} s\n")
-        return found
+        return scenario(*args, folder)
 
 
-def on_a_cluster():
-    with cluster(1, 1, gpus=1) as nodes:
-        with RayEngine(nodes.address) as engine:
-            held = [both_nodes, a_killed_worker, a_poisoned_task, an_error, an_error_of_making, no_room, parts_of_a_gpu]
-            held.append(left_early)
-            found = {scenario.__name__: in_folder(scenario, engine) for scenario in held}
-        found[interrupted.__name__] = in_folder(interrupted, nodes.address)
-        found[a_removed_node.__name__] = in_folder(a_removed_node, nodes)
-    return found
-
-
-def by_itself():
-    return {scenario.__name__: in_folder(scenario) for scenario in (nobody_there, an_own_node)}
+def results(scenarios, *args):
+    return {scenario.__name__: in_folder(scenario, *args) for scenario in scenarios}
 
 
 if __name__ == "__main__":
-    # The cluster is started in this process, which imports Ray before an engine does.
+    # The cluster is started in this process, which imports Ray before a pool does.
     os.environ.update(QUIET)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout.write(json.dumps({"cluster": on_a_cluster, "itself": by_itself}[sys.argv[1]]()))
+    with cluster(1, 1, gpus=1) as nodes:
+        with RayWorkers(nodes.address) as engine:
+            found = results([a_poisoned_task, parts_of_a_gpu, left_early], engine)
+        found |= results([interrupted], nodes.address) | results([a_removed_node], nodes)
+    sys.stdout.write(json.dumps(found | results([an_own_node])))

@@ -6,10 +6,10 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
-from ragembed.indexes import Store, run_encoding
-from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes import Store, backend
+from ragembed.indexes.backend import RunEncoder
 from ragembed.indexes.indexing import index_files
-from ragembed.indexes.run_encoding import RunEncoder
+from ragembed.indexes.request import IndexingRequest
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]
 
@@ -45,7 +45,7 @@ def alone(monkeypatch):
 @pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
 def test_memory_is_given_back_after_many_texts(tiny_config, monkeypatch, texts, times):
     given = []
-    monkeypatch.setattr(run_encoding, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(backend, "give_back", lambda: given.append(1))
     RunEncoder(Embedder(tiny_config).fit(TEXTS))(texts)
     assert len(given) == times
 

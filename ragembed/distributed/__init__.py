@@ -1,0 +1,1 @@
+"""Indexing with several workers, as processes or on Ray: tasks in stages, with files between them."""

@@ -1,0 +1,196 @@
+"""An indexing run in stages: each is a number of tasks for a pool of workers, with files between the stages.
+
+The driver's process adds up the results of a stage, and writes the store as a run in one process does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.distributed import stages
+from ragembed.distributed.stages import ChunkedShards, EncodedBlocks, Worker, plan_blocks, read_blocks, write_blocks
+from ragembed.distributed.work import EMBED, FIT, READ, Work, make_plan
+from ragembed.distributed.workers import TaskReport, WorkerPool
+from ragembed.documents.boilerplate import Stripper
+from ragembed.documents.places import absolute, from_absolute
+from ragembed.embedder import Embedder
+from ragembed.indexes.backend import ChunkedFiles, Known, RunEncoder, Sources, StageReport
+from ragembed.indexes.indexing import IndexingReport, index_files
+from ragembed.indexes.layout import WORK, is_store, make_folder
+from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.progress import Progress
+from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.scan import Scan
+
+Floats = NDArray[np.float32]
+
+
+def index_with_workers(
+    request: IndexingRequest,
+    pool: WorkerPool,
+    progress: Progress | None = None,
+    *,
+    work: Path | None = None,
+    shards: int | None = None,
+    wait_seconds: float = 0.0,
+) -> IndexingReport:
+    """Bring a store up to date as :func:`ragembed.indexes.indexing.index_files` does, with workers.
+
+    The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
+    ``work`` is the folder for files between the stages, by default ``work`` in the store; the next run carries on from
+    what an interrupted run left in it. Other files in it stay, and so does a folder that was there before. Raises what
+    :func:`index_files` raises, :class:`ragembed.errors.ConfigError` for a work folder that holds other files and no
+    plan, and :class:`ragembed.errors.WorkerLostError` if workers die again and again.
+    """
+    folder = (work or request.store / WORK).absolute()
+    made_store_folder = not request.store.exists()
+    keep_folder = work is not None and folder.exists()
+    backend = DistributedBackend(folder, pool, shards, request.device, keep_folder=keep_folder)
+    try:
+        return index_files(request, progress, wait_seconds=wait_seconds, backend=backend)
+    finally:
+        if made_store_folder and not is_store(request.store):
+            with suppress(OSError):  # it was never made, or holds the work of an interrupted run
+                request.store.rmdir()
+
+
+class DistributedBackend:
+    """Reads, fits and encodes with a pool of workers; an :class:`ragembed.indexes.backend.IndexingBackend`.
+
+    Parameters
+    ----------
+    folder
+        Work folder, which every worker must be able to read and write.
+    pool
+        Does the tasks.
+    shards
+        Number of shards that files are read in; chosen by their size if it is None.
+    device
+        Device that workers encode on.
+    keep_folder
+        Whether the work folder stays, empty, when the run is done.
+    """
+
+    writing = "storing"
+
+    def __init__(
+        self,
+        folder: Path,
+        pool: WorkerPool,
+        shards: int | None = None,
+        device: str | None = None,
+        *,
+        keep_folder: bool = False,
+    ) -> None:
+        self._work = Work(folder)
+        self._pool = pool
+        self._shards = shards
+        self._keep_folder = keep_folder
+        self._worker = partial(Worker, folder, device)
+        self._reports: list[StageReport] = []
+        self._something_to_keep = True
+        self._open = ExitStack()
+        self._prepared: tuple[Embedder, EncodedBlocks] | None = None
+
+    @property
+    def resume_token(self) -> str | None:
+        """The id of the plan, None before there is one."""
+        plan = self._work.find_plan()
+        return None if plan is None else plan.id
+
+    @property
+    def reports(self) -> Sequence[StageReport]:
+        """The stages so far."""
+        return self._reports
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that a worker encodes on, if texts were encoded."""
+        return () if self._prepared is None else self._prepared[0].device_names()
+
+    def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
+        """Make a plan, or take that of an interrupted run, and read all shards."""
+        # Workers may have another working directory.
+        sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
+        scanner = sources.scanner()
+        plan, scan = make_plan(self._work, sources, self._shards, progress)
+        self._run(READ, plan.shards, "reading", "files", plan.files, progress)
+        self._chunked = ChunkedShards(self._work)
+        scan.add(self._chunked.scan())
+        scanner.finish(scan)
+        self._something_to_keep = self._chunked.files > 0
+        return self._chunked, scan
+
+    def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
+        """Count all ranges of chunks, and fit ``embedder`` on the sums."""
+        chunks = self._count(stripper, progress)
+        embedder.fit_parts(stages.parts(self._work, chunks), chunks)
+
+    def _count(self, stripper: Stripper, progress: Progress) -> int:
+        """Count all ranges of chunks; return the number of chunks."""
+        chunks = self._chunked.chunks
+        if not self._work.boilerplate_file.exists():
+            self._work.write_boilerplate(stripper.found)
+        self._run(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
+        return chunks
+
+    def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
+        """Encode all blocks of texts with workers; ``embedder`` encodes texts of no block later."""
+        chunks = self._count(stripper, progress)
+        if not self._work.blocks_file.exists():
+            embedder.save(self._work.fitted)
+            hashes = stages.hashes(self._work, chunks)
+            write_blocks(self._work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
+        blocks = read_blocks(self._work)
+        self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
+        self._prepared = embedder, EncodedBlocks(self._work, blocks)
+
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+        """Return the raw vectors of ``texts``: read from their block, or else encoded here."""
+        assert self._prepared is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
+        embedder, encoded = self._prepared
+        raw = encoded.raw(texts)
+        if raw is None:
+            return RunEncoder(embedder)(texts, progress)
+        if progress is not None:
+            progress(len(texts))
+        return raw
+
+    def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
+        missing = self._work.missing(stage, tasks)
+        if not missing:
+            return
+        started = time.monotonic()
+        done: list[TaskReport] = []
+        progress.start(phase, unit, items)
+        for one in self._pool.run(self._worker, stage, missing):
+            progress.advance(one.items)
+            done.append(one)
+        progress.finish()
+        seconds, busy = time.monotonic() - started, sum(one.seconds for one in done)
+        worked, memory = sum(one.items for one in done), max(one.memory for one in done)
+        self._reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
+
+    def __enter__(self) -> DistributedBackend:
+        self._work.files.require_ours()
+        make_folder(self._work.folder)
+        self._open.enter_context(writer_lock(self._work.folder))
+        self._open.enter_context(self._pool)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not self._something_to_keep:
+            self._work.files.clear()
+        self._open.close()
+        self._work.files.leave(remove=not self._keep_folder)

@@ -1,0 +1,421 @@
+"""What the tasks of each stage do: read shards of files, count ranges of chunks, encode blocks of texts.
+
+Blocks are the texts that one process would encode together, because a model that computes in bfloat16 gives a text a
+slightly different vector in other company.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.distributed.work import EMBED, FIT, READ, Arrays, Work, read_arrays, write_arrays
+from ragembed.distributed.workers import TaskReport
+from ragembed.documents.boilerplate import Keys, Stripper
+from ragembed.documents.discovery import Candidate
+from ragembed.documents.model import Chunk
+from ragembed.embedder import Embedder
+from ragembed.files import write_file
+from ragembed.indexes.backend import Known, RunEncoder
+from ragembed.indexes.boilerplate_store import strip_all
+from ragembed.indexes.folders import publish, temporary_folder
+from ragembed.indexes.layout import source_path
+from ragembed.indexes.records import SourceRecord, text_hash
+from ragembed.indexes.scan import Scan, Scanner
+from ragembed.indexes.segments import to_raw
+from ragembed.indexes.spool import Spool, spooled
+from ragembed.indexes.writer import BATCH
+
+Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
+
+SPOOL, INDEX, SCAN = "spool.jsonl", "index.safetensors", "scan.json"
+MOST_DEATHS = 3
+"""Workers that may die while they read a file; then it is skipped."""
+
+FIT_BLOCK = 2048
+"""Texts that a fit takes at once: ranges of multiples of it add up to the same fit as all texts in a row."""
+_MOST_RANGES = 64
+_HASHES, _PART = "hashes", "part."
+
+_ENDS, _CHUNKS, _FIRST, _RAW = "ends", "chunks", "first", "raw"
+
+
+class Worker:
+    """Does tasks on one work folder, and keeps its models between them.
+
+    Documents are encoded on ``device``, as :class:`ragembed.Embedder` takes it.
+    """
+
+    def __init__(self, work: Path, device: str | None = None) -> None:
+        self._work = Work(work)
+        self._device = device
+
+    def __call__(self, stage: str, number: int) -> TaskReport:
+        """Do one task of a stage, unless its output is there."""
+        started = time.monotonic()
+        seconds, items = 0.0, 0
+        if not self._work.output(stage, number).exists():
+            items = self._perform(stage, number)
+            seconds = time.monotonic() - started
+        return TaskReport(number, items, seconds, _peak_memory(), f"{socket.gethostname()}:{os.getpid()}")
+
+    def _perform(self, stage: str, number: int) -> int:
+        if stage == READ:
+            return read_shard(self._work, self._scanner, number)
+        if stage == FIT:
+            return count_range(self._work, self._chunked, self._stripper, self._unfitted, number)
+        return embed_block(self._work, self._chunked, self._stripper, self._fitted, self._blocks, number)
+
+    @cached_property
+    def _unfitted(self) -> Embedder:
+        return Embedder(self._work.plan.embedder_config, device=self._device, download=False)
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        plan, embedder = self._work.plan, self._unfitted
+        room = embedder.text_tokens
+        return Scanner(Path(plan.store), plan.indexing_options, self._work.known(), embedder.tokenizer, room)
+
+    @cached_property
+    def _chunked(self) -> ChunkedShards:
+        return ChunkedShards(self._work)
+
+    @cached_property
+    def _stripper(self) -> Stripper:
+        return Stripper(self._work.boilerplate())
+
+    @cached_property
+    def _fitted(self) -> Embedder:
+        return Embedder.load(self._work.fitted, device=self._device)
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return read_blocks(self._work)
+
+
+def _peak_memory() -> float:
+    """Return the most memory that this process has had, in MiB; 0 if the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as lines:  # noqa: PTH123  no path of ours
+            return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 0.0
+
+
+# Reading
+
+
+def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
+    """Read the files of a shard and write what is in them; return how many there are.
+
+    A file in which ``MOST_DEATHS`` workers died, one after the other, is skipped with that as the reason.
+    """
+    files = work.candidates(shard)
+    final = work.output(READ, shard)
+    trial = _Trial(final.with_name(f"{final.name}.trying"))
+    # Another may be at the same shard: a worker that is only out of reach.
+    temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
+    result = Scan()
+    with Spool(temporary / SPOOL) as spool:
+        for file in files:
+            _read_one(work, scanner, file, result, spool, trial)
+    trial.pause()
+    counts = [len(keys) for _, keys in spool.lines.values()]
+    keys = [keys for _, keys in spool.lines.values()]
+    write_arrays(
+        temporary / INDEX,
+        {
+            "starts": np.array(spool.starts, dtype=np.int64),
+            "sizes": np.array(spool.sizes, dtype=np.int64),
+            "key_counts": np.array(counts, dtype=np.int64),
+            "keys": np.concatenate([np.empty(0, np.uint64), *keys]).view(np.int64),
+        },
+    )
+    contents = [(path, sha256) for path, (sha256, _) in spool.lines.items()]
+    write_file(temporary / SCAN, json.dumps({"scan": result.to_dict(), "contents": contents}).encode())
+    try:
+        publish(temporary, final)
+    except OSError:
+        if not final.is_dir():
+            raise
+        shutil.rmtree(temporary)  # the other has been quicker
+    trial.remove()
+    return len(files)
+
+
+def _read_one(work: Work, scanner: Scanner, file: Candidate, result: Scan, spool: Spool, trial: _Trial) -> None:
+    name = source_path(file.path, Path(work.plan.store))
+    if (deaths := trial.deaths_in(name)) >= MOST_DEATHS:
+        result.skipped[name] = f"{deaths} processes that read it died one after the other"
+        return
+    with trial.of(name):
+        scanner.read(file, result, spool)
+
+
+class _Trial:
+    """Which file is being read, in a file that outlives the process: whoever finds it there knows what killed it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._deaths: dict[str, int] = {}
+        try:
+            kept = json.loads(file.read_bytes())
+        except (FileNotFoundError, ValueError):  # one that was not finished says nothing
+            return
+        self._deaths = kept["deaths"]
+        if kept["reading"] is not None:
+            self._deaths[kept["reading"]] = self._deaths.get(kept["reading"], 0) + 1
+
+    def deaths_in(self, name: str) -> int:
+        return self._deaths.get(name, 0)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        self._write(name)
+        try:
+            yield
+        except BaseException:  # an interruption, or an error that is told, is no death
+            self.pause()
+            raise
+
+    def pause(self) -> None:
+        self._write(None)
+
+    def _write(self, name: str | None) -> None:
+        write_file(self._file, json.dumps({"reading": name, "deaths": self._deaths}).encode())
+
+    def remove(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+
+class ChunkedShards:
+    """The files of all shards, in the order in which they were found, read from the work folder as they are needed."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._indexes: list[Arrays] = [read_arrays(self._file(shard, INDEX)) for shard in range(work.plan.shards)]
+        files = [len(index["starts"]) for index in self._indexes]
+        self._shards = np.repeat(np.arange(len(files)), np.array(files, dtype=np.int64))
+        self._starts = self._whole("starts")
+        self.sizes = self._whole("sizes")
+        """Chunks of each file."""
+        self.ends = np.cumsum(self.sizes)
+        """Chunks up to the end of each file."""
+
+    def _whole(self, name: str) -> Positions:
+        return np.concatenate([np.empty(0, dtype=np.int64), *(index[name] for index in self._indexes)])
+
+    def _file(self, shard: int, name: str) -> Path:
+        return self._work.output(READ, shard) / name
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self.sizes)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks they have."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @cached_property
+    def lines(self) -> dict[str, tuple[str, Keys]]:
+        """Of each file, by name, the hash of its content and the keys of its lines."""
+        lines: dict[str, tuple[str, Keys]] = {}
+        for shard, index in enumerate(self._indexes):
+            contents = json.loads(self._file(shard, SCAN).read_bytes())["contents"]
+            keys = np.split(index["keys"].view(np.uint64), np.cumsum(index["key_counts"]))[:-1]
+            lines.update({path: (sha256, own) for (path, sha256), own in zip(contents, keys, strict=True)})
+        return lines
+
+    def scan(self) -> Scan:
+        """Return what comparing the files with the store gave."""
+        whole = Scan()
+        for shard in range(len(self._indexes)):
+            whole.add(Scan.from_dict(json.loads(self._file(shard, SCAN).read_bytes())["scan"]))
+        return whole
+
+    def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        return self.between(0, self.files)
+
+    def between(self, first: int, stop: int) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        """Yield the files from ``first`` to before ``stop``, and the chunks of each."""
+        for shard, numbers in groupby(range(first, stop), key=lambda number: int(self._shards[number])):
+            with self._file(shard, SPOOL).open("rb") as spool:
+                for number in numbers:
+                    spool.seek(int(self._starts[number]))
+                    yield spooled(spool.readline())
+
+    def texts(self, start: int, stop: int, stripper: Stripper) -> Iterator[str]:
+        """Yield the texts that the chunks from ``start`` to before ``stop`` are embedded as, without boilerplate."""
+        first = int(np.searchsorted(self.ends, start, side="right"))
+        last = int(np.searchsorted(self.ends, stop, side="left"))
+        position = int(self.ends[first] - self.sizes[first])
+        for source, chunks in self.between(first, min(last + 1, self.files)):
+            wanted = chunks[max(start - position, 0) : stop - position]
+            yield from (chunk.embedded_text for chunk in strip_all(stripper, source, wanted))
+            position += len(chunks)
+
+
+# Fitting
+
+
+def range_size(chunks: int) -> int:
+    """Return how many chunks a range has, the last excepted."""
+    return FIT_BLOCK * max(1, -(-chunks // (FIT_BLOCK * _MOST_RANGES)))
+
+
+def ranges(chunks: int) -> int:
+    """Return how many ranges there are."""
+    return -(-chunks // range_size(chunks))
+
+
+def count_range(work: Work, chunked: ChunkedShards, stripper: Stripper, embedder: Embedder, number: int) -> int:
+    """Go through the chunks of a range and write what they add; return how many they are.
+
+    The extractor is fitted only where there is no store yet.
+    """
+    size = range_size(chunked.chunks)
+    start = number * size
+    hashes: list[bytes] = []
+    texts = _hashed(chunked.texts(start, min(start + size, chunked.chunks), stripper), hashes)
+    part: Arrays = {}
+    if work.plan.generation is None:
+        part = embedder.part_of_fit(texts)
+    else:
+        for _ in texts:
+            pass
+    arrays = {_HASHES: np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(-1, 16)}
+    write_arrays(work.output(FIT, number), {**arrays, **{_PART + name: array for name, array in part.items()}})
+    return len(hashes)
+
+
+def _hashed(texts: Iterable[str], hashes: list[bytes]) -> Iterator[str]:
+    for text in texts:
+        hashes.append(text_hash(text))
+        yield text
+
+
+def parts(work: Work, chunks: int) -> Iterator[Arrays]:
+    """Yield what each range adds to the fit."""
+    for number in range(ranges(chunks)):
+        arrays = read_arrays(work.output(FIT, number))
+        yield {name.removeprefix(_PART): array for name, array in arrays.items() if name.startswith(_PART)}
+
+
+def hashes(work: Work, chunks: int) -> list[bytes]:
+    """Return the hash of each chunk's text."""
+    found = (read_arrays(work.output(FIT, number))[_HASHES] for number in range(ranges(chunks)))
+    return list(chain.from_iterable((bytes(row) for row in block) for block in found))
+
+
+# Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The chunks whose texts are encoded, block by block: ``chunks[ends[i - 1]:ends[i]]`` are those of block i.
+
+    ``first`` are the hashes of the first text of each, uint8, shape ``(blocks, 16)``.
+    """
+
+    ends: Positions
+    chunks: Positions
+    first: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def of(self, number: int) -> Positions:
+        """Return the chunks of a block, ascending."""
+        return self.chunks[self.ends[number - 1] if number else 0 : self.ends[number]]
+
+
+def plan_blocks(sizes: Sequence[int], hashes: Sequence[bytes], known: Known) -> Blocks:
+    """Return the blocks of files with so many chunks each, whose texts have ``hashes``, leaving out what is known.
+
+    Whole files are taken together until they have ``BATCH`` chunks, as the writer takes them; of these chunks those
+    whose text was in none before are encoded, ``BATCH`` at a time.
+    """
+    there = set(known(hashes))
+    ends: list[int] = []
+    chunks: list[int] = []
+    for start, stop in _together(sizes):
+        new = []
+        for chunk in range(start, stop):
+            if hashes[chunk] not in there:
+                there.add(hashes[chunk])
+                new.append(chunk)
+        for i in range(0, len(new), BATCH):
+            chunks += new[i : i + BATCH]
+            ends.append(len(chunks))
+    firsts = b"".join(hashes[chunks[end]] for end in [0, *ends[:-1]]) if ends else b""
+    first = np.frombuffer(firsts, dtype=np.uint8).reshape(-1, 16)
+    return Blocks(np.array(ends, dtype=np.int64), np.array(chunks, dtype=np.int64), first)
+
+
+def _together(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first chunk of files that are written together, and that after their last."""
+    start = stop = 0
+    for size in sizes:
+        stop += size
+        if stop - start >= BATCH:
+            yield start, stop
+            start = stop
+    if stop > start:
+        yield start, stop
+
+
+def write_blocks(work: Work, blocks: Blocks) -> None:
+    """Keep the blocks for the workers."""
+    write_arrays(work.blocks_file, {_ENDS: blocks.ends, _CHUNKS: blocks.chunks, _FIRST: blocks.first})
+
+
+def read_blocks(work: Work) -> Blocks:
+    """Return the blocks."""
+    arrays = read_arrays(work.blocks_file)
+    return Blocks(arrays[_ENDS], arrays[_CHUNKS], arrays[_FIRST])
+
+
+def embed_block(
+    work: Work, chunked: ChunkedShards, stripper: Stripper, embedder: Embedder, blocks: Blocks, number: int
+) -> int:
+    """Encode the texts of a block and write their raw vectors; return how many they are."""
+    chunks = blocks.of(number)
+    start, stop = int(chunks[0]), int(chunks[-1]) + 1
+    wanted = np.zeros(stop - start, dtype=bool)
+    wanted[chunks - start] = True
+    texts = [text for text, take in zip(chunked.texts(start, stop, stripper), wanted, strict=True) if take]
+    write_arrays(work.output(EMBED, number), {_RAW: to_raw(RunEncoder(embedder)(texts))})
+    return len(texts)
+
+
+class EncodedBlocks:
+    """What the blocks' tasks wrote, found again by text."""
+
+    def __init__(self, work: Work, blocks: Blocks) -> None:
+        self._work = work
+        self._numbers = {bytes(first): number for number, first in enumerate(blocks.first)}
+        self._sizes = np.diff(blocks.ends, prepend=0)
+
+    def raw(self, texts: Sequence[str]) -> Floats | None:
+        """Return the raw vectors of the texts of a block, float32, shape ``(n, d)``; None where they are no block's."""
+        number = self._numbers.get(text_hash(texts[0]))
+        if number is None or self._sizes[number] != len(texts):
+            return None
+        raw: Floats = read_arrays(self._work.output(EMBED, number))[_RAW].astype(np.float32)
+        return raw

@@ -1,0 +1,103 @@
+"""On Ray no failure of a worker, an actor, a node or the driver changes a store or an answer."""
+
+import pytest
+
+from tests.distributed.ray_fixtures import SCENARIOS, answers, contents, documents, run_in_namespace, stores
+
+pytestmark = pytest.mark.slow
+__all__ = ["documents", "run_in_namespace", "stores"]
+
+
+@pytest.fixture(scope="module")
+def tasks(run_in_namespace):
+    return run_in_namespace(SCENARIOS / "engine_scenarios.py", timeout=500)
+
+
+@pytest.fixture(scope="module")
+def searches(run_in_namespace, stores):
+    return run_in_namespace(SCENARIOS / "search_scenarios.py", stores, timeout=500)
+
+
+@pytest.fixture(scope="module")
+def indexing(run_in_namespace, documents):
+    return run_in_namespace(SCENARIOS / "store_scenarios.py", documents, timeout=500)
+
+
+def test_a_task_that_kills_every_worker_ends_in_an_error_that_names_it(tasks):
+    found = tasks["a_poisoned_task"]
+    kind, message = found["failure"]
+    assert kind == "WorkerLostError"
+    assert "task 2 of stage 'embed' died 6 times" in message
+    assert 2 not in found["done"]
+    assert found["attempts"][2] == 6
+    assert max(found["attempts"][:2] + found["attempts"][3:]) == 1
+
+
+def test_workers_share_a_gpu(tasks):
+    found = tasks["parts_of_a_gpu"]
+    assert (found["done"], found["nodes"], found["workers"]) == ([0, 1, 2, 3], 1, 2)
+
+
+def test_workers_end_with_the_run_that_is_left_or_interrupted(tasks):
+    assert tasks["left_early"] == {"first": 0, "gone": True}
+    assert tasks["interrupted"] == {"gone": True}
+
+
+def test_tasks_of_a_lost_node_are_done_elsewhere(tasks):
+    found = tasks["a_removed_node"]
+    assert (found["done"], found["nodes"]) == (list(range(6)), 1)
+    assert found["attempts"] == [1, 1, 1, 1, 1, 2]
+
+
+def test_without_an_address_a_node_is_started_and_ended(tasks):
+    found = tasks["an_own_node"]
+    assert (found["done"], found["nodes"], found["attempts"], found["gone"]) == ([0, 1, 2, 3], 1, 2, True)
+
+
+@pytest.mark.parametrize("store", ["worker", "driver", "node"])
+def test_the_store_is_that_of_one_process(indexing, documents, store):
+    assert contents(documents / store) == contents(documents / "alone")
+    assert answers(documents / store) == answers(documents / "alone")
+    assert not (documents / store / "work").exists()
+
+
+def test_a_killed_driver_leaves_finished_shards(indexing):
+    assert indexing["a_killed_driver"]["finished"] >= 2
+    assert indexing["a_killed_driver"]["tasks"]["read"] <= 5 - indexing["a_killed_driver"]["finished"]
+
+
+def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(indexing, documents):
+    reason = "3 processes that read it died one after the other"
+    assert indexing["a_poisoned_file"]["skipped"] == {"docs/05.md": reason}
+    chunks, fingerprint, sources = contents(documents / "poisoned")
+    assert "docs/05.md" not in {source.path for source in sources}
+    assert len(sources) == 15
+    assert fingerprint != contents(documents / "alone")[1]
+    assert chunks == [chunk for chunk in contents(documents / "alone")[0] if chunk.source != "docs/05.md"]
+
+
+def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
+    assert searches["killed_actors"] == {"wrong": [], "asked": True, "replaced": True, "differing": []}
+    assert searches["a_lost_node"] == {"before": [], "after": []}
+
+
+def test_a_question_that_no_actor_survives_is_an_error(searches):
+    kind, message = searches["actors_that_die_again_and_again"]
+    assert kind == "WorkerLostError"
+    assert message.startswith("4 actors died over one question to a shard of ")
+    assert "\n" not in message
+
+
+def test_stores_share_a_connection_that_ends_with_the_last(searches):
+    found = searches["stores_that_are_closed"]
+    kind, message, connected = found.pop("left")
+    assert (kind, connected) == ("WorkerLostError", False)
+    assert "close the store and open it again" in message
+    assert found == {
+        "second": True,
+        "connected": False,
+        "again": True,
+        "other_actors": True,
+        "connected_at_the_end": False,
+        "after": True,
+    }
