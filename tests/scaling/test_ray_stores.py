@@ -39,7 +39,6 @@ def answers(path):
         return [[(hit.id, hit.score) for hit in hits] for hits in store.search_many(questions, 10)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("store", ["undisturbed", "worker", "driver", "node"])
 def test_the_store_is_that_of_one_process(found, store):
     assert contents(found["folder"] / store) == contents(found["folder"] / "alone")
@@ -47,13 +46,11 @@ def test_the_store_is_that_of_one_process(found, store):
     assert not (found["folder"] / store / "work").exists()
 
 
-@pytest.mark.slow
 def test_a_killed_driver_leaves_finished_shards(found):
     assert found["a_killed_driver"]["finished"] >= 2
     assert found["a_killed_driver"]["tasks"]["read"] <= 5 - found["a_killed_driver"]["finished"]
 
 
-@pytest.mark.slow
 def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(found):
     reason = "3 processes that read it died one after the other"
     assert found["a_poisoned_file"]["skipped"] == {"docs/05.md": reason}
