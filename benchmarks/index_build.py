@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from data import Setting, read_queries, read_texts
 from numpy.typing import NDArray
-from processes import INDEXES, PEERS, Runner, check_memory, say, versions
+from processes import INDEXES, PEERS, Runner, apart, check_memory, say, versions
 from report import significant, table
 from speed import Outcome
 
@@ -63,10 +63,9 @@ class Entry:
 def index_build(setting: Setting) -> Outcome:
     """Let all build an index of the same vectors and answer the same queries, at each size."""
     sizes = (10_000,) if setting.trial else (10_000, 30_000, 100_000, 300_000, 1_000_000)
-    corpus = _Corpus.made(setting, max(sizes))
+    texts, requests = apart(_prepared, setting, sizes)
     picks, parts = [], []
-    for size in sizes:
-        request = corpus.prepare(setting.folder, size)
+    for size, request in zip(sizes, requests, strict=True):
         entries = [_entry(setting, name, {**request, **own}, size) for name, own in _libraries(size, request["dim"])]
         check_memory([entry.told["memory"] for entry in entries])
         picks += [_pick(size, entry, entries) for entry in entries if entry.name.startswith("ragembed")]
@@ -75,7 +74,7 @@ def index_build(setting: Setting) -> Outcome:
     heads = ["vectors, budget", "picked", "recall: queries", "pseudo-queries", "ms"]
     heads += ["fastest peer with no less", "its ms", "ragembed ÷ peer", "on the front"]
     about = (
-        f"Vectors: MiniLM's of {len(corpus.texts):,} texts, of dimension {request['dim']}; more are copies with noise. "
+        f"Vectors: MiniLM's of {texts:,} texts, of dimension {requests[0]['dim']}; more are copies with noise. "
         "All are rounded to float16 first. Queries: those of people, and as many pseudo-queries of other texts than "
         f"those that ragembed tunes with. Recall@{K} beside exact search. ms is the median of one query at a time in "
         "one thread, after all were asked once. Build: seconds from opening the vectors to an index on the disk, in "
@@ -85,6 +84,12 @@ def index_build(setting: Setting) -> Outcome:
         f"{versions(INDEXES.python, 'autofaiss', 'hnswlib', 'usearch')}."
     )
     return Outcome([about, table(heads, picks), *parts])
+
+
+def _prepared(setting: Setting, sizes: Sequence[int]) -> tuple[int, list[dict[str, Any]]]:
+    """Write vectors, queries and exact answers for each size; return how many texts there are, and the files."""
+    corpus = _Corpus.made(setting, max(sizes))
+    return len(corpus.texts), [corpus.prepare(setting.folder, size) for size in sizes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,7 @@ def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> E
         one = Runner(setting.folder, dict.fromkeys(_THREADS, "1"))
         asked = one.tell(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
         for way, rows in zip(asked, np.load(request["found"]), strict=True):
-            shares = _shares(request, rows)
+            shares = apart(_shares, request, rows)
             real = request["real"]
             recalls = float(shares[:real].mean()), float(shares[real:].mean())
             entry.ways.append(Way(way["name"], *recalls, way["median"], way["p95"]))

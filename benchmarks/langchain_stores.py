@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from data import Setting
-from processes import LANGCHAIN, PEERS, check_memory, folder_bytes, say, versions
+from processes import LANGCHAIN, PEERS, apart, check_memory, folder_bytes, say, versions
 from report import of_medians, significant, spread, table
 from speed import Outcome
 
@@ -30,7 +30,7 @@ Found = dict[str, list[dict[str, Any]]]
 def langchain(setting: Setting) -> Outcome:
     """Let both do every task, each in a process of its own, in turns; each round begins with a new store."""
     count, rounds = setting.choose(50_000, 2_000), setting.choose(3, 1)
-    _write_corpus(setting.folder / "corpus", count, setting.seed)
+    apart(_write_corpus, setting.folder / "corpus", count, setting.seed)
     request = {"corpus": str(setting.folder / "corpus"), "changes": setting.choose(20, 5)}
     request |= {"seconds": setting.choose(10, 1)}
     python = {"RagVectorStore": sys.executable, "FAISS": LANGCHAIN.python}

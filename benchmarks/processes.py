@@ -16,8 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,12 @@ def in_turns(commands: Mapping[str, Callable[[int], Command]], turns: int, runne
             say(f"  turn {turn + 1} of {turns}: {name}, {cost.wall:.3g} s, {cost.memory:.0f} MiB")
             costs[name].append(cost)
     return costs
+
+
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own: what it loads would hide the memory of programs started here."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        return fresh.submit(function, *arguments).result()
 
 
 def check_memory(peaks: Sequence[float]) -> None:

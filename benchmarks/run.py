@@ -8,15 +8,13 @@ import os
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processes import say
+from processes import apart, say
 from report import machine, processor, write_section
 
 if TYPE_CHECKING:
@@ -102,7 +100,7 @@ def _worse(outcome: Outcome, kept: dict[str, dict[str, object]]) -> list[str]:
 
 
 def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
-    """Measure in a process of its own: a large one would hide the memory of the programs that it starts."""
+    """Measure in a process of its own, whose memory is that of one benchmark alone."""
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.folder) as place:
         options = {
             "folder": Path(place).resolve(),
@@ -114,8 +112,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "trial": arguments.trial,
             "check": arguments.check,
         }
-        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-            return fresh.submit(_call, BENCHMARKS[name].place, options).result()
+        outcome: Outcome = apart(_call, BENCHMARKS[name].place, options)
+        return outcome
 
 
 def _call(place: str, options: dict[str, object]) -> Outcome:

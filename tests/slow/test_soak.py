@@ -195,7 +195,7 @@ def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path):
                 told = json.loads(output)
                 wrong += told["wrong"]
                 reads.append(told["reads"])
-        assert store.verify().problems == ()
+        assert not store.verify().problems
     assert wrong == []
     assert min(reads) > 1
     assert writes > 1
