@@ -21,6 +21,8 @@ from langchain_core.embeddings import Embeddings
 from worker import Request, Told, main
 
 K, FILTERED, THREADS = 10, 40, 8
+LATER = 100
+"""The last documents, which are added one by one."""
 FILTERS: Mapping[str, Callable[[int], dict[str, int]]] = {
     "1 in 1,000": lambda number: {"group": number % 1000},
     "1 in 100": lambda number: {"year": number % 100},
@@ -37,6 +39,7 @@ class Corpus(Embeddings):
         self.vectors = np.load(Path(folder, "vectors.npy"), mmap_mode="r")
         self.metadata: list[dict[str, int]] = json.loads(Path(folder, "metadata.json").read_text(encoding="utf-8"))
         self.queries = np.load(Path(folder, "queries.npy"))
+        self.count = len(self.texts) - LATER
 
     def embed_query(self, text: str) -> list[float]:
         """Look up the vector of a query; the probe of a store gets any vector."""
@@ -56,32 +59,31 @@ class Corpus(Embeddings):
 
     def right(self, query: int, where: Mapping[str, int], found: list[Any]) -> tuple[int, int]:
         """Return how many of the found documents are right, and how many have to be found."""
-        matching = [i for i, data in enumerate(self.metadata) if all(data[key] == where[key] for key in where)]
+        fields = self.metadata[: self.count]
+        matching = [i for i, data in enumerate(fields) if all(data[key] == where[key] for key in where)]
+        if not matching:
+            return 0, 0
         cosines = self.vectors[matching] @ self.queries[query]
         least = np.sort(cosines)[-min(K, len(cosines)) :][0] - 1e-4  # a store may round vectors to float16
         numbers = {document.metadata["number"] for document in found} & set(matching)
         return sum(float(self.vectors[i] @ self.queries[query]) >= least for i in numbers), min(K, len(cosines))
 
 
-def _make(request: Request, corpus: Corpus, numbers: range) -> Any:
-    batch, path = corpus.batch(numbers), request["store"]
+def _class(request: Request) -> Any:
+    """Import the class of a side; importing is left out of what is timed."""
     if request["side"] == "faiss":
         from langchain_community.vectorstores import FAISS
 
-        return FAISS.from_embeddings(embedding=corpus, **batch)
+        return FAISS
     from ragembed.langchain import RagVectorStore
 
-    return RagVectorStore.from_embeddings(embedding=corpus, path=path, **batch)
+    return RagVectorStore
 
 
 def _load(request: Request, corpus: Corpus) -> Any:
     if request["side"] == "faiss":
-        from langchain_community.vectorstores import FAISS
-
-        return FAISS.load_local(request["store"], corpus, allow_dangerous_deserialization=True)
-    from ragembed.langchain import RagVectorStore
-
-    return RagVectorStore(corpus, request["store"])
+        return _class(request).load_local(request["store"], corpus, allow_dangerous_deserialization=True)
+    return _class(request)(corpus, request["store"])
 
 
 def _save(request: Request, store: Any) -> None:
@@ -91,10 +93,12 @@ def _save(request: Request, store: Any) -> None:
 
 
 def make(request: Request) -> Told:
-    """Make a store of all documents but the last hundred, which are added later."""
-    corpus = Corpus(request["corpus"])
+    """Make a store of all documents but those that are added later."""
+    corpus, kind = Corpus(request["corpus"]), _class(request)
+    path = {} if request["side"] == "faiss" else {"path": request["store"]}
+    batch = corpus.batch(range(corpus.count))
     started = time.perf_counter()
-    store = _make(request, corpus, range(len(corpus.texts) - 100))
+    store = kind.from_embeddings(embedding=corpus, **batch, **path)
     made = time.perf_counter()
     _save(request, store)
     return {"seconds": time.perf_counter() - started, "before": made - started}
@@ -103,6 +107,7 @@ def make(request: Request) -> Told:
 def first(request: Request) -> Told:
     """Open the store and answer one query."""
     corpus = Corpus(request["corpus"])
+    _class(request)
     started = time.perf_counter()
     found = _load(request, corpus).similarity_search("query 0", k=K)
     seconds = time.perf_counter() - started
@@ -163,7 +168,7 @@ def threads(request: Request) -> Told:
 def change(request: Request) -> Told:
     """Add documents one by one, and delete others, until that is on the disk; after a first one unmeasured."""
     corpus = Corpus(request["corpus"])
-    store, count = _load(request, corpus), len(corpus.texts) - 100
+    store, count = _load(request, corpus), corpus.count
     turns = range(request["changes"] + 1)
 
     def add(turn: int) -> None:
