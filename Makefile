@@ -1,12 +1,13 @@
 # make quickstart   environment, index of docs/, one question
 # make test         environment, every check and test
+# make test-slow    kills, full disks, concurrency: minutes
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ragembed cli indexes -name '*.py')
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test check lint types unit docs format clean
+.PHONY: quickstart test test-slow check lint types unit docs format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -27,6 +28,10 @@ types: $(VENV)/.developer $(VENV)/.installed
 
 unit: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4
+
+# RAGEMBED_SLOW_SCALE=10 does ten times as much.
+test-slow: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/pytest tests/slow -m slow
 
 # Write the generated pages anew.
 docs: $(VENV)/.installed

@@ -1,197 +1,240 @@
-"""An index of the same vectors by ragembed, for several budgets, and by its peers: what it costs, finds and takes.
-
-What is measured, and how to run it, is described in README.md.
-"""
+"""ragembed's pick of an index for several budgets, beside other libraries: what building costs, and what is found."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collection import TEST_DATA
-from environments import INDEXES, packages
-from indexing import kept
-from indexing.budgets import NAMES, budgets_for
-from indexing.contest import Entry, Runners, hold
-from indexing.contestants import PEERS, READER, contestants_for
-from indexing.figure import check_figure, draw
-from indexing.kept import Measured
-from indexing.layout import RANK, SCALE, K, Prepared
-from indexing.tables import LEAST_RECALL, by_size, growth, picks, sentences
-from indexing.verdicts import verdicts
-from measure import Runner, own_peak
-from report import machine, write_section
+import numpy as np
+from data import Setting, read_queries, read_texts
+from numpy.typing import NDArray
+from processes import INDEXES, PEERS, Runner, apart, check_memory, say, versions
+from report import significant, table
+from speed import Outcome
 
-_BENCHMARKS = Path(__file__).resolve().parent
-_FIGURE = _BENCHMARKS / "figures" / "index_build.png"
-_SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-_TRIAL_SIZES = (10_000,)
-_LEAST_SIZE = 10_000
+from ragembed import Embedder
+from ragembed.postprocess import unit_rows
+from ragembed.pseudo_queries import draw_pseudo_queries
+
+K, BATCH = 10, 20_000
+_PROGRAM = PEERS / "ann_libraries.py"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_NOT_EVERYWHERE = (
-    "the budget of recall 0.99 up to 100,000, that of 2/3 of the memory up to 300,000, USearch f32 up to 30,000,\n"
-    "  i8 up to 100,000. autofaiss is not given the limit of memory: the rotation that it then trains takes a\n"
-    "  quarter of an hour for 10,000 vectors"
-)
-_PACKAGES = ("ragembed", "faiss-cpu", "numpy")
-_PEER_PACKAGES = ("autofaiss", "faiss-cpu", "hnswlib", "usearch", "numpy")
+_FASTER, _LEAST_RECALL = 0.9, 0.95
+_LARGEST = {"USearch f32": 30_000, "USearch i8": 100_000, "recall 0.99": 100_000, "2/3 memory": 300_000}
+"""Vectors beyond which a library or a budget is left out, for the time it takes."""
 
 
-def main() -> None:
-    """Measure, print the tables, and put them and the figure into the page of results."""
-    arguments = _arguments()
-    if not arguments.trial:
-        check_figure()
-    INDEXES.ensure()
-    with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.cache) as name:
-        folder = Path(name)
-        prepared = _prepare(arguments, arguments.cache or folder)
-        measured = _measure(arguments, prepared, folder)
-    entries = [entry for one in measured for entry in one.entries]
-    body = "\n\n".join([*_parts(entries), _notes(arguments, prepared, measured)])
-    print(body)
-    if arguments.trial:
-        _say("results.md is left as it is: this was a trial")
-        return
-    draw([entry for entry in entries if entry.contestant is not READER], _FIGURE, LEAST_RECALL)
-    write_section("index_build", body)
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of searching: its name, recall of queries of people and of pseudo-queries, milliseconds of one query."""
+
+    name: str
+    real: float
+    pseudo: float
+    median: float
+    p95: float
+
+    @property
+    def recall(self) -> float:
+        """The mean of both."""
+        return (self.real + self.pseudo) / 2
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trial", action="store_true", help="10,000 vectors, few questions; prints, writes nothing")
-    parser.add_argument("--sizes", type=_size, nargs="+", metavar="N", help="numbers of vectors")
-    parser.add_argument("--peers", choices=PEERS, nargs="*", default=PEERS, help="default: all of them")
-    parser.add_argument("--budgets", choices=NAMES, nargs="*", default=NAMES, help="default: all of them")
-    parser.add_argument("--peers-only", action="store_true", help="leave ragembed out")
-    parser.add_argument("--rounds", type=int, default=2, help="times that everybody is asked (default: 2)")
-    parser.add_argument("--patience", type=float, default=900, help="seconds for one build (default: 900)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
-    parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
-    parser.add_argument("--cache", type=Path, help="folder in which vectors and results are kept for the next run")
-    parser.add_argument("--resume", action="store_true", help="take the sizes whose results --cache has from there")
-    arguments = parser.parse_args()
-    if arguments.resume and arguments.cache is None:
-        parser.error("--resume without --cache: give the folder that the run to go on with was given")
-    arguments.sizes = sorted(set(arguments.sizes or (_TRIAL_SIZES if arguments.trial else _SIZES)))
-    if arguments.cache is not None:
-        arguments.cache = arguments.cache.resolve()
-        arguments.cache.mkdir(parents=True, exist_ok=True)
-    return arguments
+@dataclass(slots=True)
+class Entry:
+    """What a library did with so many vectors; ``told`` is what its program says of the build, ``limit`` its bytes."""
+
+    name: str
+    told: Mapping[str, Any]
+    limit: int | None = None
+    size: int = 0
+    ways: list[Way] = field(default_factory=list)
+
+    def shown(self) -> Way:
+        """Return the fastest way with enough recall, or the one with the highest."""
+        good = [way for way in self.ways if way.recall >= _LEAST_RECALL]
+        return min(good, key=lambda way: way.median) if good else max(self.ways, key=lambda way: way.recall)
 
 
-def _size(text: str) -> int:
-    if (number := int(text.replace(",", "").replace("_", ""))) < _LEAST_SIZE:
-        raise argparse.ArgumentTypeError(f"{number:,} is too few: expected {_LEAST_SIZE:,} or more")
-    return number
-
-
-def _prepare(arguments: argparse.Namespace, folder: Path) -> Mapping[str, Any]:
-    """Make vectors, questions and exact answers, in a process of its own; return where they are."""
-    request = {
-        "data": str(arguments.data.resolve()),
-        "folder": str(folder),
-        "sizes": arguments.sizes,
-        "texts": max(arguments.sizes) if arguments.trial else None,
-        "questions": 100 if arguments.trial else 300,
-        "tuning": 300 if arguments.trial else 1000,
-        "seed": arguments.seed,
-    }
-    command = [sys.executable, "-m", "indexing.prepare", json.dumps(request)]
-    printed = subprocess.run(command, cwd=_BENCHMARKS, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
-    told: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return {**request, **told}
-
-
-def _measure(arguments: argparse.Namespace, prepared: Mapping[str, Any], folder: Path) -> list[Measured]:
-    threads = len(os.sched_getaffinity(0))
-    runners = Runners(
-        threads, arguments.patience, *(Runner(folder, _environment(folder, count)) for count in (threads, 1))
+def index_build(setting: Setting) -> Outcome:
+    """Let all build an index of the same vectors and answer the same queries, at each size."""
+    sizes = (10_000,) if setting.trial else (10_000, 30_000, 100_000, 300_000, 1_000_000)
+    texts, requests = apart(_prepared, setting, sizes)
+    picks, parts = [], []
+    for size, request in zip(sizes, requests, strict=True):
+        entries = [_entry(setting, name, {**request, **own}, size) for name, own in _libraries(size, request["dim"])]
+        check_memory([entry.told["memory"] for entry in entries])
+        picks += [_pick(size, entry, entries) for entry in entries if entry.name.startswith("ragembed")]
+        parts += [f"{size:,} vectors:", _table(entries)]
+        Path(request["vectors"]).unlink()
+    heads = ["vectors, budget", "picked", "recall: queries", "pseudo-queries", "ms"]
+    heads += ["fastest peer with no less", "its ms", "ragembed ÷ peer", "on the front"]
+    about = (
+        f"Vectors: MiniLM's of {texts:,} texts, of dimension {requests[0]['dim']}; more are copies with noise. "
+        "All are rounded to float16 first. Queries: those of people, and as many pseudo-queries of other texts than "
+        f"those that ragembed tunes with. Recall@{K} beside exact search. ms is the median of one query at a time in "
+        "one thread, after all were asked once. Build: seconds from opening the vectors to an index on the disk, in "
+        "all threads, the tuning of ragembed and autofaiss included; the settings of the others are chosen "
+        "afterwards, by the recall that is shown. On the front: no peer with an index that fits into the same memory "
+        f"finds as much in less than {_FASTER:.0%} of the time. {versions(sys.executable, 'faiss-cpu')}; "
+        f"{versions(INDEXES.python, 'autofaiss', 'hnswlib', 'usearch')}."
     )
-    asked = {name: getattr(arguments, name) for name in ("budgets", "peers", "peers_only", "rounds", "patience")}
-    measured: list[Measured] = []
-    for size, place in zip(prepared["sizes"], prepared["folders"], strict=True):
-        budgets = budgets_for(arguments.budgets, size, prepared["dim"])
-        contestants = contestants_for(size, budgets, arguments.peers, ours=not arguments.peers_only)
-        file = kept.place(arguments.cache or folder, size, {**asked, "place": place})
-        if arguments.resume and file.is_file():
-            _say(f"{size:,} vectors: taken from {file}")
-            measured.append(kept.read(file, contestants))
+    return Outcome([about, table(heads, picks), *parts])
+
+
+def _prepared(setting: Setting, sizes: Sequence[int]) -> tuple[int, list[dict[str, Any]]]:
+    """Write vectors, queries and exact answers for each size; return how many texts there are, and the files."""
+    corpus = _Corpus.made(setting, max(sizes))
+    return len(corpus.texts), [corpus.prepare(setting.folder, size) for size in sizes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Corpus:
+    """Texts in a random order, their unit vectors, queries of people, and the embedder."""
+
+    texts: Sequence[str]
+    vectors: NDArray[np.float32]
+    queries: Sequence[str]
+    embedder: Embedder
+    seed: int
+
+    @classmethod
+    def made(cls, setting: Setting, most: int) -> _Corpus:
+        every = read_texts(setting.data)
+        order = np.random.default_rng(setting.seed).permutation(len(every))[:most]
+        texts = [every[i] for i in order]
+        say(f"encoding {len(texts):,} texts")
+        embedder = Embedder().fit(texts)
+        queries = read_queries(setting.data)[: setting.choose(1000, 50)]
+        return cls(texts, unit_rows(embedder.encode_documents(texts)), queries, embedder, setting.seed)
+
+    def prepare(self, folder: Path, size: int) -> dict[str, Any]:
+        """Write vectors, queries and exact answers for one size, and return where they are."""
+        dim, place = self.vectors.shape[1], folder / f"vectors-{size}"
+        place.mkdir()
+        vectors = np.lib.format.open_memmap(place / "vectors.npy", mode="w+", dtype=np.float32, shape=(size, dim))
+        noise = self._noise() if size > len(self.vectors) else None
+        for start in range(0, size, len(self.vectors)):
+            rows = self.vectors[: size - start]
+            if start and noise is not None:
+                drawn = np.random.default_rng([self.seed, start]).standard_normal((len(rows), len(noise)))
+                rows = unit_rows(rows + drawn.astype(np.float32) @ noise)
+            vectors[start : start + len(rows)] = unit_rows(rows.astype(np.float16).astype(np.float32))
+        indexed = self.texts[:size]
+        tuning = draw_pseudo_queries(indexed[0::2], 600, self.seed + 1)
+        held_out = draw_pseudo_queries(indexed[1::2], len(self.queries), self.seed + 2)
+        paths = {name: folder / f"{name}-{size}.npy" for name in ("tuning", "queries", "truth", "found")}
+        np.save(paths["tuning"], unit_rows(self.embedder.encode_queries(tuning)))
+        queries = unit_rows(self.embedder.encode_queries([*self.queries, *held_out]))
+        np.save(paths["queries"], queries)
+        np.save(paths["truth"], _tenth(vectors, queries))
+        told = {name: str(path) for name, path in paths.items()}
+        return {**told, "vectors": str(place / "vectors.npy"), "dim": dim, "size": size, "real": len(self.queries)}
+
+    def _noise(self) -> NDArray[np.float32]:
+        """Return the largest 64 principal components, each 0.7 times as long as the vectors spread there."""
+        variances, components = np.linalg.eigh(np.cov(self.vectors, rowvar=False))
+        lengths = 0.7 * np.sqrt(np.maximum(variances[-64:], 0.0))
+        return np.asarray((components[:, -64:] * lengths).T, dtype=np.float32)
+
+
+def _tenth(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the inner product of the K-th nearest vector of each query; what is as near is a right answer."""
+    best = np.full((len(queries), K), -np.inf, dtype=np.float32)
+    for start in range(0, len(vectors), BATCH):
+        scores = np.hstack([best, queries @ np.asarray(vectors[start : start + BATCH]).T])
+        best = np.partition(scores, -K, axis=1)[:, -K:]
+    return best.min(axis=1)
+
+
+def _libraries(size: int, dim: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return who takes part, with what each program is told."""
+    budgets: dict[str, dict[str, float]] = {
+        "default": {},
+        "2/3 memory": {"max_memory": size * dim * 4 * 2 // 3},
+        "1 ms": {"max_latency_ms": 1.0, "min_recall": 0.95},
+        "recall 0.99": {"min_recall": 0.99},
+    }
+    found: list[tuple[str, dict[str, Any]]] = [
+        ("FAISS flat", {"library": "flat"}),
+        ("hnswlib", {"library": "hnswlib"}),
+        *((f"USearch {dtype}", {"library": "usearch", "dtype": dtype}) for dtype in ("f32", "f16", "i8")),
+        ("autofaiss", {"library": "autofaiss"}),
+        *((f"ragembed, {name}", {"library": "ragembed", "budget": limits}) for name, limits in budgets.items()),
+    ]
+    return [one for one in found if size <= _LARGEST.get(one[0].removeprefix("ragembed, "), size)]
+
+
+def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> Entry:
+    say(f"{size:,} vectors: {name}")
+    folder = setting.folder / f"{size}-{name.replace('/', ' of ')}"
+    folder.mkdir()
+    python = INDEXES.python if request["library"] in ("hnswlib", "usearch", "autofaiss") else sys.executable
+    cores, file = len(os.sched_getaffinity(0)), folder / "index"
+    request = {**request, "file": str(file), "k": K, "patience": 900}
+    told = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).tell(
+        python, _PROGRAM, "build", {**request, "threads": cores}
+    )
+    entry = Entry(name, told, request.get("budget", {}).get("max_memory"))
+    if "refused" not in told:
+        entry.size = file.stat().st_size
+        one = Runner(setting.folder, dict.fromkeys(_THREADS, "1"))
+        asked = one.tell(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
+        for way, rows in zip(asked, np.load(request["found"]), strict=True):
+            shares = apart(_shares, request, rows)
+            real = request["real"]
+            recalls = float(shares[:real].mean()), float(shares[real:].mean())
+            entry.ways.append(Way(way["name"], *recalls, way["median"], way["p95"]))
+        file.unlink()
+    return entry
+
+
+def _shares(request: Mapping[str, Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return which share of the K nearest was found, for each query."""
+    vectors, queries = np.load(request["vectors"], mmap_mode="r"), np.load(request["queries"])
+    least = np.load(request["truth"]) - 1e-6
+    right = [
+        sum(float(vectors[row] @ query) >= limit for row in set(found.tolist()) - {-1})
+        for query, found, limit in zip(queries, rows, least, strict=True)
+    ]
+    return np.array(right) / K
+
+
+def _pick(size: int, entry: Entry, entries: Sequence[Entry]) -> list[str]:
+    """Return ragembed's pick beside the fastest peer that finds no less with an index of the same memory."""
+    label = f"{size:,}, {entry.name.removeprefix('ragembed, ')}"
+    if not entry.ways:
+        return [label, f"none: {entry.told['refused']}", *["–"] * 7]
+    [way] = entry.ways
+    rivals = [
+        (peer, other)
+        for peer in entries
+        if not peer.name.startswith("ragembed") and (entry.limit is None or peer.size <= entry.limit)
+        for other in peer.ways
+        if other.recall >= way.recall
+    ]
+    cells = [label, way.name, f"{way.real:.4f}", f"{way.pseudo:.4f}", significant(way.median)]
+    if not rivals:
+        return [*cells, "–", "–", "–", "yes"]
+    peer, other = min(rivals, key=lambda one: one[1].median)
+    front = "yes" if other.median >= _FASTER * way.median else "no"
+    name = f"{peer.name}, {other.name}".removesuffix(", ")
+    return [*cells, name, significant(other.median), significant(way.median / other.median), front]
+
+
+def _table(entries: Sequence[Entry]) -> str:
+    header = ["", "build, s", "peak, MiB", "index, MiB", "setting", "recall", "ms", "95th percentile"]
+    rows = []
+    for entry in entries:
+        costs = [significant(entry.told["seconds"]), f"{entry.told['memory']:,.0f}"]
+        if not entry.ways:
+            rows.append([entry.name, *costs, "–", "no index for this budget", "–", "–", "–"])
             continue
-        load, started = os.getloadavg()[0], time.perf_counter()
-        entries = hold(contestants, Prepared(Path(place), size), prepared["dim"], runners, arguments.rounds)
-        if (lowest := min(entry.cost.memory for entry in entries)) <= (own := own_peak()):
-            raise RuntimeError(f"no peak memory can be told: the lowest is {lowest:.0f} MiB, the benchmark's {own:.0f}")
-        measured.append(kept.write(file, entries, (time.perf_counter() - started) / 60, load))
-    return measured
-
-
-def _environment(folder: Path, threads: int) -> dict[str, str]:
-    """Return the environment of all contestants: no settings of the user's, a cache of its own, so many threads."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAGEMBED_", "PYTHON"))}
-    return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), **dict.fromkeys(_THREADS, str(threads))}
-
-
-def _parts(entries: Sequence[Entry]) -> list[str]:
-    """Return the paragraphs and tables."""
-    contestants = [entry for entry in entries if entry.contestant is not READER]
-    found = verdicts(contestants)
-    parts = ["## Index building"]
-    if found:
-        parts += [sentences(found), picks(found, contestants)]
-    parts += [f"![growth and fronts](figures/{_FIGURE.name})", growth(contestants)]
-    for reading in (entry for entry in entries if entry.contestant is READER):
-        own = [entry for entry in contestants if entry.size == reading.size]
-        parts += [f"{reading.size:,} vectors:", by_size(own, reading)]
-    return parts
-
-
-def _notes(arguments: argparse.Namespace, prepared: Mapping[str, Any], measured: Sequence[Measured]) -> str:
-    # The interpreter of this process is that of the environment that ragembed is installed in.
-    mine, others = packages(sys.executable), packages(INDEXES.python)
-    left_out = sorted(set(PEERS) - set(arguments.peers))
-    dim, rounds = prepared["dim"], arguments.rounds
-    days = " and ".join(sorted({one.day for one in measured}))
-    load, minutes = max(one.load for one in measured), sum(one.minutes for one in measured)
-    return f"""\
-- Vectors: MiniLM's of {prepared["texts"]:,} texts, of dimension {dim}; more are copies with noise over {RANK} principal
-  components, {SCALE} times as wide as the vectors spread there. All are rounded to float16 first.
-- Questions: {prepared["real"]:,} of people in the column "questions", {prepared["held_out"]:,} pseudo-queries of other
-  texts than those that ragembed tunes with; recall elsewhere is that of both. None is a text that is indexed, whole.
-- Recall@{K} beside exact search; what is as near as the tenth counts. "Within noise": below what was asked for, which
-  the 95 % interval of the mean reaches. ms is the median of one question at a time in one thread, in warm memory, the
-  best of {rounds} rounds in which all are asked in turns; a limit of latency is one of the 95th percentile.
-- Build: seconds from opening the vectors to an index on the disk, imports left out, in all threads. The tuning and
-  measuring of ragembed and autofaiss is in it; the settings of the others are chosen here, afterwards, by the recall
-  that is shown. "÷ ragembed" is beside its default budget: above 1, the peer takes longer.
-- Peak memory is that of the whole process, with the pages of the mapped vectors that it read; the first row of a table
-  is a process that only reads them. autofaiss reads the file itself, in blocks of up to 1 GB.
-- "+ raw": the kind rounds, and what it finds is ranked anew by float16 vectors on the disk, which a store has in any
-  case: {2 * dim} bytes for each vector. A limit of memory is one of the index alone, on both sides.
-- A peer's row shows its fastest setting with recall {LEAST_RECALL:g}, or its best; all settings take part in the front
-  and are in the figure. A graph that happens to find everything here counts for as much as an exact kind.
-- Not at every size, for the time it takes: {_NOT_EVERYWHERE}.
-  Left out altogether: {", ".join(left_out) or "none"}.
-- {days}; {machine()}; load average at most {load:.1f} when a size was begun; {minutes:.0f} minutes, seed
-  {arguments.seed}. Times are those of one machine: a difference of a tenth means nothing.
-- ragembed and FAISS flat: {_versions(mine, _PACKAGES)}. Peers: {_versions(others, _PEER_PACKAGES)}."""
-
-
-def _versions(installed: Mapping[str, str], wanted: Sequence[str]) -> str:
-    return ", ".join(f"{name} {installed.get(name, '(absent)')}" for name in wanted)
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        way = entry.shown()
+        size, speed = significant(entry.size / 2**20, 3), [significant(way.median), significant(way.p95)]
+        rows.append([entry.name, *costs, size, way.name or "–", f"{way.recall:.4f}", *speed])
+    return table(header, rows)

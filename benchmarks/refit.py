@@ -1,144 +1,124 @@
-"""What a refit of a large store takes, beside encoding its texts anew, and whether it gives the same.
-
-The store has made-up texts and raw vectors, which are given to it, so that only the refit is measured.
-"""
+"""Other post-processors for a large store, and what ``ragembed status --drift`` says after additions."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
+import csv
+import random
+import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import date
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from report import machine, significant, table, write_section
+from data import Setting
+from processes import say
+from report import significant, table
+from speed import Outcome
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.documents.model import Chunk
-from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.evaluation import read_beir
 from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes.drift import DriftReport
 from ragembed.indexes.fitting import refit_store
-
-Floats = NDArray[np.float32]
+from ragembed.presets import preset
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
-_WORDS = 20_000
-_BATCH = 5_000
+_CHANGES = {
+    "a tenth more of the same": (1.0, 0.1, 0.0),
+    "as much again of the same": (1.0, 1.0, 0.0),
+    "a tenth of another kind": (1.0, 0.0, 0.1),
+    "as much of another kind": (1.0, 0.0, 1.0),
+    "half replaced by another kind": (0.5, 0.0, 0.5),
+    "nine tenths replaced": (0.1, 0.0, 0.9),
+}
+"""Shares of a store's size: what stays, what is added of the same kind, and of another."""
 
 
-def main() -> None:
-    """Measure, print the table, and put it into the page of results."""
-    arguments = _arguments()
-    rng = np.random.default_rng(arguments.seed)
-    texts = _texts(rng, arguments.chunks)
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as name, _encoded() as encoded:
-        store = Path(name) / "store"
-        embedder = _embedder(texts, ("normalize",), "one")
-        raw = _vectors(rng, len(texts), embedder.dim)
-        _fill(store, embedder, texts, raw)
-        refit_store(store, ("center", "normalize"), "two")  # as the first run over files does at its end
-        rows = []
-        for steps in _STEPS:
-            encoded.clear()
-            started = time.perf_counter()
-            refit_store(store, steps)
-            seconds = time.perf_counter() - started
-            rows.append([", ".join(steps), significant(seconds), f"{sum(encoded):,}"])
-            print(rows[-1], flush=True)
-        difference = _difference(store, Path(name) / "clean", embedder, texts, raw)
-        anew = _encoding_seconds(embedder, texts, arguments.sample)
-    ratio = anew / float(rows[0][1])
-    about = (
-        f"{date.today().isoformat()}; {machine()}. A store of {len(texts):,} chunks of about 100 words, raw vectors of "
-        f"dimension {embedder.dim}, two sides, exact index; each refit after the one above it."
-    )
-    notes = (
-        f"Encoding the chunks anew would take {significant(anew)} s, going by {arguments.sample:,} of them: "
-        f"{significant(ratio)} times the first refit. A store that was made with the last post-processors has vectors "
-        f"that differ by {difference:.1g} at most."
-    )
-    body = "\n\n".join(["## Refit", about, table(["post-processors", "s", "texts encoded"], rows), notes])
-    print(body)
-    if not arguments.trial:
-        write_section("refit", body)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chunks", type=int, default=100_000)
-    parser.add_argument("--sample", type=int, default=500, help="chunks that are encoded to tell what all would take")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the store is made; 1 GB of disk")
-    parser.add_argument("--trial", action="store_true", help="print, write nothing")
-    return parser.parse_args()
-
-
-def _texts(rng: np.random.Generator, count: int) -> list[str]:
-    words = np.array([f"w{number}" for number in range(_WORDS)])
-    return [" ".join(words[np.minimum(rng.zipf(1.3, 100) - 1, _WORDS - 1)]) + f" {i}" for i in range(count)]
-
-
-def _vectors(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    """Return vectors that spread along their dimensions as a model's do, about a mean that is not zero."""
-    spread = (1.0 / np.sqrt(1.0 + np.arange(dim))).astype(np.float32)
-    raw = rng.standard_normal((count, dim), dtype=np.float32) * spread + rng.standard_normal(dim, dtype=np.float32)
-    return raw.astype(np.float16).astype(np.float32)
-
-
-def _embedder(texts: Sequence[str], steps: tuple[str, ...], sides: str) -> Embedder:
-    embedder = Embedder(EmbedderConfig(postprocess=steps, sides=sides)).fit_extractor(texts[:_BATCH])
-    return embedder.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
-
-
-def _fill(path: Path, embedder: Embedder, texts: Sequence[str], raw: Floats) -> None:
-    with Store.create(path, embedder) as store, store.writer() as writer:
-        for start in range(0, len(texts), _BATCH):
-            some = texts[start : start + _BATCH]
-            writer.stage_vectors(some, raw[start : start + _BATCH])
-            writer.commit(chunks=[ChunkRecord(f"c{start + i}", Chunk(text)) for i, text in enumerate(some)])
-            writer.merge()
-        writer.settle()
-
-
-def _difference(store: Path, clean: Path, embedder: Embedder, texts: Sequence[str], raw: Floats) -> float:
-    """Return how far the vectors of ``store`` are from those of one made with its post-processors."""
-    with Store.open(store) as opened:
-        config = opened.embedder.describe()["config"]
-        made = embedder.with_postprocess(config["postprocess"], config["sides"]).fit_chain(raw, texts)
-        _fill(clean, made, texts, raw)
-        ids = [f"c{i}" for i in range(0, len(texts), 10)]
-        with Store.open(clean) as other:
-            return float(np.abs(opened.vectors(ids) - other.vectors(ids)).max())
-
-
-def _encoding_seconds(embedder: Embedder, texts: Sequence[str], sample: int) -> float:
-    embedder.raw_documents(texts[:10])
+def refit(setting: Setting) -> Outcome:
+    """Refit a store of made-up texts, beside encoding them again; the store has random embeddings."""
+    count, rng = setting.choose(100_000, 2_000), np.random.default_rng(setting.seed)
+    words = np.array([f"w{number}" for number in range(20_000)])
+    texts = [" ".join(words[np.minimum(rng.zipf(1.3, 100) - 1, 19_999)]) + f" {i}" for i in range(count)]
+    embedder = Embedder.from_preset("re", extractor="re:dim=384", postprocess=("normalize",)).fit(texts[:5000])
+    path = setting.folder / "store"
+    with Store.create(path, embedder) as store:
+        for start in range(0, count, 10_000):
+            numbers = range(start, min(start + 10_000, count))
+            store.add(ChunkRecord(str(i), Chunk(texts[i])) for i in numbers)
+    refit_store(path, ("center", "normalize"), "two")  # as the first run over files does at its end
+    rows = []
+    for steps in _STEPS:
+        started = time.perf_counter()
+        refit_store(path, steps)
+        rows.append([", ".join(steps), significant(time.perf_counter() - started)])
+        say(f"  {rows[-1]}")
+    model, sample = Embedder().fit(texts[:100]), texts[: setting.choose(500, 20)]
     started = time.perf_counter()
-    embedder.raw_documents(texts[:: max(1, len(texts) // sample)][:sample])
-    return (time.perf_counter() - started) * len(texts) / min(sample, len(texts))
+    model.encode_documents(sample)
+    again = (time.perf_counter() - started) * count / len(sample)
+    about = (
+        f"A store of {count:,} chunks of about 100 words, random embeddings of dimension 384, two sides, exact index; "
+        f"each refit after the one above it. Encoding the chunks again with MiniLM would take {significant(again)} s, "
+        f"going by {len(sample):,} of them: {significant(again / float(rows[0][1]))} times the first refit."
+    )
+    return Outcome([about, table(["post-processors", "s"], rows)])
 
 
-@contextmanager
-def _encoded() -> Iterator[list[int]]:
-    """Note how many texts each call of the model's is given."""
-    counts: list[int] = []
-    encode = TransformerExtractor.encode
+def drift(setting: Setting) -> Outcome:
+    """Measure drift after additions to small stores of one collection, over several draws."""
+    draws, size = setting.choose(5, 1), setting.choose(500, 100)
+    kinds = {"MiniLM, `idf:0.5`, `center`": ("transformer", ("center", "normalize"))}
+    kinds |= {f"RE, {steps[0]}": ("re:dim=384", steps) for steps in (*_STEPS[:4], ("center", "normalize"))}
+    rows = []
+    for kind, (extractor, steps) in list(kinds.items())[: setting.choose(len(kinds), 1)]:
+        config = preset("minilm").replace(extractor=extractor, weighting="idf:0.5", postprocess=steps)
+        for one, other in (("cran", "npl"), ("npl", "agnews"))[: setting.choose(2, 1)]:
+            for change, shares in _CHANGES.items():
+                say(f"{kind}, {one} + {other}: {change}")
+                found = []
+                for draw in range(draws):
+                    rng = random.Random(setting.seed + draw)
+                    same, another = (_texts(setting.data, name, rng) for name in (one, other))
+                    path = setting.folder / f"drift-{len(rows)}-{draw}"
+                    found.append(_drift(path, Embedder(config), same, another, shares, size))
+                rows.append([f"{kind}, {one} + {other}, {change}", *_shown(found)])
+    about = (
+        f"Stores of {size:,} texts of one collection, changed by texts of the same and of another; medians of {draws} "
+        "draws. Overlap: the share of the ten nearest of pseudo-queries that a refit would leave; chance: the same "
+        "for refits on random parts of the store. Last, what `ragembed status --drift` says, and how often."
+    )
+    return Outcome([about, table(["extractor, texts, change", "overlap", "of chance", "weights moved", "says"], rows)])
 
-    def counting(self: TransformerExtractor, texts: Sequence[str], *arguments: object) -> Floats:
-        counts.append(len(texts))
-        return encode(self, texts, *arguments)  # type: ignore[arg-type]
 
-    TransformerExtractor.encode = counting  # type: ignore[assignment, method-assign]
-    try:
-        yield counts
-    finally:
-        TransformerExtractor.encode = encode  # type: ignore[method-assign]
+def _drift(
+    path: Path, embedder: Embedder, same: Sequence[str], other: Sequence[str], shares: Sequence[float], size: int
+) -> DriftReport:
+    kept, more, another = (round(share * size) for share in shares)
+    with Store.create(path, embedder.fit(same[:size])) as store:
+        store.add(ChunkRecord(str(i), Chunk(text)) for i, text in enumerate(same[:size]))
+        refit_store(path)  # notes what the store was when its post-processors were fitted
+        store.delete([str(i) for i in range(kept, size)])
+        added = [*same[size : size + more], *other[:another]]
+        store.add(ChunkRecord(f"new{i}", Chunk(text)) for i, text in enumerate(added))
+        return store.drift()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _shown(found: Sequence[DriftReport]) -> list[str]:
+    said = Counter(report.verdict for report in found)
+    numbers = [[report.overlap, report.chance, report.weight_shift] for report in found]
+    middle = [statistics.median(values) for values in zip(*numbers, strict=True)]
+    return [f"{middle[0]:.2f}", f"{middle[1]:.2f}", f"{middle[2]:.1%}", ", ".join(f"{k} {n}" for k, n in said.items())]
+
+
+def _texts(data: Path, name: str, rng: random.Random) -> list[str]:
+    """Return different texts of a collection in a random order."""
+    if (data / "retrieval" / name).is_dir():
+        texts = set(read_beir(data / "retrieval" / name).documents.values())
+    else:
+        with (data / "clustering" / f"{name}.tsv").open(encoding="utf-8", newline="") as rows:
+            texts = {row["text"] for row in csv.DictReader(rows, delimiter="\t", quoting=csv.QUOTE_NONE)}
+    found = sorted(text for text in texts if len(text.split()) > 3)
+    rng.shuffle(found)
+    return found

@@ -1,65 +1,72 @@
-"""The page of results: each benchmark owns a section of it, between two markers, and leaves the rest alone."""
+"""Tables in Markdown, and the page of results: each benchmark owns one section of it."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results.md"
 
-_HEADING = "# Results\n\nWritten by the benchmarks; how to run them is in [README.md](README.md).\n"
-
 
 def write_section(name: str, body: str, path: Path = RESULTS) -> None:
-    """Put ``body`` into the section ``name`` of the page at ``path``, or at its end where it has no such section."""
+    """Put ``body`` between the markers of the section ``name``, or at the end of the page if there are none."""
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
-    page = path.read_text(encoding="utf-8") if path.is_file() else _HEADING
+    page = path.read_text(encoding="utf-8")
     section = f"{begin}\n{body.strip()}\n{end}"
     counts = page.count(begin), page.count(end)
     if counts == (0, 0):
         page = f"{page.rstrip()}\n\n{section}\n"
     elif counts == (1, 1) and page.index(begin) < page.index(end):
-        before, rest = page.split(begin)
-        page = before + section + rest.split(end)[1]
+        page = page.partition(begin)[0] + section + page.partition(end)[2]
     else:
         raise ValueError(f"{path} has {counts[0]} of {begin} and {counts[1]} of {end}: expected one of each, in order")
     path.write_text(page, encoding="utf-8")
 
 
-def read_section(name: str, path: Path = RESULTS) -> str | None:
-    """Return what :func:`write_section` wrote under ``name``, None where there is no such section."""
-    begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
-    page = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if begin not in page:
-        return None
-    return page.partition(begin)[2].partition(end)[0].strip()
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns but the first are aligned to the right."""
+    """Return a Markdown table; all columns but the first are aligned to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """Return ``value`` rounded to ``digits`` significant digits, without an exponent.
-
-    >>> [significant(value) for value in (0.0314, 0.999, 1.04, 9.96, 12.3, 1234.0, 0.0)]
-    ['0.031', '1.0', '1.0', '10', '12', '1200', '0.0']
-    """
+    """Return ``value`` rounded to ``digits`` significant digits, without an exponent: 0.0314 is 0.031, 1234 is 1200."""
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = math.floor(math.log10(abs(rounded))) if rounded else 0
     return f"{rounded:.{max(0, digits - 1 - exponent)}f}"
 
 
+def spread(values: Sequence[float]) -> str:
+    """Return the median, and in brackets the least and the most if there are several values."""
+    if not values:
+        return "–"
+    middle = significant(statistics.median(values), 3)
+    return middle if len(values) == 1 else f"{middle} ({significant(min(values), 3)}–{significant(max(values), 3)})"
+
+
+def of_medians(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the median of ``one`` divided by that of ``other``."""
+    return statistics.median(one) / statistics.median(other)
+
+
+def times(ratio: float) -> str:
+    """Return a ratio with its sign."""
+    return f"{significant(ratio, 3)} ×"
+
+
+def per_cent(share: float) -> str:
+    """Return a share in per cent."""
+    return f"{significant(100 * share)} %"
+
+
 def machine() -> str:
-    """Return the model of the processor, the number of cores, the system and the Python version."""
+    """Return the processor, the number of cores, the system and the Python version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{processor()}, {cores} cores, {platform.system()}, {python}"
+    return f"{processor()}, {cores} cores, {platform.system()}, CPython {platform.python_version()}"
 
 
 def processor() -> str:

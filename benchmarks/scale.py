@@ -1,116 +1,340 @@
-"""Indexing by one process and by 1, 2 and 4 workers, and what follows for sizes that were not measured.
+"""Indexing by one process and by several workers, and what follows for sizes that were not measured.
 
-What is measured, and how to run it, is described in README.md.
+``run.py scale`` measures, and writes the runs into scale_runs.json and the tables of docs/scale.md. This file as a
+program writes these tables again from the recorded runs: change an assumption below, and run it.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import math
+import os
+import shutil
+import sqlite3
 import sys
-import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from collection import ROOT, TEST_DATA
-from measure import Runner
-from report import write_section
-from scaling import records
-from scaling.checking import check, told
-from scaling.constants import constants_of
-from scaling.parts import PARTS
-from scaling.planned import planned
-from scaling.records import Part
-from scaling.tables import results, simulated
-from speed_paths.setting import Setting, environment, say
+import numpy as np
+from data import Setting, queries_by_turn, write_files, write_tables
+from processes import OWN, RAGEMBED, ROOT, folder_bytes, say
+from report import machine, significant, table, write_section
+from speed import Outcome, made_folder
 
-_LARGE = 500_000
+from ragembed.evaluation import read_beir
+
+RUNS = Path(__file__).resolve().parent / "scale_runs.json"
 PAGE = ROOT / "docs" / "scale.md"
+ASSUMED = {
+    "cores of a machine, each as fast as one of the measured machine": 32,
+    "memory of a machine, GiB": 128,
+    "disk of a machine, GB": 8_000,
+    "tokens a second of a GPU with a model of MiniLM's size, in half precision": 500_000,
+    "float32 operations a second of a core in products of matrices": 3e10,
+    "chunks of one store where there are several": 20_000_000,
+}
+CORES, MEMORY, DISK, GPU, OPERATIONS, STORE_CHUNKS = ASSUMED.values()
+PLANNED = {10_000_000: 1, 1_000_000_000: 16, 10_000_000_000: 128}
+"""Chunks, and the machines that are planned for them, each with a GPU where one is used."""
+STAGES = ("read", "fit", "embed")
+DIM = 384
+
+Run = dict[str, Any]
+"""Chunks, workers (0: the single process), seconds, memory in MiB, bytes, stages, and milliseconds of queries."""
+Part = dict[str, Any]
+"""What was indexed, the day, the machine, and the runs."""
 
 
-def main() -> None:
-    """Measure the parts that were asked for, and write down what was measured and what follows."""
-    arguments = _arguments()
-    parts = records.read()
-    if not (arguments.check or arguments.write):
-        for name in arguments.parts:
-            say(f"{name}: about {PARTS[name].minutes:g} minutes")
-            started = time.perf_counter()
-            measured = _measure(name, arguments)
-            say(f"{name}: {(time.perf_counter() - started) / 60:.1f} minutes")
-            parts = {**({} if arguments.trial else parts), name: measured}
-            if arguments.trial:
-                print(results(parts), end="\n\n")
-            else:
-                write(parts)
-    elif not parts:
-        sys.exit(f"nothing is recorded in {records.FILE}: measure without --check and --write first")
-    if arguments.trial:
-        say("nothing was written: this was a trial")
-    elif arguments.write:
+def scale(setting: Setting) -> Outcome:
+    """Measure tables without a model and files with MiniLM, at two sizes, and once a large one."""
+    parts = {"rows": _rows(setting), "model": _files(setting)}
+    if not setting.trial:
         write(parts)
-    else:
-        _check(parts)
-
-
-def write(parts: dict[str, Part]) -> None:
-    """Write the constants, the section of the page of results, and the tables of docs/scale.md."""
-    records.write(parts, {name: asdict(constants_of(part)) for name, part in parts.items()})
-    write_section("scale", results(parts))
-    write_section("scale", planned(parts), PAGE)
-
-
-def _check(parts: dict[str, Part]) -> None:
-    """Print measured and simulated times, and exit with 1 if they are too far from each other."""
-    print(simulated(parts))
-    sentences = [sentence for name, part in parts.items() for sentence in told(check(name, part))]
-    for sentence in sentences:
-        say(sentence)
-    if sentences:
-        sys.exit(1)
-
-
-def _measure(part: str, arguments: argparse.Namespace) -> Part:
-    """Measure a part in a process of its own: a large one would hide the memory of the programs that it starts."""
-    with tempfile.TemporaryDirectory(prefix="ragembed-scale-", dir=arguments.cache) as name:
-        folder = Path(name).resolve()
-        setting = Setting(
-            runner=Runner(folder, environment(folder)),
-            cache=arguments.cache or folder / "kept",
-            data=arguments.data.resolve(),
-            python_docs=None,
-            turns=1,
-            seed=arguments.seed,
-            trial=arguments.trial,
-            quick=False,
-        )
-        setting.cache.mkdir(parents=True, exist_ok=True)
-        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-            return fresh.submit(PARTS[part].measure, setting, arguments.large).result()
-
-
-def _arguments() -> argparse.Namespace:
-    parts = "\n".join(f"  {name:10} {part.minutes:4g} min  {part.title}" for name, part in PARTS.items())
-    parser = argparse.ArgumentParser(
-        description=f"{__doc__}\nParts, and minutes on two idle cores:\n{parts}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    about = (
+        "`ragembed index` from nothing as one process, and in stages by 1, 2 and 4 workers (`--workers N`), with "
+        "documents, work folder and store on one disk. Memory is what a process has for itself (`RssAnon`, sampled). "
+        "What follows for other sizes is in [docs/scale.md](../docs/scale.md)."
     )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help="default: all")
-    parser.add_argument("--trial", action="store_true", help="sizes that take seconds; prints, writes nothing")
-    parser.add_argument("--check", action="store_true", help="measure nothing, simulate the runs that were measured")
-    parser.add_argument("--write", action="store_true", help="measure nothing, write the pages anew")
-    parser.add_argument("--large", type=int, default=_LARGE, help=f"chunks of the large run (default: {_LARGE:,})")
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
-    parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
-    parser.add_argument("--cache", type=Path, help="folder in which texts are kept for the next run")
-    arguments = parser.parse_args()
-    if arguments.cache is not None:
-        arguments.cache = arguments.cache.resolve()
-        arguments.cache.mkdir(parents=True, exist_ok=True)
-    return arguments
+    shown = [[part["about"], _runs_table(part)] for part in parts.values()]
+    return Outcome([about, *chain(*shown)])
+
+
+def write(parts: Mapping[str, Part]) -> None:
+    """Write the runs, one per line, and the tables of docs/scale.md."""
+    lines = []
+    for name, part in parts.items():
+        runs = ",\n".join(f"  {json.dumps(run)}" for run in part["runs"])
+        head = json.dumps({key: value for key, value in part.items() if key != "runs"})
+        lines.append(f' "{name}": {head[:-1]}, "runs": [\n{runs}\n ]}}')
+    RUNS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write_section("scale", planned(parts["rows"], parts["model"]), PAGE)
+
+
+# Measuring
+
+
+def _rows(setting: Setting) -> Part:
+    sizes = (200, 2_000, 4_000) if setting.trial else (10_000, 100_000, 500_000)
+    texts = made_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
+    drawn = queries_by_turn(setting)
+    queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
+    options = ("--extractor", f"re:dim={DIM}", "--index", "ivf-sq8")
+    runs = []
+    for size in sizes:
+        files = write_tables(setting, size, texts, lines_each=3)
+        counts = (0, 1, 2, 4) if size < sizes[-1] else (len(os.sched_getaffinity(0)),)
+        for workers in counts:
+            asked = queries if size > sizes[0] and workers == counts[-1] else ()
+            runs.append(_run(setting, files, options, workers, asked))
+        shutil.rmtree(files)
+    about = (
+        "Tables of 100 rows, made of pieces of the test data, about a chunk a row, with random embeddings of "
+        f"dimension {DIM} (`{' '.join(options)}`), which need no model."
+    )
+    return _part(about, runs)
+
+
+def _files(setting: Setting) -> Part:
+    collection, runs = read_beir(setting.data / "retrieval" / "npl"), []
+    for size in (20, 100) if setting.trial else (1_142, 11_420):
+        files = write_files(collection, setting.folder / f"npl-{size}", size)
+        runs += [_run(setting, files, (), workers, ()) for workers in (0, 1, 2, 4)]
+    return _part(
+        "Abstracts of the collection NPL, a file each, with all defaults: MiniLM takes most of the time.", runs
+    )
+
+
+def _part(about: str, runs: Sequence[Run]) -> Part:
+    cores = len(os.sched_getaffinity(0))
+    return {"about": about, "date": date.today().isoformat(), "machine": machine(), "cores": cores, "runs": runs}
+
+
+def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, queries: Sequence[Sequence[str]]) -> Run:
+    """Index ``files`` from nothing, ask the store, and remove it."""
+    store, work = setting.folder / "store", setting.folder / "work"
+    command = [*RAGEMBED, "index", files, "--store", store, "--json", *options]
+    if workers:
+        command += ["--workers", str(workers), "--work", work]
+    seen = setting.runner.watch(command, work)
+    report = json.loads(seen.printed)
+    endings = {"raw": ".f16", "index": ".faiss", "database": "store.db", "postings": "postings.safetensors"}
+    sizes = {name: folder_bytes(store, ending) for name, ending in endings.items()}
+    told = {}
+    if queries:
+        request = {"store": str(store), "queries": queries}
+        found = setting.runner.tell(sys.executable, OWN, "ask_modes", request)
+        told = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
+    database = sqlite3.connect(f"file:{store / 'store.db'}?mode=ro", uri=True)
+    [tokens] = database.execute("SELECT avg(tokens) FROM chunks").fetchone()
+    database.close()
+    say(f"  {report['chunks']:,} chunks, {workers or 'no'} workers: {seen.seconds:.1f} s, driver {seen.driver:.0f} MiB")
+    shutil.rmtree(store)
+    shutil.rmtree(work, ignore_errors=True)
+    return {
+        "chunks": report["chunks"],
+        "workers": workers,
+        "seconds": round(seen.seconds, 2),
+        "tokens": round(tokens, 1),
+        "driver": round(seen.driver),
+        "worker": round(max(seen.workers.values(), default=0.0)),
+        "bytes": {"source": folder_bytes(files), "work": seen.work, **sizes},
+        "stages": {stage["stage"]: [stage["seconds"], stage["busy"]] for stage in report.get("stages", ())},
+        "answers": told,
+    }
+
+
+def _alone(run: Run) -> float:
+    """Return the seconds outside the stages of workers."""
+    return float(run["seconds"] - sum(seconds for seconds, _ in run["stages"].values()))
+
+
+def _runs_table(part: Part) -> str:
+    header = ["chunks", "workers", "s", "chunks/s", "÷ the single process's", *(f"`{name}`, s" for name in STAGES)]
+    header += ["the driver alone, s", "driver, MiB", "worker, most, MiB", "store, bytes a chunk"]
+    single = {run["chunks"]: run["seconds"] for run in part["runs"] if not run["workers"]}
+    rows = []
+    for run in part["runs"]:
+        chunks, seconds = run["chunks"], run["seconds"]
+        faster = f"{significant(single[chunks] / seconds, 3)} ×" if run["workers"] and chunks in single else ""
+        stages = [significant(run["stages"][name][0], 3) if run["workers"] else "" for name in STAGES]
+        cells = [f"{chunks:,}", str(run["workers"] or "single process"), significant(seconds, 3)]
+        cells += [significant(chunks / seconds, 3), faster, *stages]
+        cells += [significant(_alone(run), 3) if run["workers"] else "", str(run["driver"])]
+        cells += [str(run["worker"]) if run["workers"] else "", f"{_store_bytes(run):,.0f}"]
+        rows.append(cells)
+    when = f"{part['date']}; {part['machine']}; {part['runs'][-1]['tokens']:.0f} tokens a chunk."
+    return f"{table(header, rows)}\n\n{when}"
+
+
+# Planning: arithmetic on what a chunk costs
+
+
+def _store_bytes(run: Run) -> float:
+    return float(sum(run["bytes"][name] for name in ("raw", "index", "database", "postings")) / run["chunks"])
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return offset and slope of the line through the points of the least and the greatest x, neither below 0."""
+    (x0, y0), (x1, y1) = min(points), max(points)
+    slope = (y1 - y0) / (x1 - x0)
+    return (y0 - slope * x0, slope) if y0 >= slope * x0 else (0.0, y1 / x1)
+
+
+def _sorting(chunks: float) -> float:
+    """Return how often chunks are copied where they are merged again and again."""
+    return chunks * math.log(max(chunks, 1.0))
+
+
+def _index_operations(vectors: float) -> float:
+    """Return the operations to learn the centroids of an index of lists, and to find the list of each vector."""
+    lists = max(1.0, min(4 * math.sqrt(vectors), vectors / 64))
+    return 2 * DIM * lists * (10 * 64 * lists + vectors)
+
+
+class _Costs:
+    """What a chunk costs on the measured machine with all cores busy; the driver's time and memory by chunks."""
+
+    def __init__(self, part: Part) -> None:
+        staged = [run for run in part["runs"] if run["workers"]]
+        self.cores: int = part["cores"]
+        self.largest = max((run for run in staged if run["workers"] == self.cores), key=lambda run: run["chunks"])
+        chunks = self.largest["chunks"]
+        self.stages = {name: busy / chunks for name, (_, busy) in self.largest["stages"].items()}
+        self.tokens: float = self.largest["tokens"]
+        self.bytes = {name: size / chunks for name, size in self.largest["bytes"].items()}
+        self.store = _store_bytes(self.largest)
+        self.worker = max(run["worker"] for run in staged)
+        self.driver = _line([(run["chunks"], run["driver"]) for run in staged])
+        self._alone = _line([(_sorting(run["chunks"]), _alone(run)) for run in staged])
+        self.answers = {
+            mode: _line([(run["chunks"], run["answers"][mode]) for run in staged if run["answers"]])
+            for mode in self.largest["answers"]
+        }
+
+    def alone(self, chunks: float) -> float:
+        """Return the driver's seconds: as measured, and beyond that what finding lists for the vectors adds."""
+        measured = self.largest["chunks"]
+        more = _index_operations(chunks) - _index_operations(measured) * chunks / measured
+        seconds = self._alone[0] + self._alone[1] * _sorting(chunks)
+        return seconds + max(0.0, more) / (OPERATIONS * self.cores)
+
+    def memory(self, chunks: float) -> float:
+        """Return MiB of the driver."""
+        return self.driver[0] + self.driver[1] * chunks
+
+
+def planned(rows: Part, model: Part) -> str:
+    """Return the tables of docs/scale.md."""
+    costs, with_model = _Costs(rows), _Costs(model)
+    each = with_model.stages["embed"] * costs.tokens / with_model.tokens
+    measured = [[f"`{name}`", significant(1e6 * seconds, 3)] for name, seconds in costs.stages.items()]
+    measured.append(["`embed`, MiniLM", significant(1e6 * each, 3)])
+    largest = costs.largest["chunks"]
+    measured.append([f"the driver alone, {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
+    sizes = ", ".join(f"{name} {value:,.0f}" for name, value in costs.bytes.items())
+    about = (
+        f"Of a chunk of {costs.tokens:.0f} tokens, on {rows['machine']}, all cores busy, {rows['date']}. Bytes of a "
+        f"chunk: {sizes}. The driver has {costs.driver[0]:.0f} MiB, and {2**20 * costs.driver[1]:,.0f} bytes more for "
+        f"each chunk; a worker has at most {costs.worker} MiB, at every size."
+    )
+    assumed = [[what, f"{value:,.10g}"] for what, value in ASSUMED.items()]
+    heads = ["", *(f"{size:,} chunks" for size in PLANNED)]
+    return "\n\n".join(
+        [
+            f"### Measured\n\n{about}\n\n{table(['stage', 'µs of a core for a chunk'], measured)}",
+            f"### Assumed\n\n{table(['', 'value'], assumed)}",
+            f"### Planned\n\n{table(heads, _plan(costs, each))}",
+            f"### What ends first\n\n{table(['the end of', 'chunks', 'hours of the driver alone'], _limits(costs))}",
+        ]
+    )
+
+
+def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
+    """Return the rows of the table of planned sizes."""
+    stores = {size: math.ceil(size / STORE_CHUNKS) for size in PLANNED}
+
+    def row(name: str, show: Callable[[int], str]) -> list[str]:
+        return [name, *(show(size) for size in PLANNED)]
+
+    def workers(size: int, kind: str) -> float:
+        """Return the seconds of the stages, divided among all cores of all machines."""
+        cores = PLANNED[size] * CORES
+        before = (costs.stages["read"] + costs.stages["fit"]) * size / cores
+        if kind == "MiniLM on GPUs":
+            return before + costs.tokens * size / (PLANNED[size] * GPU)
+        return before + (model_seconds if kind == "MiniLM on cores" else costs.stages["embed"]) * size / cores
+
+    def several(size: int) -> float:
+        """Return the drivers' seconds: stores are written side by side, as many as cores and memory allow."""
+        at_once = max(1, min(CORES // costs.cores, int(MEMORY * 1024 / costs.memory(size / stores[size]))))
+        return math.ceil(stores[size] / (PLANNED[size] * at_once)) * costs.alone(size / stores[size])
+
+    def shard(size: int) -> float:
+        """Return the MiB of the index and the postings of one store."""
+        return size / stores[size] * (costs.bytes["index"] + costs.bytes["postings"]) / 2**20
+
+    kinds = ("static vectors", "MiniLM on cores", "MiniLM on GPUs")
+    rows = [
+        row("machines × cores", lambda size: f"{PLANNED[size]} × {CORES}"),
+        row("documents", lambda size: _bytes(costs.bytes["source"] * size)),
+        row("work folder", lambda size: _bytes(costs.bytes["work"] * size)),
+        row("store", lambda size: _bytes(costs.store * size)),
+        row("**one store**: memory of the driver", lambda size: _mib(costs.memory(size))),
+        row("the driver alone", lambda size: _hours(costs.alone(size))),
+        *(row(f"in all, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size))) for kind in kinds),
+        row("**several stores** (not built): stores", lambda size: f"{stores[size]:,}"),
+        row("memory of the driver of each", lambda size: _mib(costs.memory(size / stores[size]))),
+        row("drivers alone, side by side", lambda size: _hours(several(size))),
+        *(row(f"in all, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
+        row("**searching**: memory of a store's index and postings", lambda size: _mib(shard(size))),
+        row(
+            "machines that hold all of them in memory",
+            lambda size: f"{math.ceil(stores[size] * shard(size) / (MEMORY * 1024)):,}",
+        ),
+    ]
+    for mode, (fixed, slope) in costs.answers.items():
+        rows.append(row(f"a {mode} query, ms", lambda n, f=fixed, s=slope: significant(f + s * n / stores[n], 3)))
+    return rows
+
+
+def _limits(costs: _Costs) -> list[list[str]]:
+    """Return what one store, written by one process, comes to the end of, the first first."""
+    low, high = 1.0, 1e12
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if costs.alone(middle) < 24 * 3600 else (low, middle)
+    disk = DISK * 1e9 / (costs.store + costs.bytes["work"])
+    found = {
+        "one process that writes the store, within a day": low,
+        f"memory of the driver, {MEMORY} GiB": (MEMORY * 1024 - costs.driver[0]) / costs.driver[1],
+        f"disk of the machine that writes, {DISK / 1000:.0f} TB: store and work folder": disk,
+        "positions in a graph (`hnsw`), 32-bit numbers; lists have 64": 2**31,
+        f"memory of one machine that searches, {MEMORY} GiB: the index": MEMORY * 2**30 / costs.bytes["index"],
+        "one SQLite file of pages of 4 KiB": 4096 * (2**32 - 2) / costs.bytes["database"],
+    }
+    ordered = sorted(found.items(), key=lambda one: one[1])
+    return [[what, _count(chunks), _hours(costs.alone(chunks))] for what, chunks in ordered]
+
+
+def _count(chunks: float) -> str:
+    return f"{significant(chunks / 1e9)} B" if chunks >= 1e9 else f"{significant(chunks / 1e6)} M"
+
+
+def _bytes(size: float) -> str:
+    return f"{significant(size / 1e12, 3)} TB" if size >= 1e12 else f"{significant(size / 1e9, 3)} GB"
+
+
+def _mib(size: float) -> str:
+    return f"{size:.0f} MiB" if size < 10_000 else f"{significant(size / 1024, 3)} GiB"
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{significant(hours)} h" if hours < 1000 else f"{significant(hours / 24)} days"
 
 
 if __name__ == "__main__":
-    main()
+    write(json.loads(RUNS.read_text(encoding="utf-8")))

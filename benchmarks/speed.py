@@ -1,125 +1,574 @@
-"""Each path of ragembed beside a peer's and beside what the machine allows, in one run, taking turns.
-
-What is measured, and how to run it, is described in README.md.
-"""
+"""How fast ragembed is, path by path, beside a peer and beside what the machine needs at the least (the floor)."""
 
 from __future__ import annotations
 
-import argparse
-import os
+import json
+import math
+import random
+import shutil
+import statistics
 import sys
-import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
-from datetime import date
-from multiprocessing import get_context
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
-from collection import TEST_DATA
-from measure import Runner
-from report import machine, processor
-from speed_paths import records
-from speed_paths.page import write_page
-from speed_paths.parts import PARTS
-from speed_paths.regressions import Comparison, compare
-from speed_paths.scores import Outcome, Score
-from speed_paths.setting import Setting, environment, say
+import numpy as np
+from data import (
+    Setting,
+    cut_to_window,
+    queries_by_turn,
+    read_texts,
+    write_files,
+    write_made_texts,
+    write_python_docs,
+    write_tables,
+)
+from processes import (
+    EMPTY,
+    LANGCHAIN,
+    OWN,
+    PEERS,
+    RAGEMBED,
+    SPEED,
+    Command,
+    Cost,
+    Side,
+    Turns,
+    Watched,
+    check_memory,
+    in_turns,
+    say,
+    versions,
+    warm_turns,
+)
+from report import of_medians, per_cent, significant, spread, table, times
 
-_TURNS, _TRIAL_TURNS = 5, 2
-_TOLERANCE = 0.25
+from ragembed.config import DEFAULT_MODEL
+from ragembed.evaluation import read_beir
+from ragembed.indexes.schema import FORMAT_VERSION
+from ragembed.models import find_model
+from ragembed.tokenizer import TextTokenizer
 
-
-def main() -> None:
-    """Measure the parts that were asked for, and write them down, or compare them with what was written down."""
-    arguments = _arguments()
-    if arguments.check:
-        _check(arguments)
-        return
-    for part in arguments.parts:
-        load, started = os.getloadavg()[0], time.perf_counter()
-        say(f"{part}: about {PARTS[part].minutes:g} minutes")
-        outcome = _measure(part, arguments)
-        minutes = (time.perf_counter() - started) / 60
-        when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
-        body = "\n\n".join([f"### {PARTS[part].title}", *outcome.paragraphs, when])
-        print(f"{body}\n", flush=True)
-        if not arguments.trial:
-            kept = records.replace(records.read(), part, outcome.scores, date.today().isoformat(), processor())
-            records.write(kept)
-            write_page(part, body, kept)
-    if arguments.trial:
-        say("nothing was written: this was a trial")
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Measure what is quick, and exit with 1 if a ratio is worse than the recorded one."""
-    kept = records.read()
-    if not kept:
-        sys.exit(f"nothing is recorded in {records.FILE}: measure once without --check")
-    scores: list[Score] = []
-    for part in arguments.parts:
-        say(f"{part}: measured again")
-        scores += _measure(part, arguments).scores
-    found: Comparison = compare(scores, kept, arguments.tolerance, processor())
-    for sentence in (*found.notes, *found.worse):
-        say(sentence)
-    if found.worse:
-        sys.exit(1)
-    say(f"no ratio is worse than recorded by more than {arguments.tolerance:.0%}")
+FIGURE = Path(__file__).resolve().parent / "figures" / "speed_growth.png"
+_LANGCHAIN, _SPEED = PEERS / "langchain_faiss.py", PEERS / "speed_peers.py"
+_STARTING = "starting Python and NumPy"
 
 
-def _measure(part: str, arguments: argparse.Namespace) -> Outcome:
-    """Measure a part in a process of its own: a large one would hide the memory of the programs that it starts."""
-    with tempfile.TemporaryDirectory(prefix="ragembed-speed-", dir=arguments.cache) as name:
-        folder = Path(name).resolve()
-        setting = Setting(
-            runner=Runner(folder, environment(folder)),
-            cache=arguments.cache or folder / "kept",
-            data=arguments.data.resolve(),
-            python_docs=arguments.python_docs,
-            turns=arguments.turns,
-            seed=arguments.seed,
-            trial=arguments.trial,
-            quick=arguments.check,
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Paragraphs and tables in Markdown; and ratios by path, each with whether more is better, to be compared later."""
+
+    paragraphs: Sequence[str]
+    ratios: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
+
+
+def _model() -> Path:
+    return find_model(DEFAULT_MODEL).folder
+
+
+def _collection(setting: Setting, name: str, limit: int | None) -> Path:
+    return write_files(read_beir(setting.data / "retrieval" / name), setting.folder / f"files-{name}", limit)
+
+
+def made_folder(setting: Setting, name: str, count: int, words: int, sources: int | None = None) -> Path:
+    """Return the folder in the cache of ``count`` made texts, and of what is made of them by this store format."""
+    folder = setting.cache / f"{name}-{count}-{setting.seed}-format{FORMAT_VERSION}"
+    write_made_texts(setting, folder, count, words, sources)
+    return folder
+
+
+def _operations(model: Path, lengths: Sequence[int]) -> float:
+    """Return the multiplications and additions of a BERT for texts of so many tokens."""
+    shape: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    dim, inner, layers = (shape[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+    products = 2 * (4 * dim**2 + 2 * dim * inner) * sum(lengths)
+    return float(layers * (products + 4 * dim * sum(length**2 for length in lengths)))
+
+
+def _multiplier(setting: Setting) -> Side:
+    return Side(sys.executable, OWN, "multiply", {"size": setting.choose(4096, 1024)})
+
+
+def _rate(found: Turns) -> float:
+    """Return the operations in a second."""
+    return float(found.ready["operations"]) / statistics.median(found.seconds)
+
+
+def _bytes_per_second(setting: Setting) -> float:
+    return float(setting.runner.tell(sys.executable, OWN, "copy", {})["bytes_per_second"])
+
+
+# Encoding
+
+
+def encode(setting: Setting) -> Outcome:
+    """Encode documents with MiniLM, beside sentence-transformers and the rate of matrix products."""
+    rows, sentences, ratios, model = [], [], {}, _model()
+    for name, whole in {"cran": 600, "npl": 2500}.items():
+        say(f"encoding {name}")
+        texts = list(read_beir(setting.data / "retrieval" / name).documents.values())
+        random.Random(setting.seed).shuffle(texts)
+        kept, lengths = cut_to_window(texts[: setting.choose(whole, 60)], model)
+        file = setting.folder / f"texts-{name}.json"
+        file.write_text(json.dumps(kept), encoding="utf-8")
+        request = {"texts": str(file), "model": str(model), "preset": "minilm"}
+        sides = {
+            "ragembed": Side(sys.executable, OWN, "encode", request),
+            "peer": Side(LANGCHAIN.python, _SPEED, "encode", request),
+            "limit": _multiplier(setting),
+        }
+        found = warm_turns(sides, setting.turns, setting.runner)
+        ours, theirs = found["ragembed"].seconds, found["peer"].seconds
+        ratio, tokens = of_medians(theirs, ours), sum(lengths)
+        floor = _operations(model, lengths) / _rate(found["limit"])
+        speeds = [spread([tokens / seconds for seconds in side]) for side in (ours, theirs)]
+        rows.append([name, *speeds, times(ratio), f"{found['ragembed'].ready['lowest_cosine']:.5f}"])
+        ratios[f"encode {name}: tokens/s beside sentence-transformers"] = ratio, True
+        sentences.append(
+            f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
+            f"{found['limit'].ready['dtype']}, {per_cent(floor / statistics.median(ours))} of what ragembed takes."
         )
-        setting.cache.mkdir(parents=True, exist_ok=True)
-        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-            return fresh.submit(PARTS[part].measure, setting).result()
-
-
-def _arguments() -> argparse.Namespace:
-    parts = "\n".join(f"  {name:10} {part.minutes:4g} min  {part.title}" for name, part in PARTS.items())
-    parser = argparse.ArgumentParser(
-        description=f"{__doc__}\nParts, and minutes on two idle cores:\n{parts}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    about = (
+        "Documents with the preset `minilm`, fitted before, tokenizing included, as far as they fit one window; "
+        "sentence-transformers with its defaults and the same files of the model."
     )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help="default: all of them")
-    parser.add_argument("--trial", action="store_true", help="sizes that take seconds; prints, writes nothing")
-    parser.add_argument("--check", action="store_true", help="measure what is quick, compare it with what is recorded")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=_TOLERANCE,
-        help=f"by how much a ratio may be worse (default: {_TOLERANCE})",
+    floor_is = "Floor: the model's operations for these tokens, no padding, at the rate of large squares in PyTorch."
+    header = ["", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
+    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
+
+
+def methods(setting: Setting) -> Outcome:
+    """Encode in other ways, beside the plain mean of the last layer."""
+    path, count = setting.data / "sts" / "sts14.tsv", setting.choose(1000, 60)
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    sentences = list(dict.fromkeys(cell for line in lines for cell in line.split("\t")[1:3]))[:count]
+    file = setting.folder / "sentences.json"
+    file.write_text(json.dumps(sentences), encoding="utf-8")
+    request = {"texts": str(file), "turns": 2 * setting.turns + 1}
+    told = setting.runner.tell(sys.executable, OWN, "methods", request)
+    rows = [
+        [name, spread(one["plain"]), spread(one["this"]), times(of_medians(one["this"], one["plain"]))]
+        for name, one in told.items()
+        if isinstance(one, dict)
+    ]
+    about = (
+        f"{len(sentences):,} sentences of STS 2014 with MiniLM, fitted before, tokenizing included, without "
+        "post-processors: each way beside the plain mean of the last layer, the two taking turns. T4 reads its "
+        "template with each sentence, three times as many tokens."
     )
-    parser.add_argument("--turns", type=int, help=f"of each side (default: {_TURNS}, in a trial {_TRIAL_TURNS})")
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
-    parser.add_argument("--data", type=Path, default=TEST_DATA, help="folder of the test collections")
-    parser.add_argument("--cache", type=Path, help="folder in which texts and stores are kept for the next run")
-    parser.add_argument("--python-docs", type=Path, help="folder of Python's documentation, .rst.txt or .html")
-    arguments = parser.parse_args()
-    possible = [name for name, part in PARTS.items() if part.quick or not arguments.check]
-    arguments.parts = arguments.parts or possible
-    if slow := [name for name in arguments.parts if name not in possible]:
-        parser.error(f"--check does not measure {', '.join(slow)}: expected some of {', '.join(possible)}")
-    arguments.turns = arguments.turns or (_TRIAL_TURNS if arguments.trial else _TURNS)
-    for name in ("cache", "python_docs"):
-        if (folder := getattr(arguments, name)) is not None:
-            setattr(arguments, name, folder.resolve())
-    if arguments.cache is not None:
-        arguments.cache.mkdir(parents=True, exist_ok=True)
-    return arguments
+    return Outcome([about, table(["", "plain, s", "this, s", "ratio"], rows)])
 
 
-if __name__ == "__main__":
-    main()
+def static(setting: Setting) -> Outcome:
+    """Encode with static vectors, beside model2vec with the same table and tokenizer."""
+    count, dim = setting.choose(12_000, 300), 384
+    every, wanted = read_texts(setting.data), setting.choose(12_000, 300) * (setting.turns + 1)
+    drawn = np.random.default_rng(setting.seed).permutation(len(every))[:wanted].reshape(-1, count)
+    file = setting.folder / "static.json"
+    file.write_text(json.dumps([[every[i] for i in part] for part in drawn]), encoding="utf-8")
+    rows, ratios = [], {}
+    for name, preset in {"RE": "re", "Avg.": "avg"}.items():
+        say(f"static vectors: {name}")
+        paths = {part: str(setting.folder / f"{preset}-{part}.npy") for part in ("table", "vectors")}
+        tokenizer = str(_model() / "tokenizer.json")
+        request = {"texts": str(file), "preset": preset, "dim": dim, "tokenizer": tokenizer, **paths}
+        sides = {
+            "ragembed": Side(sys.executable, OWN, "static", request),
+            "peer": Side(SPEED.python, _SPEED, "static", request),
+        }
+        # The peer reads the table that ragembed writes while it gets ready.
+        found = warm_turns(sides, setting.turns, setting.runner)
+        ours, theirs = found["ragembed"].seconds, found["peer"].seconds
+        ratios[f"static: {name} beside model2vec"] = of_medians(theirs, ours), True
+        speeds = [spread([count / seconds for seconds in side]) for side in (ours, theirs)]
+        same = f"{100 * found['peer'].ready['same']:.1f} %"
+        rows.append([name, *speeds, times(of_medians(theirs, ours)), same])
+    about = (
+        f"Plain means of static vectors of dimension {dim}, the same table and tokenizer on both sides, each in one "
+        f"process, warm: {count:,} texts of the test data in a turn, others in each turn. "
+        f"{versions(SPEED.python, 'model2vec')}, without its limit of tokens and without further processes; vectors "
+        "are the same if their cosine is over 0.9999."
+    )
+    return Outcome([about, table(["", "ragembed, texts/s", "model2vec, texts/s", "ratio", "the same"], rows)], ratios)
+
+
+def quantile(setting: Setting) -> Outcome:
+    """Apply the quantile post-processors, beside scikit-learn's."""
+    rows, dim = setting.choose(100_000, 2_000), 384
+    request = {"rows": rows, "dim": dim, "turns": setting.turns, "seed": setting.seed}
+    told, lines, ratios = setting.runner.tell(sys.executable, OWN, "quantile", request), [], {}
+    for spec in ("quantile-u", "quantile-n"):
+        ours, theirs = told[spec]["ours"], told[spec]["theirs"]
+        ratios[f"quantile: {spec} beside scikit-learn"] = of_medians(theirs, ours), True
+        shown = [spread(ours), spread(theirs), times(of_medians(theirs, ours)), f"{told[spec]['difference']:.1g}"]
+        lines.append([spec, *shown])
+    about = f"Transform of {rows:,} × {dim} float32; scikit-learn {told['scikit-learn']}, both with 1,000 quantiles."
+    header = ["", "ragembed, s", "scikit-learn, s", "ratio", "greatest difference"]
+    return Outcome([about, table(header, lines)], ratios)
+
+
+# Indexing
+
+
+def _index(files: Path, store: Path, *options: str) -> Command:
+    return [*RAGEMBED, "index", files, "--store", store, *options]
+
+
+def index(setting: Setting) -> Outcome:
+    """Index folders as whole processes, beside programs with LangChain and txtai."""
+    limit, model = 20 if setting.trial else None, _model()
+    folders = {name: _collection(setting, name, limit) for name in (("cran",) if setting.check else ("cran", "npl"))}
+    if setting.python_docs is not None and not setting.check:
+        folders["python3-doc"] = write_python_docs(setting, setting.python_docs)
+    rate = _rate(warm_turns({"limit": _multiplier(setting)}, 2, setting.runner)["limit"])
+    say("warming up")
+    in_turns(_indexing(setting, "few", _few(setting, folders["cran"])), 1, setting.runner)
+    rows, sentences, ratios = [], [], {}
+    for name, files in folders.items():
+        say(f"indexing {name}")
+        texts = [path.read_text(encoding="utf-8") for path in files.iterdir()]
+        turns = 2 if name == "cran" and not setting.trial else 1
+        costs = in_turns(_indexing(setting, name, files), turns, setting.runner)
+        check_memory([cost.memory for several in costs.values() for cost in several])
+        own = costs["ragembed"]
+        for side, several in costs.items():
+            cells = [f"{name}: {side}", *_wall_and_memory(several), "", ""]
+            if side != "ragembed":
+                faster, less = _faster(several, own), _memory(own, several)
+                cells[3:] = [times(faster), times(less)]
+                ratios[f"index {name}: time beside {side}"] = faster, True
+                ratios[f"index {name}: memory beside {side}"] = less, False
+            rows.append(cells)
+        floor = _operations(model, _windows(model, texts)) / rate / statistics.median(cost.wall for cost in own)
+        sentences.append(
+            f"- {name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
+            "what ragembed takes."
+        )
+    about = (
+        "`ragembed index` on a folder of text files, with all defaults, beside programs with LangChain (FAISS and "
+        "HuggingFaceEmbeddings) and txtai (texts kept), as whole processes from start to exit, with the same files of "
+        "the model. The peers split Python's documentation, drawn at random up to 1.2 million characters, into parts "
+        "of at most 1,000 characters, and read the first 256 tokens of other documents. "
+        f"{versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
+        f"{versions(SPEED.python, 'txtai')}."
+    )
+    floor_is = "Floor: the model's operations for all tokens of the files, at the rate of large squares in PyTorch."
+    header = ["", "s", "peak memory, MiB", "ragembed is faster", "ragembed's memory ÷"]
+    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
+
+
+def _few(setting: Setting, files: Path) -> Path:
+    few = setting.folder / "files-few"
+    few.mkdir()
+    for path in sorted(files.iterdir())[:20]:
+        shutil.copy(path, few)
+    return few
+
+
+def _indexing(setting: Setting, name: str, files: Path) -> dict[str, Callable[[int], Command]]:
+    """Return what indexes ``files`` into a new store in each turn, by side."""
+    stores = setting.folder / "stores" / name
+    stores.mkdir(parents=True)
+    shared = {"files": str(files), "model": str(_model()), "split": 1000 if name == "python3-doc" else None}
+
+    def peer(python: Path, program: Path, task: str) -> Callable[[int], Command]:
+        def command(turn: int) -> Command:
+            return [python, program, task, json.dumps({**shared, "store": str(stores / f"{program.stem}-{turn}")})]
+
+        return command
+
+    return {
+        "ragembed": lambda turn: _index(files, stores / f"ragembed-{turn}"),
+        "LangChain": peer(LANGCHAIN.python, _LANGCHAIN, "index"),
+        "txtai": peer(SPEED.python, _SPEED, "txtai_index"),
+    }
+
+
+def _windows(model: Path, texts: Sequence[str]) -> list[int]:
+    """Return the tokens, special ones included, of each window that the texts take in the model."""
+    tokenizer = TextTokenizer(model)
+    room, special = tokenizer.max_tokens - tokenizer.special_tokens, tokenizer.special_tokens
+    lengths = tokenizer.ids(texts).lengths.tolist()
+    return [min(room, length - start) + special for length in lengths for start in range(0, max(length, 1), room)]
+
+
+def _wall_and_memory(costs: Sequence[Cost]) -> list[str]:
+    return [spread([cost.wall for cost in costs]), spread([cost.memory for cost in costs])]
+
+
+def _faster(theirs: Sequence[Cost], ours: Sequence[Cost]) -> float:
+    return of_medians([cost.wall for cost in theirs], [cost.wall for cost in ours])
+
+
+def _memory(ours: Sequence[Cost], theirs: Sequence[Cost]) -> float:
+    return of_medians([cost.memory for cost in ours], [cost.memory for cost in theirs])
+
+
+def reindex(setting: Setting) -> Outcome:
+    """Index again after an edit, beside the same command from nothing."""
+    files, store = _collection(setting, "cran", setting.choose(1000, 40)), setting.folder / "store"
+    documents = sorted(files.iterdir())
+    setting.runner.run(_index(files, store))
+
+    def edited(turn: int) -> Command:
+        with documents[turn * 7].open("a", encoding="utf-8") as file:
+            print(f"\nEdited in turn {turn}.", file=file)
+        return _index(files, store)
+
+    commands: dict[str, Callable[[int], Command]] = {
+        "from nothing": lambda turn: _index(files, setting.folder / f"store-{turn}"),
+        "1 file edited": edited,
+        _STARTING: lambda _: EMPTY,
+    }
+    turns = min(setting.turns, 3)
+    costs = in_turns(commands, turns, setting.runner)
+    setting.runner.run(_index(files, store))
+    costs |= in_turns({"none edited": lambda _: _index(files, store)}, turns, setting.runner)
+    walls = {name: [cost.wall for cost in own] for name, own in costs.items()}
+    names = ("from nothing", "1 file edited", "none edited", _STARTING)
+    rows = [[name, spread(walls[name]), per_cent(of_medians(walls[name], walls[names[0]]))] for name in names]
+    about = (
+        f"`ragembed index` on {len(documents):,} files, Cranfield's first documents, with all defaults: from nothing, "
+        "after a sentence was added to one of them, and after nothing."
+    )
+    ratio = of_medians(walls["1 file edited"], walls["from nothing"])
+    return Outcome([about, table(["", "s", "of from nothing"], rows)], {"re-index: 1 file edited": (ratio, False)})
+
+
+# Queries
+
+
+def cold(setting: Setting) -> Outcome:
+    """Ask one query as a whole process, with MiniLM and with static vectors, beside LangChain."""
+    limit, model, presets = 40 if setting.trial else None, _model(), ("minilm", "avg")
+    files = _collection(setting, "cran", limit)
+    stores = {name: setting.folder / f"store-{name}" for name in (*presets, "LangChain")}
+    for preset in presets:
+        say(f"indexing Cranfield with the preset {preset}")
+        setting.runner.run(_index(files, stores[preset], "--preset", preset))
+    say("indexing Cranfield with LangChain")
+    shared = {"files": str(files), "model": str(model), "store": str(stores["LangChain"])}
+    setting.runner.tell(LANGCHAIN.python, _LANGCHAIN, "index", shared)
+    every = list(dict.fromkeys(read_beir(setting.data / "retrieval" / "cran").questions.values()))
+    queries = every[:: len(every) // (setting.turns + 1)]
+
+    def own(preset: str, query: str) -> Command:
+        return [*RAGEMBED, "query", "--json", "--store", stores[preset], "--", query]
+
+    def peer(query: str) -> Command:
+        return [LANGCHAIN.python, _LANGCHAIN, "query", json.dumps({**shared, "query": query})]
+
+    commands: dict[str, Callable[[int], Command]] = {
+        **{f"ragembed, {preset}": lambda turn, preset=preset: own(preset, queries[turn]) for preset in presets},
+        "LangChain": lambda turn: peer(queries[turn]),
+        _STARTING: lambda _: EMPTY,
+    }
+    in_turns(
+        {name: lambda _, of=of: of(setting.turns) for name, of in commands.items()}, 1, setting.runner
+    )  # warm disk
+    costs = in_turns(commands, setting.turns, setting.runner)
+    check_memory([cost.memory for name, several in costs.items() if name != _STARTING for cost in several])
+    rows, ratios = [], {}
+    for name, several in costs.items():
+        cells = [name, *_wall_and_memory(several), "", ""]
+        if name.startswith("ragembed"):
+            faster, less = _faster(costs["LangChain"], several), _memory(several, costs["LangChain"])
+            cells[3:] = [times(faster), times(less)]
+            path = f"cold query, {name.removeprefix('ragembed, ')}"
+            ratios |= {f"{path}: time beside LangChain": (faster, True)}
+            ratios |= {f"{path}: memory beside LangChain": (less, False)}
+        rows.append(cells)
+    about = (
+        f"{setting.turns} different queries to a store of {'all' if limit is None else limit} of Cranfield's "
+        "documents, each as a process of its own, from start to exit, in the default mode, hybrid: `ragembed query` "
+        "with MiniLM, and with static vectors (`--preset avg`), beside a program with LangChain. Each program ran "
+        "once before."
+    )
+    header = ["", "s", "peak memory, MiB", "faster than LangChain", "memory ÷ LangChain's"]
+    return Outcome([about, table(header, rows)], ratios)
+
+
+def warm(setting: Setting) -> Outcome:
+    """Ask open stores of 100,000 chunks, beside LangChain's FAISS store."""
+    count, model = setting.choose(100_000, 2_000), str(_model())
+    folder = made_folder(setting, "warm", count, 60, setting.choose(10_000, 200))
+    if not (folder / "ragembed").is_dir():
+        say("making ragembed's store")
+        setting.runner.tell(sys.executable, OWN, "warm_store", {"folder": str(folder), "seed": setting.seed})
+    if not (folder / "langchain").is_dir():
+        say("making LangChain's store")
+        setting.runner.tell(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
+    queries = queries_by_turn(setting)
+    sides = {
+        "ragembed": Side(sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed")}),
+        "LangChain": Side(
+            LANGCHAIN.python,
+            _LANGCHAIN,
+            "warm",
+            {"queries": queries, "model": model, "store": str(folder / "langchain")},
+        ),
+    }
+    found = warm_turns(sides, setting.turns, setting.runner)
+    rows, ratios = [], {}
+    for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given"):
+        beside = way.replace("hybrid", "dense")
+        ours, theirs = (_percentiles(found[side], name) for side, name in (("ragembed", way), ("LangChain", beside)))
+        shown = [significant(value, 3) for value in (*ours, *theirs)]
+        rows.append([way, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
+        ratios[f"warm query, {way}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
+    about = (
+        f"{len(queries[0]) * setting.turns} different queries of people, one after the other, to stores of {count:,} "
+        "chunks of up to 60 words, made of pieces of the test data with vectors near to theirs, in warm processes. "
+        f"Index of ragembed: {', '.join(found['ragembed'].ready['kinds'])}, of LangChain: flat; k is 10. With a vector "
+        f"given, ragembed's hybrid search asks for the words alone. Peak memory: {_peaks(found)}."
+    )
+    header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "p95, ms", "ratio of medians", "of p95"]
+    return Outcome([about, table(header, rows)], ratios)
+
+
+def _percentiles(turns: Turns, way: str) -> tuple[float, float]:
+    """Return the median and the 95th percentile of the milliseconds of all turns."""
+    taken = [value for told in turns.told for value in told[way]]
+    return float(np.median(taken)), float(np.percentile(taken, 95))
+
+
+def _peaks(found: Mapping[str, Turns]) -> str:
+    return ", ".join(f"{side} {max(one['memory'] for one in own.told):.0f} MiB" for side, own in found.items())
+
+
+def lexical(setting: Setting) -> Outcome:
+    """Ask 500,000 chunks by words, beside bm25s."""
+    count = setting.choose(500_000, 3_000)
+    folder = made_folder(setting, "lexical", count, 60)
+    sides = {"ragembed": (sys.executable, OWN), "bm25s": (SPEED.python, _SPEED)}
+    for name, (python, program) in sides.items():
+        if not (folder / name).is_dir():
+            say(f"making the index of {name}")
+            setting.runner.tell(python, program, "lexical_store", {"folder": str(folder), "seed": setting.seed})
+    queries = queries_by_turn(setting)
+    contestants = {
+        name: Side(python, program, "lexical", {"queries": queries, "store": str(folder / name)})
+        for name, (python, program) in sides.items()
+    }
+    found = warm_turns(contestants, setting.turns, setting.runner)
+    told = {side: _percentiles(found[side], "taken") for side in found}
+    rows = [[side, *(significant(value, 3) for value in told[side])] for side in told]
+    medians, tails = (told["bm25s"][i] / told["ragembed"][i] for i in range(2))
+    least = 8000 * _postings(folder / "texts.txt", list(chain(*queries[1:]))) / _bytes_per_second(setting)
+    about = (
+        f"{len(queries[0]) * setting.turns} different queries of people, one after the other, to {count:,} chunks of "
+        "up "
+        'to 60 words, made of pieces of the test data, in warm processes: `store.search(query, mode="lexical")` beside '
+        f"{versions(SPEED.python, 'bm25s')} with its tokenizer, its English stop words, and PyStemmer, its index in "
+        f"memory; k is 10. Medians: ragembed {times(medians)} as fast, p95 {times(tails)}. Peak memory: "
+        f"{_peaks(found)}."
+    )
+    floor = (
+        f"Floor: 8 bytes for each chunk that has a word of the query, {significant(least)} ms for the median query at "
+        "the speed of a copy; words that are in a fifth of the chunks are left out."
+    )
+    ratios = {"lexical query: p95 beside bm25s": (tails, True), "lexical query: median beside bm25s": (medians, True)}
+    return Outcome([about, table(["", "median, ms", "p95, ms"], rows), floor], ratios)
+
+
+def _postings(texts: Path, queries: Sequence[str]) -> float:
+    """Return how many pairs of a word and a chunk with it the median query has, frequent words left out."""
+    asked = [{word for word in query.lower().split() if len(word) > 1} for query in queries]
+    wanted = set().union(*asked)
+    found, chunks = Counter[str](), 0
+    with texts.open(encoding="utf-8") as lines:
+        for line in lines:
+            found.update(wanted.intersection(line.lower().split()))
+            chunks += 1
+    frequent = {word for word, count in found.items() if count > chunks / 5}
+    return statistics.median(sum(found[word] for word in words - frequent) for words in asked)
+
+
+# Growth
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """What was measured at one size: seconds by path, and the memory of indexing and of indexing again, MiB."""
+
+    chunks: int
+    seconds: Mapping[str, float]
+    memory: tuple[float, float]
+
+
+def growth(setting: Setting) -> Outcome:
+    """Index a thousand to a million chunks, index again, and ask."""
+    sizes = (200, 1_000) if setting.trial else (1_000, 10_000, 100_000, 300_000, 1_000_000)
+    texts = made_folder(setting, "rows", max(sizes), 24) / "texts.txt"
+    drawn = queries_by_turn(setting)
+    queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
+    grown = [_grow(setting, size, texts, queries) for size in sizes]
+    if not setting.trial:
+        _draw(grown)
+    paths = list(grown[0].seconds)
+    header = ["chunks", *(f"{path}, {'ms' if 'query' in path else 's'}" for path in paths)]
+    header += ["index, µs a chunk", "index: own memory, MiB", "re-index: own memory, MiB"]
+    rows = [
+        [
+            f"{one.chunks:,}",
+            *(significant(one.seconds[path] * (1000 if "query" in path else 1), 3) for path in paths),
+            significant(1e6 * one.seconds["index"] / one.chunks, 3),
+            *(f"{memory:.0f}" for memory in one.memory),
+        ]
+        for one in grown
+    ]
+    slopes = [
+        [f"{one.chunks:,} to {other.chunks:,}", *(f"{_slope(one, other, path):.2f}" for path in paths)]
+        for one, other in pairwise(grown)
+    ]
+    about = (
+        "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384 --index flat`), which need "
+        "no model, on tables of 100 rows of up to 24 words, made of pieces of the test data, a chunk a row; again with "
+        f"nothing changed, and with one file changed; then {len(queries[1])} queries of people in a new process, after "
+        "others. Exact search, whose time is that of reading all vectors. Memory is the process's own (`RssAnon`), "
+        "sampled."
+    )
+    slope = (
+        "Slope of the logarithm of time over that of chunks, from each size to the next: 1 is linear, less is better. "
+        "![time by chunks](figures/speed_growth.png)"
+    )
+    return Outcome([about, table(header, rows), slope, table(["chunks", *paths], slopes)])
+
+
+def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[str]]) -> _Grown:
+    say(f"{size:,} chunks")
+    files, store = write_tables(setting, size, texts), setting.folder / f"store-{size}"
+    command = _index(files, store, "--extractor", "re:dim=384", "--index", "flat")
+    runs: list[Watched] = [setting.runner.watch(command), setting.runner.watch(command)]
+    with (files / "00000.csv").open("a", encoding="utf-8") as file:
+        print("a row that was added later", file=file)
+    runs.append(setting.runner.watch(command))
+    seconds = dict(zip(("index", "re-index", "re-index, 1 file"), (run.seconds for run in runs), strict=True))
+    told = setting.runner.tell(sys.executable, OWN, "ask_modes", {"store": str(store), "queries": queries})
+    for mode in ("lexical", "dense", "hybrid"):
+        seconds[f"{mode} query, p95"] = float(np.percentile(told[mode], 95)) / 1000
+    shutil.rmtree(store)
+    shutil.rmtree(files)
+    return _Grown(size, seconds, (runs[0].driver, runs[2].driver))
+
+
+def _slope(one: _Grown, other: _Grown, path: str) -> float:
+    return math.log(other.seconds[path] / one.seconds[path]) / math.log(other.chunks / one.chunks)
+
+
+def _draw(grown: Sequence[_Grown]) -> None:
+    """Draw the seconds of each path by chunks, both scales logarithmic."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    axes = figure.subplots()
+    for path in grown[0].seconds:
+        axes.plot([one.chunks for one in grown], [one.seconds[path] for one in grown], marker=".", label=path)
+    axes.set(xscale="log", yscale="log", xlabel="chunks", ylabel="seconds")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    FIGURE.parent.mkdir(exist_ok=True)
+    figure.savefig(FIGURE, format="png", dpi=110)

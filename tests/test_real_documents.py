@@ -15,7 +15,7 @@ from ragembed.indexes.scan import IndexingOptions
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON_DOC = Path(os.environ.get("RAGEMBED_PYTHON_DOC", "/usr/share/doc/python3/html"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
+pytestmark = pytest.mark.usefixtures("needs_minilm")
 
 
 def found(store, question, k=3):

@@ -64,7 +64,6 @@ def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
     assert "ragembed/py.typed" in packed
 
 
-@pytest.mark.slow
 def test_help_of_every_command(installed, tmp_path):
     listed = run(installed / "ragembed", "--help", cwd=tmp_path).stdout
     for name in ("index", "query", "status", "files", "chunks"):
@@ -72,7 +71,6 @@ def test_help_of_every_command(installed, tmp_path):
         assert "Usage: ragembed" in run(installed / "ragembed", name, "--help", cwd=tmp_path).stdout
 
 
-@pytest.mark.slow
 def test_index_and_query_from_another_folder(installed, tmp_path):
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -85,7 +83,6 @@ def test_index_and_query_from_another_folder(installed, tmp_path):
 
 
 @pytest.mark.guarantee(53)
-@pytest.mark.slow
 def test_a_missing_extra_is_named_with_its_pip_line(installed, tmp_path):
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
     code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.pdf')))"

@@ -1,36 +1,71 @@
-"""LangChain's side of ../langchain.py: ``FAISS`` with its defaults, kept in memory and saved as a whole.
-
-What it shares with the other side is found by ``PYTHONPATH``.
-"""
+"""LangChain's FAISS store with HuggingFaceEmbeddings: indexing, asking once, asking many queries, warm queries."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from langchain_community.vectorstores import FAISS
-from langchain_core.embeddings import Embeddings
-from program import main
-from side import Batch, Side
+from langchain_core.documents import Document
+from langchain_huggingface import HuggingFaceEmbeddings
+from worker import Request, Told, Turn, main, milliseconds
 
 
-def make(batch: Batch, embeddings: Embeddings, folder: str) -> FAISS:
-    """Return a new store, in memory."""
-    del folder
-    return FAISS.from_embeddings(batch.pairs(), embeddings, metadatas=batch.metadatas, ids=batch.ids)
+def _load(request: Request) -> FAISS:
+    embeddings = HuggingFaceEmbeddings(model_name=request["model"])
+    return FAISS.load_local(request["store"], embeddings, allow_dangerous_deserialization=True)
 
 
-def load(embeddings: Embeddings, folder: str) -> FAISS:
-    """Return the store that was saved in ``folder``."""
-    return FAISS.load_local(folder, embeddings, allow_dangerous_deserialization=True)
+def index(request: Request) -> None:
+    """Index a folder of text files; with ``split``, documents are split into parts of so many characters."""
+    documents = [
+        Document(page_content=path.read_text(encoding="utf-8"), metadata={"source": path.name})
+        for path in sorted(Path(request["files"]).glob("*.txt"))
+    ]
+    if request.get("split"):
+        from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+        splitter = RecursiveCharacterTextSplitter(chunk_size=request["split"], chunk_overlap=0)
+        documents = splitter.split_documents(documents)
+    FAISS.from_documents(documents, HuggingFaceEmbeddings(model_name=request["model"])).save_local(request["store"])
 
 
-def save(store: FAISS, folder: str) -> None:
-    """Write the whole of the store into ``folder``."""
-    store.save_local(folder)
+def query(request: Request) -> Told:
+    """Ask one query."""
+    found = _load(request).similarity_search_with_score(request["query"], k=10)
+    return {"results": [{"source": hit.metadata["source"], "score": float(score)} for hit, score in found]}
 
 
-def fetches(count: int) -> dict[str, dict[str, int]]:
-    """Return the default of ``fetch_k``, and all documents."""
-    return {"fetch_k 20": {}, "fetch_k all": {"fetch_k": count}}
+def rankings(request: Request) -> Told:
+    """Return the files found for each of many queries, best first."""
+    store = _load(request)
+    return {
+        key: [hit.metadata["source"] for hit in store.similarity_search(text, k=request["k"])]
+        for key, text in request["queries"].items()
+    }
+
+
+def warm_store(request: Request) -> None:
+    """Make a store of texts and vectors in a folder."""
+    import numpy as np
+
+    folder = Path(request["folder"])
+    texts = (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+    embeddings = HuggingFaceEmbeddings(model_name=request["model"])
+    store = FAISS.from_embeddings(zip(texts, np.load(folder / "vectors.npy"), strict=True), embeddings)
+    store.save_local(str(folder / "langchain.partial"))
+    (folder / "langchain.partial").rename(folder / "langchain")
+
+
+def warm(request: Request) -> tuple[Turn, Told]:
+    """Ask the queries of a turn, by text and by vector."""
+    store, turns = _load(request), request["queries"]
+    vectors = {query: store.embeddings.embed_query(query) for queries in turns for query in queries}
+    ways = {
+        "dense": lambda query: store.similarity_search(query, k=10),
+        "dense, vector given": lambda query: store.similarity_search_by_vector(vectors[query], k=10),
+    }
+    return lambda number: {way: milliseconds(turns[number], ask) for way, ask in ways.items()}, {}
 
 
 if __name__ == "__main__":
-    main(Side(make, load, save, fetches))
+    main({"index": index, "query": query, "rankings": rankings, "warm_store": warm_store}, {"warm": warm})

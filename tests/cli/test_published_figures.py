@@ -14,7 +14,6 @@ ACCURACY = {"agnews": 28.0, "searchsnippets": 23.3}
 """Clustering accuracy of random embeddings, plain mean (tables A9 and A12)."""
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.parametrize("year", PUBLISHED)
 def test_random_embeddings_have_the_published_correlation(year, collections, cli):
@@ -28,11 +27,10 @@ def test_random_embeddings_have_the_published_correlation(year, collections, cli
         assert found == pytest.approx(PUBLISHED[year][row], abs=2.0 if row == "avg." else 1.0), row
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.parametrize("name", ACCURACY)
 def test_random_embeddings_have_the_published_accuracy(name, collections, cli):
-    """One run each; stackoverflow takes minutes and is left to benchmarks/paper_tables.py."""
+    """One run each; stackoverflow takes minutes and is left to the benchmark paper_tables."""
     file = collections / "clustering" / f"{name}.tsv"
     options = ["--preset", "re", "--weighting", "uniform", "--postprocess", "none", "--runs", 1]
     found = json.loads(cli("eval", "clustering", file, *options, "--json").stdout)

@@ -296,7 +296,6 @@ def in_fresh_process(function: str, *args: object) -> str:
 
 
 @pytest.mark.guarantee(10, 36)
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(template, states, tmp_path):
     in_fresh_process("die_at_every_moment", template, tmp_path)

@@ -1,54 +1,20 @@
-"""Random changes and searches of a store beside a dictionary, as in benchmarks/reliability/operations.py, but few."""
-
-import sys
-from importlib import import_module
-from pathlib import Path
+"""A store agrees with a dictionary through random changes and searches; tests/slow has many more of them."""
 
 import pytest
 
-from ragembed.indexes import index_choice, kinds, segment_search
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.specs import NAMES
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def operations():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield import_module("reliability.operations")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in [name for name in sys.modules if name.split(".")[0] in ("reliability", "report", "collection")]:
-            del sys.modules[name]
+from ragembed.indexes import Store
+from tests.conftest import KnownEncoder
+from tests.indexes.random_operations import EXACT, KINDS, Mirror, measure
 
 
 @pytest.mark.guarantee(20)
-@pytest.mark.parametrize("kind", [*NAMES, "IVF8,SQ6"])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_store_agrees_with_a_dictionary_through_random_operations(operations, tmp_path, kind, seed):
-    tally = operations.measure(tmp_path, kind, 90, seed)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_agrees_with_a_dictionary_through_random_operations(tmp_path, kind):
+    tally = measure(tmp_path, kind, 90, seed=1)
     assert tally.wrong == []
     assert tally.searches == 45
-    assert (tally.approximate > 0) == (kind not in ("flat", "fp16"))
+    assert (tally.approximate > 0) == (kind not in EXACT)
     assert all(overlap >= 0.8 for overlap in tally.overlaps)
-
-
-@pytest.mark.parametrize(("kind", "least"), [("hnsw", 64), ("ivf-pq", 256)])
-def test_limits_are_low_for_the_time_of_the_operations_alone(operations, kind, least):
-    def limits():
-        sizes = {kinds.LEAST_APPROXIMATE, picking.LEAST_ASKED}
-        return sizes, index_choice.QUERIES, segment_search._EXACT_ROWS, segment_search._EXACT_SHARE
-
-    before = limits()
-    with operations.low_limits(kind):
-        assert limits() == ({least}, 20, 16, 0.0)
-    assert limits() == before == ({10_000, 1_000}, 300, 5_000, 0.05)
-
-
-def test_every_kind_is_among_those_that_are_measured(operations):
-    assert set(NAMES) < set(operations.KINDS)
 
 
 @pytest.mark.parametrize(
@@ -59,24 +25,20 @@ def test_every_kind_is_among_those_that_are_measured(operations):
         (lambda hits: hits[::-1], "not the best"),
     ],
 )
-def test_an_answer_that_is_not_the_dictionarys_is_told(operations, tmp_path, monkeypatch, change, told):
-    from ragembed.indexes import Store
-
+def test_an_answer_that_is_not_the_dictionarys_is_told(tmp_path, monkeypatch, change, told):
     right = Store.search
 
     def wrong(store, *arguments, **named):
         return change(right(store, *arguments, **named))
 
     monkeypatch.setattr(Store, "search", wrong)
-    tally = operations.measure(tmp_path, "flat", 40, 1)
+    tally = measure(tmp_path, "flat", 40, 1)
     assert any(told in sentence for sentence in tally.wrong)
 
 
-def test_brute_force_scores_are_sqlites(operations, tmp_path, encoder, make_record):
-    from ragembed.indexes import Store
-
+def test_brute_force_scores_are_sqlites(tmp_path, make_record):
     texts = {"a": "wing wing air", "b": "wing air air heat heat heat", "c": "air"}
-    mirror = operations.Mirror(operations.HashedEncoder(8))
+    mirror = Mirror(KnownEncoder(dim=8))
     with Store.create(tmp_path / "s", mirror.encoder) as store:
         store.add([make_record(name, text) for name, text in texts.items()])
         for name, text in texts.items():

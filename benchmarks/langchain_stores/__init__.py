@@ -1,1 +1,0 @@
-"""The two vector stores of LangChain that ../langchain.py compares; see README.md beside this folder."""

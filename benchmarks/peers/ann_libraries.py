@@ -1,0 +1,213 @@
+"""Indexes of the same vectors: ragembed's pick, FAISS's flat index, hnswlib, USearch and autofaiss.
+
+A build is timed from opening the vectors to an index on the disk, imports left out. Each library's ``search`` yields
+its ways of searching, from rows of queries to rows of answers, best first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from worker import Request, Told, main
+
+EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+Search = Callable[[np.ndarray], np.ndarray]
+
+
+def _blocks(request: Request) -> Iterator[tuple[int, np.ndarray]]:
+    vectors = np.load(request["vectors"], mmap_mode="r")
+    for start in range(0, len(vectors), 20_000):
+        yield start, np.asarray(vectors[start : start + 20_000])
+
+
+class Flat:
+    """FAISS's exhaustive index."""
+
+    def build(self, request: Request) -> None:
+        """Write an ``IndexFlatIP``."""
+        import faiss
+
+        index = faiss.IndexFlatIP(request["dim"])
+        for _, block in _blocks(request):
+            index.add(block)
+        faiss.write_index(index, request["file"])
+
+    def search(self, request: Request) -> Iterator[tuple[str, Search]]:
+        """Yield the one way."""
+        import faiss
+
+        faiss.omp_set_num_threads(request["threads"])
+        index = faiss.read_index(request["file"])
+        yield "", lambda queries: index.search(queries, request["k"])[1]
+
+
+class Hnswlib:
+    """hnswlib's graph, with the settings of its examples."""
+
+    def build(self, request: Request) -> None:
+        """Write the index."""
+        import hnswlib
+
+        index = hnswlib.Index("ip", request["dim"])
+        index.init_index(request["size"], M=16, ef_construction=200)
+        for start, block in _blocks(request):
+            index.add_items(block, np.arange(start, start + len(block)), num_threads=request["threads"])
+        index.save_index(request["file"])
+
+    def search(self, request: Request) -> Iterator[tuple[str, Search]]:
+        """Yield searches of rising ``ef``."""
+        import hnswlib
+
+        index = hnswlib.Index("ip", request["dim"])
+        index.load_index(request["file"])
+        for effort in EFFORTS:
+            index.set_ef(effort)
+            yield f"ef {effort}", lambda q: index.knn_query(q, request["k"], num_threads=request["threads"])[0]
+
+
+class Usearch:
+    """USearch's graph, with its defaults, in a type of numbers."""
+
+    def build(self, request: Request) -> None:
+        """Write the index."""
+        from usearch.index import Index
+
+        index = Index(ndim=request["dim"], metric="ip", dtype=request["dtype"])
+        for start, block in _blocks(request):
+            index.add(np.arange(start, start + len(block)), block, threads=request["threads"])
+        index.save(request["file"])
+
+    def search(self, request: Request) -> Iterator[tuple[str, Search]]:
+        """Yield searches of rising ``expansion_search``."""
+        from usearch.index import Index
+
+        index = Index.restore(request["file"])
+
+        def search(queries: np.ndarray) -> np.ndarray:
+            keys = index.search(queries, request["k"], threads=request["threads"]).keys
+            return keys.astype(np.int64).reshape(len(queries), -1)
+
+        for effort in EFFORTS:
+            index.expansion_search = effort
+            yield f"expansion {effort}", search
+
+
+class Autofaiss:
+    """autofaiss's pick for its default of 10 ms, within the memory of the machine."""
+
+    def build(self, request: Request) -> Told:
+        """Write the index."""
+        from autofaiss import build_index
+
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        build_index(
+            embeddings=str(Path(request["vectors"]).parent),
+            index_path=request["file"],
+            index_infos_path=f"{request['file']}.json",
+            metric_type="ip",
+            max_index_memory_usage=f"{min(2**34, machine * 4 // 5)}B",
+            current_memory_available=f"{machine}B",
+            nb_cores=request["threads"],
+        )
+        return {"kind": json.loads(Path(f"{request['file']}.json").read_text())["index_key"]}
+
+    def search(self, request: Request) -> Iterator[tuple[str, Search]]:
+        """Yield the search with the parameters that were found."""
+        import faiss
+
+        faiss.omp_set_num_threads(request["threads"])
+        index, parameters = faiss.read_index(request["file"]), json.loads(Path(f"{request['file']}.json").read_text())
+        if parameters["index_param"]:
+            faiss.ParameterSpace().set_index_parameters(index, parameters["index_param"])
+        yield parameters["index_param"], lambda queries: index.search(queries, request["k"])[1]
+
+
+class Ragembed:
+    """ragembed's pick for a budget, tuned on pseudo-queries, built and searched as a store does it."""
+
+    def build(self, request: Request) -> Told:
+        """Write the index; ``refused`` says that none meets the budget."""
+        from ragembed.errors import BudgetError
+        from ragembed.indexes.ann.choosing import Budget
+        from ragembed.indexes.ann.picking import Questions, pick
+        from ragembed.indexes.ann.records import Wanted
+        from ragembed.indexes.ann.shards import Shard
+        from ragembed.indexes.ann.vectors import ArrayVectors
+
+        budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])
+        vectors = np.load(request["vectors"], mmap_mode="r")
+        shard = Shard(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
+        questions = Questions(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
+        told: dict[str, Any] = {"min_recall": budget.wanted_recall}
+        try:
+            picked = pick([shard], questions, Wanted(budget=budget))
+        except BudgetError as error:
+            return {**told, "refused": str(error)}
+        told |= {"kind": picked.kind, "effort": picked.effort}
+        Path(f"{request['file']}.json").write_text(json.dumps(told))
+        return told
+
+    def search(self, request: Request) -> Iterator[tuple[str, Search]]:
+        """Yield the search that was picked."""
+        from ragembed.indexes.ann.index import USUAL_K, SegmentIndex
+        from ragembed.indexes.ann.refined import RefinedIndex
+        from ragembed.indexes.ann.specs import parse_spec
+        from ragembed.indexes.ann.vectors import ArrayVectors
+
+        told = json.loads(Path(f"{request['file']}.json").read_text())
+        spec, vectors = parse_spec(told["kind"]), np.load(request["vectors"], mmap_mode="r")
+        index = SegmentIndex(Path(request["file"]), spec, *vectors.shape, threads=request["threads"])
+        refined = RefinedIndex(index, spec, ArrayVectors(vectors), np.arange(len(vectors)))
+        k, effort = request["k"], told["effort"]
+        name = told["kind"] if effort is None else f"{told['kind']}, effort {effort}"
+        yield name, lambda queries: refined.search(queries, max(k, USUAL_K), effort=effort)[1][:, :k]
+
+
+LIBRARIES: dict[str, Any] = {
+    "flat": Flat(),
+    "hnswlib": Hnswlib(),
+    "usearch": Usearch(),
+    "autofaiss": Autofaiss(),
+    "ragembed": Ragembed(),
+}
+
+
+def build(request: Request) -> Told:
+    """Build an index; one that takes longer than ``patience`` seconds is given up."""
+
+    def give_up() -> None:
+        os._exit(3)
+
+    timer = threading.Timer(request["patience"], give_up)
+    timer.daemon = True
+    timer.start()
+    started = time.perf_counter()
+    told = dict(LIBRARIES[request["library"]].build(request) or {})
+    return {**told, "seconds": time.perf_counter() - started}
+
+
+def ask(request: Request) -> Told:
+    """Ask all queries in each way, one by one in one thread after a warm-up; write the rows that were found."""
+    queries = np.load(request["queries"])
+    found, told = [], []
+    for name, search in LIBRARIES[request["library"]].search(request):
+        found.append(np.concatenate([search(queries[i : i + 1]) for i in range(len(queries))]))
+        taken = []
+        for i in range(len(queries)):
+            started = time.perf_counter()
+            search(queries[i : i + 1])
+            taken.append(1000 * (time.perf_counter() - started))
+        told.append({"name": name, "median": float(np.median(taken)), "p95": float(np.percentile(taken, 95))})
+    np.save(request["found"], np.stack(found).astype(np.int64))
+    return {"ways": told}
+
+
+if __name__ == "__main__":
+    main({"build": build, "ask": ask}, {})

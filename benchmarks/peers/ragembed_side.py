@@ -1,0 +1,261 @@
+"""ragembed's side of each comparison, and what the machine allows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from worker import Request, Told, Turn, alternate, main, milliseconds
+
+from ragembed import Embedder
+from ragembed.documents.model import Chunk
+from ragembed.indexes import ChunkRecord, Store
+from ragembed.postprocess import Chain, unit_rows
+
+_BATCH = 8192
+_METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "T4": ("t4", {}),
+    "BERT + Avg., first + last layer, idf": ("bert+avg", {}),
+    "SBERT-WK": ("sbert-wk", {}),
+    "Avg., idf": ("avg", {}),
+    "RE, idf": ("re", {}),
+}
+
+
+class GivenVectors:
+    """An embedder whose document or query vectors are known: ``documents`` and ``queries`` by text."""
+
+    def __init__(
+        self, embedder: Any, documents: Mapping[str, np.ndarray] | None, queries: Mapping[str, np.ndarray] | None
+    ) -> None:
+        self._embedder, self._documents, self._queries = embedder, documents, queries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._embedder, name)
+
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
+        """Look the vectors up."""
+        if self._documents is None:
+            return np.asarray(self._embedder.raw_documents(texts, progress))
+        return np.stack([self._documents[text] for text in texts])
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Look the vectors up."""
+        if self._queries is None:
+            return np.asarray(self._embedder.encode_queries(texts))
+        return np.concatenate([self._queries[text] for text in texts])
+
+
+class RandomVectors:
+    """An encoder without a model: vectors of few dimensions that mean nothing."""
+
+    def __init__(self, dim: int, seed: int) -> None:
+        self.dim = dim
+        self.fingerprint = self.raw_fingerprint = hashlib.sha256(b"random %d" % dim).hexdigest()[:32]
+        self._rng = np.random.default_rng(seed)
+
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
+        """Draw vectors, float32, shape ``(n, dim)``."""
+        if progress is not None:
+            progress(len(texts))
+        return self._rng.standard_normal((len(texts), self.dim), dtype=np.float32)
+
+    def postprocess_documents(self, raw: np.ndarray) -> np.ndarray:
+        """Return the vectors unchanged."""
+        return raw
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Draw vectors, float32, shape ``(n, dim)``."""
+        return self.raw_documents(texts)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a store says of it."""
+        return {"kind": "external", "model": f"random vectors of dimension {self.dim}"}
+
+    def save(self, folder: str) -> None:
+        """Write nothing: there is nothing to keep."""
+
+
+def _fill(path: Path, encoder: Any, texts: Path, **options: Any) -> None:
+    """Make a store of the texts in a file, one per line; the store is there once it is complete."""
+    partial = path.with_name(f"{path.name}.partial")
+    with Store.create(partial, encoder, **options) as store, texts.open(encoding="utf-8") as lines:
+        count = 0
+        while batch := [line.rstrip("\n") for line in islice(lines, _BATCH)]:
+            store.add(ChunkRecord(str(count + i), Chunk(text)) for i, text in enumerate(batch))
+            count += len(batch)
+    partial.rename(path)
+
+
+def encode(request: Request) -> tuple[Turn, Told]:
+    """Encode documents with a preset that was fitted before; tell the lowest cosine to float32."""
+    texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+    embedder = Embedder.from_preset(request["preset"]).fit(texts)
+    exact = Embedder.from_preset(request["preset"], dtype="float32").fit(texts)
+    found, expected = (unit_rows(one.encode_documents(texts)) for one in (embedder, exact))
+
+    def turn(_number: int) -> None:
+        embedder.encode_documents(texts)
+
+    return turn, {"lowest_cosine": float(np.einsum("ij,ij->i", found, expected).min())}
+
+
+def multiply(request: Request) -> tuple[Turn, Told]:
+    """Multiply large squares in PyTorch, in the arithmetic that ragembed uses for documents."""
+    import torch
+
+    from ragembed.backbones.torch_devices import fast_dtype
+
+    size, name = request["size"], fast_dtype(("cpu",))
+    left, right = (torch.randn(size, size).to(getattr(torch, name)) for _ in range(2))
+
+    def turn(_number: int) -> None:
+        with torch.inference_mode():
+            for _ in range(3):
+                torch.mm(left, right)
+
+    return turn, {"dtype": name, "operations": 3 * 2 * size**3}
+
+
+def copy(_request: Request) -> Told:
+    """Tell how many bytes NumPy's copy reads and writes in a second."""
+    source = np.ones(2**28, dtype=np.uint8)
+    target, taken = np.empty_like(source), []
+    for _ in range(7):
+        started = time.perf_counter()
+        np.copyto(target, source)
+        taken.append(time.perf_counter() - started)
+    return {"bytes_per_second": 2 * len(source) / min(taken)}
+
+
+def methods(request: Request) -> Told:
+    """Tell the seconds of ways of embedding, each beside the plain mean of the last layer."""
+    texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+    plain = Embedder.from_preset("minilm", weighting="uniform", postprocess=()).fit(texts)
+    told = {}
+    for name, (preset, changes) in _METHODS.items():
+        own = Embedder.from_preset(preset, postprocess=(), **changes).fit(texts)
+        calls = {"plain": lambda: plain.raw_documents(texts), "this": lambda e=own: e.raw_documents(texts)}
+        told[name] = dict(alternate(calls, request["turns"]))
+    return told
+
+
+def static(request: Request) -> tuple[Turn, Told]:
+    """Encode with plain means of static vectors, other texts in every turn; write their table and some vectors."""
+    turns = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+    changes = {"extractor": f"re:dim={request['dim']}"} if request["preset"] == "re" else {}
+    embedder = Embedder.from_preset(request["preset"], weighting="uniform", postprocess=(), **changes)
+    embedder.fit(turns[0][:500])
+    if request["preset"] == "re":
+        from ragembed.extractors.random_embeddings import RandomTable
+
+        extraction: Any = embedder.config.extraction
+        drawn = RandomTable(embedder.config.seed, extraction.dim, extraction.sigma)
+        np.save(request["table"], drawn.rows(np.arange(embedder.tokenizer.vocabulary_size)))
+    else:
+        np.save(request["table"], embedder.extractor.state()["avg.vectors"])
+    np.save(request["vectors"], embedder.encode_documents(turns[0][:200]))
+
+    def turn(number: int) -> None:
+        embedder.encode_documents(turns[number])
+
+    return turn, {}
+
+
+def warm_store(request: Request) -> None:
+    """Write vectors for made texts, near MiniLM's of the texts that they are made of, and a store of both."""
+    folder = Path(request["folder"])
+    sources = (folder / "sources.txt").read_text(encoding="utf-8").split("\n")
+    embedder = Embedder.from_preset("minilm").fit(sources)
+    encoded = unit_rows(embedder.raw_documents(sources))
+    rng, pairs = np.random.default_rng(request["seed"]), np.load(folder / "pairs.npy")
+    vectors = np.empty((len(pairs), encoded.shape[1]), dtype=np.float32)
+    for start in range(0, len(pairs), _BATCH):
+        block = pairs[start : start + _BATCH]
+        noise = rng.standard_normal((len(block), encoded.shape[1]), dtype=np.float32) * 0.3 / encoded.shape[1] ** 0.5
+        vectors[start : start + len(block)] = unit_rows(encoded[block].mean(axis=1) + noise)
+    np.save(folder / "vectors.npy", vectors)
+    texts = (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+    known = GivenVectors(embedder, dict(zip(texts, vectors, strict=True)), None)
+    _fill(folder / "ragembed", known, folder / "texts.txt")
+
+
+def warm(request: Request) -> tuple[Turn, Told]:
+    """Ask the queries of a turn in each way."""
+    turns: list[list[str]] = request["queries"]
+    store = Store.open(request["store"])
+    embedder = store.embedder
+    vectors = {query: embedder.encode_queries([query]) for queries in turns for query in queries}
+    given = Store.open(request["store"], GivenVectors(embedder, None, vectors))
+    ways: dict[str, Callable[[str], object]] = {
+        "hybrid": store.search,
+        "dense": lambda query: store.search(query, mode="dense"),
+        "hybrid, vector given": given.search,
+        "dense, vector given": lambda query: store.search_vector(vectors[query][0]),
+    }
+    kinds = sorted({segment["kind"] for segment in store.status()["segments"]})
+    return lambda number: {way: milliseconds(turns[number], ask) for way, ask in ways.items()}, {"kinds": kinds}
+
+
+def lexical_store(request: Request) -> None:
+    """Make a store of many texts for lexical search."""
+    folder = Path(request["folder"])
+    _fill(folder / "ragembed", RandomVectors(8, request["seed"]), folder / "texts.txt", index="flat")
+
+
+def lexical(request: Request) -> tuple[Turn, Told]:
+    """Ask the queries of a turn by words."""
+    store = Store.open(request["store"])
+
+    def turn(number: int) -> Told:
+        return {"taken": milliseconds(request["queries"][number], lambda text: store.search(text, mode="lexical"))}
+
+    return turn, {}
+
+
+def quantile(request: Request) -> Told:
+    """Tell the seconds of the quantile post-processors and of scikit-learn's, and the greatest difference."""
+    import sklearn
+    from sklearn.preprocessing import QuantileTransformer
+
+    vectors = np.random.default_rng(request["seed"]).standard_normal((request["rows"], request["dim"]))
+    vectors = vectors.astype(np.float32)
+    told: dict[str, Any] = {"scikit-learn": sklearn.__version__}
+    for spec, output in (("quantile-u", "uniform"), ("quantile-n", "normal")):
+        chain = Chain([spec]).fit(vectors)
+        theirs = QuantileTransformer(n_quantiles=1000, subsample=None, output_distribution=output).fit(vectors)
+        difference = float(np.abs(chain.transform(vectors[:2000]) - theirs.transform(vectors[:2000])).max())
+        calls = {"theirs": lambda t=theirs: t.transform(vectors), "ours": lambda c=chain: c.transform(vectors)}
+        told[spec] = {**dict(alternate(calls, request["turns"])), "difference": difference}
+    return told
+
+
+def ask_modes(request: Request) -> Told:
+    """Tell the milliseconds of queries in each mode, after others that are not measured."""
+    before, queries = request["queries"]
+    told = {}
+    with Store.open(request["store"]) as store:
+        for mode in ("lexical", "dense", "hybrid"):
+            for asked in (before, queries):
+                told[mode] = milliseconds(asked, lambda query, mode=mode: store.search(query, mode=mode))
+    return told
+
+
+if __name__ == "__main__":
+    main(
+        {
+            "copy": copy,
+            "methods": methods,
+            "warm_store": warm_store,
+            "lexical_store": lexical_store,
+            "quantile": quantile,
+            "ask_modes": ask_modes,
+        },
+        {"encode": encode, "multiply": multiply, "static": static, "warm": warm, "lexical": lexical},
+    )

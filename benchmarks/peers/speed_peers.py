@@ -1,0 +1,89 @@
+"""The other peers of single paths: sentence-transformers, txtai, model2vec and bm25s, with their defaults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from worker import Request, Told, Turn, main, milliseconds
+
+
+def encode(request: Request) -> tuple[Turn, Told]:
+    """sentence-transformers encodes documents."""
+    from sentence_transformers import SentenceTransformer
+
+    texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+    model = SentenceTransformer(request["model"], device="cpu")
+
+    def turn(_number: int) -> None:
+        model.encode(texts)
+
+    return turn, {}
+
+
+def txtai_index(request: Request) -> None:
+    """Txtai indexes a folder of text files and keeps the texts; with ``split``, in parts of so many characters."""
+    from txtai import Embeddings
+
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(request["files"]).glob("*.txt"))]
+    if request.get("split"):
+        from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+        splitter = RecursiveCharacterTextSplitter(chunk_size=request["split"], chunk_overlap=0)
+        texts = [part for text in texts for part in splitter.split_text(text)]
+    embeddings = Embeddings(path=request["model"], content=True)
+    embeddings.index(texts)
+    embeddings.save(request["store"])
+
+
+def static(request: Request) -> tuple[Turn, Told]:
+    """model2vec encodes with the table and the tokenizer of the other side; tell how equal the vectors are."""
+    import numpy as np
+    from model2vec import StaticModel
+    from tokenizers import Tokenizer
+
+    turns = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.from_file(request["tokenizer"])
+    model = StaticModel(vectors=np.load(request["table"]), tokenizer=tokenizer, max_length=None)
+    others, own = np.load(request["vectors"]), model.encode(turns[0][:200], use_multiprocessing=False)
+    lengths = np.linalg.norm(others, axis=1) * np.linalg.norm(own, axis=1)
+    cosines = np.einsum("ij,ij->i", others, own) / np.maximum(lengths, 1e-30)
+
+    def turn(number: int) -> None:
+        model.encode(turns[number], use_multiprocessing=False)
+
+    return turn, {"same": float((cosines > 0.9999).mean())}
+
+
+def lexical_store(request: Request) -> None:
+    """bm25s indexes texts, with PyStemmer, as its documentation shows it."""
+    import bm25s
+    import Stemmer
+
+    folder = Path(request["folder"])
+    texts = (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+    tokens = bm25s.tokenize(texts, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False)
+    retriever = bm25s.BM25()
+    retriever.index(tokens, show_progress=False)
+    retriever.save(str(folder / "bm25s.partial"), corpus=texts)
+    (folder / "bm25s.partial").rename(folder / "bm25s")
+
+
+def lexical(request: Request) -> tuple[Turn, Told]:
+    """bm25s answers the queries of a turn, its index in memory."""
+    import bm25s
+    import Stemmer
+
+    retriever, stemmer = bm25s.BM25.load(request["store"], load_corpus=True), Stemmer.Stemmer("english")
+
+    def ask(query: str) -> list[Any]:
+        tokens = bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False)
+        return list(retriever.retrieve(tokens, k=10, show_progress=False)[0][0])
+
+    return lambda number: {"taken": milliseconds(request["queries"][number], ask)}, {}
+
+
+if __name__ == "__main__":
+    tasks = {"txtai_index": txtai_index, "lexical_store": lexical_store}
+    main(tasks, {"encode": encode, "static": static, "lexical": lexical})

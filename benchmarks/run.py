@@ -1,0 +1,160 @@
+"""Run benchmarks by name; each writes its own section of results.md. What they measure is described in README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from processes import apart, say
+from report import machine, processor, write_section
+
+if TYPE_CHECKING:
+    from speed import Outcome
+
+RATIOS = Path(__file__).resolve().parent / "speed_ratios.json"
+CHECKED = ("cold", "warm", "index")
+TOLERANCE = 0.25
+"""By how much a ratio may be worse than the recorded one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A title, minutes on two idle cores, and where the function is that measures."""
+
+    title: str
+    minutes: float
+    place: str
+
+
+BENCHMARKS = {
+    "encode": Benchmark("Encoding", 4, "speed.encode"),
+    "methods": Benchmark("Ways of embedding", 1, "speed.methods"),
+    "static": Benchmark("Static vectors", 1, "speed.static"),
+    "quantile": Benchmark("Quantiles", 1.5, "speed.quantile"),
+    "index": Benchmark("Indexing", 11, "speed.index"),
+    "reindex": Benchmark("Indexing again", 1.5, "speed.reindex"),
+    "cold": Benchmark("A query, cold", 3, "speed.cold"),
+    "warm": Benchmark("A query, warm", 4, "speed.warm"),
+    "lexical": Benchmark("Words alone", 5, "speed.lexical"),
+    "growth": Benchmark("Growth", 13, "speed.growth"),
+    "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
+    "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
+    "index_build": Benchmark("Index building", 50, "index_build.index_build"),
+    "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
+    "refit": Benchmark("Refit", 4, "refit.refit"),
+    "drift": Benchmark("Drift", 10, "refit.drift"),
+    "training": Benchmark("DefSent+", 15, "training.training"),
+    "scale": Benchmark("Scale", 40, "scale.scale"),
+    "paper_tables": Benchmark("Tables of Stankevičius & Lukoševičius 2024", 60, "paper_tables.paper_tables"),
+}
+
+
+def main() -> None:
+    """Measure, and write or compare."""
+    arguments = _arguments()
+    kept = json.loads(RATIOS.read_text(encoding="utf-8"))
+    worse: list[str] = []
+    for name in arguments.names:
+        benchmark, load, started = BENCHMARKS[name], os.getloadavg()[0], time.perf_counter()
+        say(f"{name}: about {benchmark.minutes:g} minutes")
+        outcome = _measure(name, arguments)
+        minutes = (time.perf_counter() - started) / 60
+        when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
+        body = "\n\n".join([f"## {benchmark.title}", *outcome.paragraphs, when])
+        print(body, flush=True)
+        if arguments.check:
+            worse += _worse(outcome, kept)
+        elif not arguments.trial:
+            write_section(name, body)
+            day = {"date": date.today().isoformat(), "processor": processor()}
+            kept |= {path: {"ratio": round(ratio, 4), **day} for path, (ratio, _) in outcome.ratios.items()}
+            RATIOS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    for sentence in worse:
+        say(sentence)
+    if worse:
+        sys.exit(1)
+
+
+def _worse(outcome: Outcome, kept: dict[str, dict[str, object]]) -> list[str]:
+    """Return a sentence for each ratio that is worse than the recorded one by more than the tolerance."""
+    found = []
+    for path, (ratio, more_is_better) in outcome.ratios.items():
+        if path not in kept:
+            say(f"{path}: {ratio:.3g} ×, no ratio is recorded")
+            continue
+        before = float(str(kept[path]["ratio"]))
+        if (factor := before / ratio if more_is_better else ratio / before) > 1 + TOLERANCE:
+            recorded = f"recorded {before:.3g} × on {kept[path]['date']}, {kept[path]['processor']}"
+            found.append(f"{path}: {ratio:.3g} ×, {recorded}: worse by {factor - 1:.0%}, allowed are {TOLERANCE:.0%}")
+    return found
+
+
+def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
+    """Measure in a process of its own, whose memory is that of one benchmark alone."""
+    with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.folder) as place:
+        options = {
+            "folder": Path(place).resolve(),
+            "cache": arguments.folder or Path(place).resolve(),
+            "data": arguments.data,
+            "python_docs": arguments.python_docs,
+            "turns": arguments.turns or (2 if arguments.trial else 5),
+            "seed": arguments.seed,
+            "trial": arguments.trial,
+            "check": arguments.check,
+        }
+        outcome: Outcome = apart(_call, BENCHMARKS[name].place, options)
+        return outcome
+
+
+def _call(place: str, options: dict[str, object]) -> Outcome:
+    from data import TEST_DATA, Setting
+
+    module, _, function = place.partition(".")
+    options["data"] = options["data"] or TEST_DATA
+    outcome: Outcome = getattr(import_module(module), function)(Setting(**options))  # type: ignore[arg-type]
+    return outcome
+
+
+def _arguments() -> argparse.Namespace:
+    listed = "\n".join(f"  {name:12} {one.minutes:4g} min  {one.title}" for name, one in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__}\n\nBenchmarks, and minutes on two idle cores:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: none; with --check, cold, warm and index")
+    parser.add_argument("--trial", action="store_true", help="sizes that take seconds; prints, and writes nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare ratios with the recorded ones; exit status 1 if one is worse"
+    )
+    parser.add_argument("--turns", type=int, help="turns of each side (default: 5, in a trial 2)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
+    parser.add_argument("--data", type=_folder, help="folder of the test collections (default: $RAGEMBED_TEST_DATA)")
+    parser.add_argument("--folder", type=_folder, help="where texts and stores are made; texts are kept there")
+    parser.add_argument("--python-docs", type=_folder, help="Python's documentation, .rst.txt, for the benchmark index")
+    arguments = parser.parse_args()
+    arguments.names = arguments.names or (list(CHECKED) if arguments.check else [])
+    if not arguments.names:
+        parser.error(f"no benchmark is named: expected some of {', '.join(BENCHMARKS)}")
+    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmark {unknown[0]!r}: expected some of {', '.join(BENCHMARKS)}")
+    return arguments
+
+
+def _folder(text: str) -> Path:
+    if not (path := Path(text).resolve()).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}: make it first")
+    return path
+
+
+if __name__ == "__main__":
+    main()
