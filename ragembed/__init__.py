@@ -10,8 +10,9 @@ Importing this package imports none of torch, transformers, faiss and langchain_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ragembed.lazy import lazy_attributes
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -20,12 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedder", "EmbedderConfig", "__version__"]
 
-_HOMES = {"Embedder": "ragembed.embedder", "EmbedderConfig": "ragembed.config"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragembed' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_attributes(__name__, {"config": ("EmbedderConfig",), "embedder": ("Embedder",)})
