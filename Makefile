@@ -47,7 +47,7 @@ clean:
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	rm -rf build
-	$(PIP_INSTALL) '.[cpu,embedded,pdf,langchain]'
+	$(PIP_INSTALL) '.[cpu,embedded,pdf]'
 	touch $@
 
 # The sources alone, again, whenever one changes; build/ would keep modules that are no longer there.
@@ -57,5 +57,5 @@ $(VENV)/.installed: $(VENV)/.environment $(SOURCES)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.environment
-	$(PIP_INSTALL) '.[cpu,embedded,pdf,office,langchain,plot,languages,ray,remote,rerank,dev]'
+	$(PIP_INSTALL) '.[all,dev]'
 	touch $@

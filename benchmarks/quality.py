@@ -21,8 +21,8 @@ from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_ran
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.evaluation.tasks import Task, evaluate, read_clustering, read_retrieval, read_sts
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.tuning.store_evaluation import Search, rank
 from ragembed.indexes.tuning import tune_store
+from ragembed.indexes.tuning.store_evaluation import Search, rank
 from ragembed.models import find_model
 from ragembed.presets import PRESETS
 

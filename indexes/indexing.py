@@ -21,6 +21,7 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
+from ragembed.extras import is_installed
 from ragembed.indexes import fitting
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import Check, Choice
@@ -46,6 +47,9 @@ from ragembed.indexes.work_folder import WorkFolder
 from ragembed.indexes.writer import BATCH, StoreWriter
 
 _PROVISIONAL_POSTPROCESS = ("normalize",)
+
+MANY_TEXTS = 128
+"""Texts of a run from which on installing PyTorch is worth a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class _Run:
         self._device = request.device
         self._language = request.language
         self._asked = bool(request.paths)
+        self._fitted = False
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
 
@@ -123,6 +128,7 @@ class _Run:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
             stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
             self._backend.fit(embedder, stripper, self._progress)
+            self._fitted = True
             provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
             provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
             make_folder(self._store_path)
@@ -203,6 +209,7 @@ class _Run:
                 writer.merge()
                 scan.warnings.extend(writer.settle(self._index, self._progress))
             scan.warnings.extend(fitting.outgrown(store))
+            scan.warnings.extend(self._slow_model(store, encoded))
             if self._backend.resume_token is None:
                 _sweep_work(self._store_path)
             choice, check = store.index_choice(), store.index_check()
@@ -218,6 +225,15 @@ class _Run:
                 *picked,
                 stages=tuple(self._backend.reports),
             )
+
+    def _slow_model(self, store: Store, encoded: int) -> list[str]:
+        """Return a note where many texts went through a model that NumPy computed."""
+        embedder = store.embedder
+        if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
+            return []
+        if not (embedder.encodes_with_model or (self._fitted and embedder.fits_with_model)):
+            return []
+        return ["the model was computed with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
 
     # Writing
 

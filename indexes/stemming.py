@@ -10,7 +10,8 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
-from ragembed.errors import ConfigError, MissingExtraError
+from ragembed.errors import ConfigError
+from ragembed.extras import needed_for
 
 ENGLISH = "english"
 NO_STEMMER = "none"
@@ -89,9 +90,7 @@ def stemmer(language: str) -> Callable[[str], str] | None:
 
 
 def _snowball(language: str) -> ModuleType:
-    try:
+    with needed_for(f"the language {language!r}"):
         import snowballstemmer
-    except ImportError as error:
-        raise MissingExtraError("snowballstemmer", "languages", f"the language {language!r}") from error
     module: ModuleType = snowballstemmer
     return module

@@ -10,8 +10,9 @@ Importing this package imports neither NumPy nor any other large package; each n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ragembed.lazy import lazy_attributes
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -37,25 +38,19 @@ __all__ = [
     "search",
 ]
 
-_HOMES = {
-    "Arrangement": "ragembed.indexes.arranging",
-    "Chunk": "ragembed.documents.model",
-    "Embedder": "ragembed.embedder",
-    "EmbedderConfig": "ragembed.config",
-    "Fusion": "ragembed.indexes.fusion",
-    "Hit": "ragembed.indexes.records",
-    "Store": "ragembed.indexes.store",
-    "index": "ragembed.indexes.api",
-    "search": "ragembed.indexes.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragembed' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "config": ("EmbedderConfig",),
+        "documents.model": ("Chunk",),
+        "embedder": ("Embedder",),
+        "indexes.api": ("index", "search"),
+        "indexes.arranging": ("Arrangement",),
+        "indexes.fusion": ("Fusion",),
+        "indexes.records": ("Hit",),
+        "indexes.store": ("Store",),
+    },
+)
 
 
 def __dir__() -> list[str]:

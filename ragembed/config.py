@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 from ragembed.specs import (
     POOLINGS,
@@ -123,10 +124,10 @@ class EmbedderConfig:
             Template.parse(self.query_template)
         for step in self.postprocess:
             parse_postprocessor(step)
-        _one_of("pooling", self.pooling, POOLINGS)
-        _one_of("template_tokens", self.template_tokens, ("common", "counted"))
-        _one_of("sides", self.sides, ("two", "one"))
-        _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
+        one_of("pooling", self.pooling, POOLINGS)
+        one_of("template_tokens", self.template_tokens, ("common", "counted"))
+        one_of("sides", self.sides, ("two", "one"))
+        one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
         if self.max_tokens is not None and self.max_tokens < 8:
@@ -277,11 +278,6 @@ _TYPE_NAMES: Mapping[type, str] = {
     tuple: "a list of strings",
     type(None): "None",
 }
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(choices)}")
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:

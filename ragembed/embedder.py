@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed import embedder_files
+from ragembed.backbones.choice import fast_dtype, find_devices
 from ragembed.config import EmbedderConfig, Sides
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
@@ -261,9 +262,17 @@ class Embedder:
         """
         if not self._built.needs_model:
             return ("cpu",)
-        from ragembed.backbones.torch_devices import find_devices
-
         return find_devices(self._device)
+
+    @property
+    def encodes_with_model(self) -> bool:
+        """Whether texts go through a model when they are encoded."""
+        return self._built.encoding_model is not None
+
+    @property
+    def fits_with_model(self) -> bool:
+        """Whether texts go through a model when the embedder is fitted or encodes."""
+        return self._built.needs_model
 
     @property
     def max_tokens(self) -> int:
@@ -386,8 +395,6 @@ class Embedder:
         devices = self.device_names()  # a device that is not there is told before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
-        from ragembed.backbones.torch_devices import fast_dtype
-
         return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:

@@ -15,6 +15,10 @@ from ragembed.tokenizer import TokenKind
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
+_UPSCALE = np.float32(2.0**80)
+"""Factor of weights while they are summed: products of subnormal weights would lose their digits, and the reciprocal
+of their sum would overflow. As a power of two it changes no digit of other results."""
+
 
 def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool) -> Bools:
     """Return which tokens take part.
@@ -103,9 +107,11 @@ class WeightedMean:
         ``texts``, shape ``(batch,)``, numbers the text of each; ``hidden`` has shape ``(batch, tokens, d)``, ``base``
         and ``weights`` have shape ``(batch, tokens)``.
         """
+        base = base * _UPSCALE
         if self._weighted is None:
             self._base.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
             return
+        weights = weights * _UPSCALE
         sums = weighted_sum(hidden, np.stack([base, weights], axis=1))
         self._base.add(texts, sums[:, 0], base)
         self._weighted.add(texts, sums[:, 1], weights)

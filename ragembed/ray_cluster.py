@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragembed.errors import ConfigError, MissingExtraError, WorkerLostError
+from ragembed.errors import ConfigError, WorkerLostError
+from ragembed.extras import needed_for
 
 # What goes through Ray are numbers and short records; vectors go through files. Ray refuses less than 75 MiB.
 OBJECT_STORE_BYTES = 100 << 20
@@ -39,11 +40,8 @@ def connected(address: str | None = None, *, cpus: float | None = None) -> Itera
     _check_written(chosen)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    try:
-        with _no_advice():
-            import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray", "a Ray cluster") from error
+    with needed_for("a Ray cluster"), _no_advice():
+        import ray
     if ray.is_initialized():
         _check_same(ray, address)
         yield ray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
 from collections.abc import Sequence
@@ -11,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import MissingExtraError, ModelError
+from ragembed.errors import ModelError
+from ragembed.extras import require
 from ragembed.models import ModelFiles, find_model
 
 Floats = NDArray[np.float32]
 
-_PACKAGE = "sentence_transformers"
 _ARCHITECTURE = "ForSequenceClassification"
 
 
@@ -54,8 +53,7 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
-        if importlib.util.find_spec(_PACKAGE) is None:
-            raise MissingExtraError("sentence-transformers", "rerank", "reranking")
+        require("sentence_transformers", "reranking")
         self._files = find_model(model, download=download, option="--rerank")
         self._device = device
         self._batch_size = batch_size

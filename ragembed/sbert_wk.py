@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 
 Floats = NDArray[np.float32]
@@ -66,8 +67,7 @@ class SbertWk:
     variant: Variant = "paper"
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            raise ConfigError(f"variant is {self.variant!r}: expected one of {', '.join(get_args(Variant))}")
+        one_of("variant", self.variant, get_args(Variant))
         if self.window < 1:
             raise ConfigError(f"window is {self.window}: expected at least 1")
 

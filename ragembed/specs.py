@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 from ragembed.sbert_wk import SbertWk
 
@@ -46,7 +47,7 @@ class Avg:
     unseen: str = "mapped"
 
     def __post_init__(self) -> None:
-        _one_of("unseen", self.unseen, ("mapped", "skip"))
+        one_of("unseen", self.unseen, ("mapped", "skip"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class BertAvg:
     unseen: str = "mapped"
 
     def __post_init__(self) -> None:
-        _one_of("unseen", self.unseen, ("mapped", "skip"))
+        one_of("unseen", self.unseen, ("mapped", "skip"))
         if not math.isfinite(self.w):
             raise ConfigError(f"w is {self.w}: expected a finite number")
 
@@ -195,8 +196,3 @@ def _value(spec: str, key: str, text: str, default: Any) -> Any:
     except (ValueError, KeyError):
         expected = "true or false" if kind is bool else {int: "a whole number", float: "a number"}[kind]
         raise ConfigError(f"extractor {spec!r}: {key} is {text!r}, expected {expected}") from None
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(choices)}")

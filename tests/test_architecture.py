@@ -13,7 +13,7 @@ ONLY_IMPORTERS = {
     "transformers": ("ragembed.backbones.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
-    "scipy": ("ragembed.evaluation", "ragembed.extractors.static"),
+    "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
     "fsspec": ("ragembed.documents.remote",),

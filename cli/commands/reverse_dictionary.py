@@ -30,7 +30,7 @@ def command(model: Path, text: str | None, k: int, evaluate: Path | None, device
     """  # noqa: D301  the escape is the character that keeps click from wrapping lines
     if (text is None) == (evaluate is None):
         raise click.UsageError("give a description, or --evaluate with a dictionary")
-    from ragembed.training.reverse_dictionary import ReverseDictionary
+    from ragembed.training import ReverseDictionary
 
     reverse = ReverseDictionary(model, device)
     if text is not None:

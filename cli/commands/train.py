@@ -106,9 +106,8 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
 
 
 def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
-    from ragembed.training.material import TrainingRequest
+    from ragembed.training import TrainingRequest, train_from_dictionary
     from ragembed.training.progress import Silent
-    from ragembed.training.train import train_from_dictionary
 
     out: Path = given["out"]
     request = TrainingRequest(

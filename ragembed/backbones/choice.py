@@ -9,8 +9,11 @@ from weakref import WeakValueDictionary
 
 from ragembed.backbones.bert_files import is_plain_bert
 from ragembed.backbones.numpy_bert import NumpyBert
+from ragembed.extras import is_installed, missing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ragembed.backbones.protocol import Backbone
     from ragembed.models import ModelFiles
 
@@ -18,12 +21,37 @@ _SHARING = threading.Lock()
 _SHARED: WeakValueDictionary[tuple[str, str, str], Backbone] = WeakValueDictionary()
 
 
+def find_devices(asked: str | None) -> tuple[str, ...]:
+    """Return PyTorch's names of the devices that ``asked`` means; the CPU alone where PyTorch is not installed.
+
+    Raises as :func:`ragembed.backbones.torch_devices.find_devices` does, and
+    :class:`ragembed.errors.MissingExtraError` where another device is asked for without PyTorch.
+    """
+    if is_installed("torch"):
+        from ragembed.backbones import torch_devices
+
+        return torch_devices.find_devices(asked)
+    if asked not in (None, "auto", "cpu"):
+        raise missing("torch", f"the device {asked!r}")
+    return ("cpu",)
+
+
+def fast_dtype(devices: Sequence[str]) -> str:
+    """Return the arithmetic that is fast on ``devices``: ``"bfloat16"`` or ``"float32"``."""
+    if not is_installed("torch"):
+        return "float32"
+    from ragembed.backbones import torch_devices
+
+    return torch_devices.fast_dtype(devices)
+
+
 def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for many texts at a time, loaded once for all who use it at the same time.
 
     ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a name of PyTorch's. A model whose files were changed
-    meanwhile is another model. Raises :class:`ragembed.errors.ModelError` where it cannot be loaded,
-    :class:`ragembed.errors.GpuError` where it does not fit in the device's memory.
+    meanwhile is another model. Without PyTorch, a BERT model is computed with NumPy. Raises
+    :class:`ragembed.errors.ModelError` where it cannot be loaded, :class:`ragembed.errors.GpuError` where it does not
+    fit in the device's memory, :class:`ragembed.errors.MissingExtraError` where it needs PyTorch.
     """
     key = (files.sha256, dtype, device)
     with _SHARING:
@@ -40,8 +68,6 @@ def one_text(files: ModelFiles, device: str | None) -> Backbone:
     """
     if needs_no_framework(files):
         return NumpyBert(files.folder)
-    from ragembed.backbones.torch_devices import find_devices
-
     return many_texts(files, "float32", find_devices(device)[0])
 
 
@@ -51,6 +77,12 @@ def needs_no_framework(files: ModelFiles) -> bool:
 
 
 def _load(folder: Path, dtype: str, device: str) -> Backbone:
+    if not is_installed("torch"):
+        if not is_plain_bert(folder):
+            raise missing("torch", f"the model in {folder}, which is not a plain BERT in float32,")
+        if dtype != "float32":
+            raise missing("torch", f"encoding many texts in {dtype}")
+        return NumpyBert(folder)
     if device.startswith("cpu") and is_plain_bert(folder):
         from ragembed.backbones.packed_bert import PackedBert, can_pack
 

@@ -1,11 +1,13 @@
-"""BERT's forward pass in NumPy, over mapped weights, for short texts.
+"""BERT's forward pass in NumPy, over mapped weights.
 
-One question needs no deep-learning framework: importing one costs seconds, this costs milliseconds. Equations and
-names are those of Devlin et al. 2019 (post-layer-norm encoder); results equal PyTorch's in float32.
+One query needs no deep-learning framework: importing one costs seconds, this costs milliseconds. Many texts are
+computed in parts, one in each thread, where PyTorch is not installed. Equations and names are those of Devlin et al.
+2019 (post-layer-norm encoder); results equal PyTorch's in float32.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -15,11 +17,13 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ragembed.backbones.bert_files import POSITIONS, TYPES, WORDS, BertTensors
+from ragembed.postprocess.blocks import processors
 from ragembed.specs import WORD_EMBEDDINGS
 
 Floats = NDArray[np.float32]
 
 _SMALL_BATCH = 256
+_PART_TOKENS = 512  # whatever the number of threads, so that it does not change the result
 _SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
 _GELU_AT_ONCE = 16_384  # numbers, of which four arrays stay in the cache
 
@@ -42,12 +46,35 @@ class NumpyBert:
 
         The first call gives back the memory of each weight once it was read: many a process asks one question.
         """
-        # Products of one question are so small that a second thread waits longer than it works.
+        texts, width = ids.shape
+        rows = max(1, _PART_TOKENS // max(width, 1))
+        if texts > rows:
+            return self._in_parts(ids, lengths, layers, rows)
+        # Products of one query are so small that a second thread waits longer than it works.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
             kept = self._states(ids, lengths, frozenset(layers))
         self._used_before = True
         return [kept[layer] for layer in layers]
+
+    def _in_parts(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
+    ) -> list[Floats]:
+        """Compute ``rows`` texts at a time, without the padding that none of them has, in as many threads as cores."""
+        self._used_before = True
+        found = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
+
+        def compute(start: int) -> None:
+            part = slice(start, start + rows)
+            width = max(1, int(lengths[part].max()))
+            states = self._states(ids[part, :width], lengths[part], frozenset(layers))
+            for layer, whole in zip(layers, found, strict=True):
+                whole[part, :width] = states[layer]
+
+        with _threads().limit(limits=1, user_api="blas"), ThreadPoolExecutor(processors()) as pool:
+            for done in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
+                done.result()
+        return found
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table; see :meth:`ragembed.backbones.protocol.Backbone.word_embeddings`."""

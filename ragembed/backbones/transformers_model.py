@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import transformers
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, GpuError, ModelError
+from ragembed.extras import needed_for
 from ragembed.specs import WORD_EMBEDDINGS
+
+with needed_for("a model that is not a plain BERT with a tokenizer.json"):
+    import torch
+    import transformers
 
 if TYPE_CHECKING:
     import tokenizers

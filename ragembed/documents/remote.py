@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import MissingExtraError
+from ragembed.extras import needed_for
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -90,11 +91,9 @@ def _connect(url: str) -> tuple[AbstractFileSystem, str]:
         OSError: fsspec does not know the scheme, or the scheme's driver is not installed.
         MissingExtraError: fsspec is not installed.
     """
-    try:
+    with needed_for(f"reading {url}"):
         from fsspec.core import url_to_fs
         from fsspec.registry import get_filesystem_class
-    except ImportError as error:
-        raise MissingExtraError("fsspec", "remote", f"reading {url}") from error
     if "::" in url:
         raise OSError(errno.EINVAL, "its name has '::', which fsspec takes for a chain of URLs")
     scheme = url.partition("://")[0]

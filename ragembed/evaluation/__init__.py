@@ -20,7 +20,9 @@ Importing this package is cheap: each name brings its module in when it is first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragembed.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from ragembed.evaluation.bootstrap import PairedBootstrap, paired_bootstrap
@@ -172,12 +174,4 @@ _NAMES = {
         "read_sts",
     ),
 }
-_HOMES = {name: f"ragembed.evaluation.{module}" for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragembed.evaluation' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_attributes(__name__, _NAMES)

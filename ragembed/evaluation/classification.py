@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.correlation import pearson_correlation, spearman_correlation
 from ragembed.evaluation.inputs import Labels, at_least, labels, matrix, numbers, pair
+from ragembed.extras import needed_for
+
+with needed_for("classification"):
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold, StratifiedKFold
 
 _ITERATIONS = 10_000
 

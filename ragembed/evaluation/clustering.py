@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import Labels, at_least, labels, matrix
+from ragembed.extras import needed_for
+
+with needed_for("clustering"):
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
 _INITIALISATIONS = 10
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from ragembed.errors import ConfigError
 
@@ -27,7 +26,15 @@ def pearson_correlation(predictions: Floats, scores: Floats) -> float:
 
 def spearman_correlation(predictions: Floats, scores: Floats) -> float:
     """Return the linear correlation of the ranks, where equal values share the mean of theirs; otherwise as above."""
-    return pearson_correlation(rankdata(predictions), rankdata(scores))
+    return pearson_correlation(_ranks(predictions), _ranks(scores))
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the rank of each of ``values`` from 1, and the mean of their ranks for equal ones."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last: Floats = np.cumsum(counts).astype(np.float64)
+    ranks: Floats = (last - (counts - 1) / 2)[place]
+    return ranks
 
 
 def _standard(values: Floats, name: str) -> Floats:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragembed.errors import ConfigError, MissingExtraError
+from ragembed.errors import ConfigError
 from ragembed.evaluation.table import Named, Result, columns, labels
+from ragembed.extras import needed_for
 from ragembed.specs import Avg, BertAvg, Transformer
 
 _WIDTH, _HEIGHT = 7.0, 4.2
@@ -59,11 +60,10 @@ def _unwritable(file: Path, error: OSError) -> ConfigError:
     return ConfigError(f"the plot {file} cannot be written: {error.strerror or error}")
 
 
+@needed_for("drawing a plot")
 def _figure() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot", "drawing a plot") from error
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
 
 

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
-from ragembed.backbones.choice import many_texts, needs_no_framework, one_text
+from ragembed.backbones.choice import fast_dtype, find_devices, many_texts, needs_no_framework, one_text
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Floats, Side
 from ragembed.extractors.replicas import Replicas
+from ragembed.extras import is_installed
 from ragembed.models import ModelFiles, model_shape
 from ragembed.templates import Template
 from ragembed.tokenizer import TextTokenizer
@@ -109,9 +110,8 @@ class ContextualModel:
         return Replicas([partial(one_text, self._files, self._device)])
 
     def _document_replicas(self) -> tuple[Replicas, int]:
-        from ragembed.backbones.torch_devices import fast_dtype, find_devices
-
         devices = find_devices(self._device)
         dtype = {"auto": fast_dtype(devices), "mixed": "bfloat16"}.get(self._dtype, self._dtype)
         replicas = Replicas([partial(many_texts, self._files, dtype, device) for device in devices])
-        return replicas, GPU_TOKENS if devices[0].startswith("cuda") else CPU_TOKENS
+        wide = devices[0].startswith("cuda") or not is_installed("torch")  # NumPy computes parts of a batch in threads
+        return replicas, GPU_TOKENS if wide else CPU_TOKENS

@@ -18,7 +18,6 @@ from ragembed.pooling import mean_shares
 from ragembed.token_ids import TokenIds
 
 _TEXTS_PER_BLOCK = 1024
-_MANY_TEXTS = 16
 
 Ids = NDArray[np.int64]
 
@@ -134,13 +133,10 @@ def _weighted_sums(shares: Floats, place: Ids, lengths: Ids, rows: Floats) -> Fl
     ``shares`` and the ``place`` of each token among the rows have the shape ``(tokens,)``. Tokens are added up in their
     order, however many texts there are.
     """
-    if len(lengths) < _MANY_TEXTS:
-        sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
-        for text, share, row in zip(np.repeat(np.arange(len(lengths)), lengths).tolist(), shares, place, strict=True):
-            sums[text] += share * rows[row]
-        return sums
-    from scipy.sparse import csr_array  # costs a cold question more than it saves
-
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-    product: Floats = csr_array((shares, place, starts), shape=(len(lengths), len(rows))) @ rows
-    return product
+    sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+    stop = 0
+    for text, length in enumerate(lengths.tolist()):
+        start, stop = stop, stop + length
+        # Unlike a product by BLAS, einsum adds up in the same order whatever the number of tokens and threads.
+        np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
+    return sums

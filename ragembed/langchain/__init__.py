@@ -5,14 +5,13 @@ Importing this package imports neither faiss nor torch; :class:`RagVectorStore` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragembed.errors import MissingExtraError
+from ragembed.extras import needed_for
+from ragembed.lazy import lazy_attributes
 
-try:
+with needed_for("ragembed.langchain"):
     import langchain_core as _langchain_core  # noqa: F401  named here so that its absence is told in one place
-except ImportError as error:
-    raise MissingExtraError("langchain-core", "langchain", "ragembed.langchain") from error
 
 if TYPE_CHECKING:
     from ragembed.langchain.embeddings import RagEmbeddings
@@ -22,17 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
 
-_HOMES = {
-    "RagEmbeddings": "ragembed.langchain.embeddings",
-    "RagRecordManager": "ragembed.langchain.record_manager",
-    "RagRetriever": "ragembed.langchain.retrievers",
-    "RagVectorStore": "ragembed.langchain.vectorstore",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragembed.langchain' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "embeddings": ("RagEmbeddings",),
+        "record_manager": ("RagRecordManager",),
+        "retrievers": ("RagRetriever",),
+        "vectorstore": ("RagVectorStore",),
+    },
+)

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ragembed.lazy import lazy_attributes
 from ragembed.postprocess.chain import Chain, TwoSidedChain
 from ragembed.postprocess.normalize import unit_rows
 
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
         WhitenEstimator,
         ZScoreEstimator,
     )
-
-_ESTIMATORS = (
-    "AllButTheTopEstimator",
-    "CenterEstimator",
-    "NormalizeEstimator",
-    "QuantileEstimator",
-    "RobustEstimator",
-    "WhitenEstimator",
-    "ZScoreEstimator",
-)
 
 __all__ = [
     "AllButTheTopEstimator",
@@ -46,9 +37,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _ESTIMATORS:
-        raise AttributeError(f"module 'ragembed.postprocess' has no attribute {name!r}")
-    from ragembed.postprocess import estimators
-
-    return getattr(estimators, name)
+__getattr__ = lazy_attributes(__name__, {"estimators": tuple(name for name in __all__ if name.endswith("Estimator"))})

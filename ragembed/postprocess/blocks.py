@@ -12,7 +12,7 @@ _MOST_THREADS = 8
 def over_columns(work: Callable[[slice], None], columns: int, width: int) -> None:
     """Call ``work`` with slices of ``width`` columns that cover ``columns``, in threads where there are several."""
     slices = [slice(start, min(start + width, columns)) for start in range(0, columns, width)]
-    threads = min(len(slices), _processors(), _MOST_THREADS)
+    threads = min(len(slices), processors(), _MOST_THREADS)
     if threads <= 1:
         for each in slices:
             work(each)
@@ -22,6 +22,7 @@ def over_columns(work: Callable[[slice], None], columns: int, width: int) -> Non
             done.result()
 
 
-def _processors() -> int:
+def processors() -> int:
+    """Return how many processors this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1

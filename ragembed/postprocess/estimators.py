@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import Self
 
+from ragembed.extras import needed_for
 from ragembed.postprocess.abtt import AllButTheTop
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
@@ -23,6 +22,10 @@ from ragembed.postprocess.quantile import Output, Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
+
+with needed_for("a scikit-learn transformer"):
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

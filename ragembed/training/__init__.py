@@ -20,7 +20,9 @@ Importing this package is cheap: each name brings its module in when it is first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragembed.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from ragembed.training.dictionaries.reading import read_dictionaries
@@ -52,12 +54,4 @@ _NAMES = {
     "settings": ("OptimizerSettings", "StepSettings", "TrainingSettings"),
     "train": ("train_from_dictionary",),
 }
-_HOMES = {name: f"ragembed.training.{module}" for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragembed.training' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_attributes(__name__, _NAMES, extra="training")

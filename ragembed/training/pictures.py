@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import MissingExtraError
+from ragembed.extras import require
 
 _INCHES, _DPI = 4.2, 150
 _MOST_POINTS = 20_000
@@ -17,8 +16,7 @@ _MOST_POINTS = 20_000
 
 def require_matplotlib() -> None:
     """Raise :class:`MissingExtraError` where matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", "drawing the entry space")
+    require("matplotlib", "drawing the entry space")
 
 
 def svd_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 
 Pooling = Literal["cls", "mean"]
@@ -58,9 +59,9 @@ class StepSettings:
     ica: Ica = "none"
 
     def __post_init__(self) -> None:
-        _one_of("pooling", self.pooling, get_args(Pooling))
-        _one_of("entries", self.entries, get_args(EntryKind))
-        _one_of("ica", self.ica, get_args(Ica))
+        one_of("pooling", self.pooling, get_args(Pooling))
+        one_of("entries", self.entries, get_args(EntryKind))
+        one_of("ica", self.ica, get_args(Ica))
         _within("learning_rate", self.learning_rate, 0.0, 1.0, above=True)
         if self.entries == "words" and self.ica != "none":
             raise ConfigError("entries are 'words', which the model's head belongs to: expected ica 'none'")
@@ -110,7 +111,7 @@ class TrainingSettings:
             raise ConfigError(f"there are {len(self.steps)} steps: expected 1 to {MAX_STEPS}")
         if self.uses_words and len(self.steps) > 1:
             raise ConfigError("entries are 'words', which no step changes: expected a single step")
-        _one_of("head", self.head, get_args(Head))
+        one_of("head", self.head, get_args(Head))
         _at_least("runs", self.runs, 1)
         _at_least("epochs", self.epochs, 1)
         _at_least("seed", self.seed, 0)
@@ -136,11 +137,6 @@ class TrainingSettings:
         fields["steps"] = list(fields["steps"])
         fields["optimizer"]["betas"] = list(fields["optimizer"]["betas"])
         return fields
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(choices)}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -77,6 +77,9 @@ def test_all_weights_zero_is_the_plain_mean_and_no_tokens_is_zero():
     base=npst.arrays(np.float32, 12, elements=st.sampled_from([0.0, 1.0])),
     share=st.floats(0, 1),
     pieces=st.integers(1, 5),
+)
+@example(
+    weights=np.full(12, 1.99595e-40, dtype=np.float32), base=np.eye(1, 12, dtype=np.float32)[0], share=1.0, pieces=1
 )
 def test_weights_sum_to_one_however_a_text_is_cut(weights, base, share, pieces):
     """The mean of equal vectors is that vector, for any weights, unless no token takes part."""

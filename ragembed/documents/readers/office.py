@@ -13,7 +13,8 @@ from typing import Any
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line, open_archive
-from ragembed.errors import DocumentError, MissingExtraError
+from ragembed.errors import DocumentError
+from ragembed.extras import needed_for
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)
 # What the packages let through, besides lxml's errors (which are SyntaxErrors), for parts that are missing or wrong.
@@ -36,12 +37,10 @@ def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
         DocumentError: the file is broken or encrypted.
         MissingExtraError: python-docx is not installed.
     """
-    try:
+    with needed_for("reading Word files"):
         from docx import Document
         from docx.opc.exceptions import OpcError
         from docx.table import Table
-    except ImportError as error:
-        raise MissingExtraError("python-docx", "office", "reading Word files") from error
     open_archive(data).close()
     builder, headings = TextBuilder(), HeadingPath()
     try:
@@ -64,11 +63,9 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
         DocumentError: the file is broken or encrypted.
         MissingExtraError: python-pptx is not installed.
     """
-    try:
+    with needed_for("reading PowerPoint files"):
         from pptx import Presentation
         from pptx.exc import PythonPptxError
-    except ImportError as error:
-        raise MissingExtraError("python-pptx", "office", "reading PowerPoint files") from error
     open_archive(data).close()
     builder = TextBuilder()
     try:

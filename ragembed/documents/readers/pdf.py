@@ -15,7 +15,8 @@ from typing import Any
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
-from ragembed.errors import DocumentError, MissingExtraError
+from ragembed.errors import DocumentError
+from ragembed.extras import needed_for
 
 # pypdf lets these through, besides its own errors, where a file's structure is not what it expects.
 STRUCTURE_ERRORS = (
@@ -89,11 +90,9 @@ def _without_hyphen(text: str, line: str, words: set[str]) -> str:
 
 
 def _pages(data: bytes, options: ReadOptions) -> tuple[list[str], str | None]:
-    try:
+    with needed_for("reading PDF files"):
         from pypdf import PdfReader
         from pypdf.errors import DependencyError, PyPdfError
-    except ImportError as error:
-        raise MissingExtraError("pypdf", "pdf", "reading PDF files") from error
     with _silenced("pypdf"):
         try:
             reader = PdfReader(BytesIO(data))

@@ -1,0 +1,146 @@
+"""What a light installation can do: no PyTorch, transformers, SciPy or scikit-learn, as if they were not installed."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.config import DEFAULT_MODEL
+from ragembed.indexes import Store
+from ragembed.indexes.asked import IndexingRequest
+from ragembed.indexes.indexing import index_files
+
+ABSENT = ("torch", "transformers", "scipy", "sklearn", "sentence_transformers")
+# None means "not installed" to the import system.
+BLOCKER = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
+PROGRAM = (
+    "import sys; from ragembed.cli import main\n"
+    "for line in sys.stdin.read().splitlines():\n"
+    "    import json; print('>', line); main(json.loads(line), standalone_mode=False)\n"
+)
+TEXTS = [
+    f"# Topic {i}\n\nthe {a} {b} is in the {c} store\n\n## Part\n\n{c} {b} and {a} file {i}\n"
+    for i, (a, b, c) in enumerate(
+        (a, b, c)
+        for a in ("red", "green", "blue", "cat")
+        for b in ("lock", "wing", "wave")
+        for c in ("alpha", "beta", "gamma")
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """A function that runs commands in one process in which those packages are not installed."""
+    blocked = tmp_path_factory.mktemp("blocked")
+    (blocked / "sitecustomize.py").write_text(BLOCKER)
+    path = os.pathsep.join([str(blocked), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(*commands, code=PROGRAM):
+        lines = "\n".join(json.dumps([str(word) for word in command]) for command in commands)
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            input=lines,
+            capture_output=True,
+            text=True,
+            cwd=tempfile.gettempdir(),
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    return run
+
+
+@pytest.fixture
+def docs(tmp_path):
+    for i, text in enumerate(TEXTS):
+        (tmp_path / "docs" / f"{i}.md").parent.mkdir(exist_ok=True)
+        (tmp_path / "docs" / f"{i}.md").write_text(text)
+    return tmp_path / "docs"
+
+
+@pytest.mark.guarantee(53)
+@pytest.mark.parametrize("preset", ["minilm", "avg", "re", "bert+avg", "t4"])
+def test_every_command_of_a_store_works_without_pytorch_and_scipy(light, docs, tiny_model, needs_minilm, preset):
+    model = DEFAULT_MODEL if preset == "t4" else tiny_model  # its template needs a mask token
+    store = ("--store", docs.parent / "store")
+    done = light(
+        ("index", docs, *store, "--preset", preset, "--model", model),
+        *(("query", "red lock", *store, "--mode", mode) for mode in ("hybrid", "dense", "lexical")),
+        ("status", *store),
+        ("refit", *store),
+        ("optimize", *store),
+        ("verify", *store),
+        ("chunks", docs / "1.md", *store),
+        ("files", docs, *store),
+        ("why-not", "red lock", docs / "1.md", *store),
+        ("tune", *store, "--refit-only", "-q"),
+        ("delete", docs / "0.md", *store),
+        ("index", docs, *store),
+    )
+    assert done.returncode == 0, done.stderr
+    assert not any(f"/{name}/" in done.stderr for name in ABSENT)
+    assert "skipped" not in done.stderr.replace("0 skipped", "")
+
+
+def test_vectors_of_many_documents_are_those_of_pytorch(light, docs, tiny_model):
+    store = docs.parent / "store"
+    done = light(("index", docs, "--store", store, "--model", tiny_model, "--postprocess", "normalize"))
+    assert done.returncode == 0, done.stderr
+    with Store.open(store) as opened:
+        embedder = opened.embedder
+        assert embedder.config.dtype == "float32"
+        texts = list(opened.embedded_texts())
+        hits = opened.search(texts[5], k=1, mode="dense")
+        assert hits[0].score == pytest.approx(1.0, abs=1e-3)
+        same = Embedder(EmbedderConfig(**embedder.config.to_dict()))
+        assert same.fit(texts).raw_fingerprint == embedder.raw_fingerprint
+
+
+def test_a_store_of_bfloat16_is_searched_and_takes_few_changes_but_not_many(light, docs, tiny_model):
+    store = ("--store", docs.parent / "store")
+    config = EmbedderConfig(model=str(tiny_model), dtype="mixed")
+    index_files(IndexingRequest(docs.parent / "store", (docs,), embedder=config))
+    (docs / "0.md").write_text("the zebra sleeps")
+    done = light(("index", docs, *store), ("query", "zebra", *store, "--json"))
+    assert done.returncode == 0, done.stderr
+    assert "the zebra sleeps" in done.stdout
+    for file in docs.iterdir():
+        file.write_text(file.read_text() + "\nheat and pressure\n")
+    refused = light(("index", docs, *store))
+    assert refused.returncode != 0
+    assert "encoding many texts in bfloat16 needs the package 'torch'" in refused.stderr
+    assert "pip install 'ragembed[torch]'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("from ragembed.training import train_from_dictionary", "ragembed[training]"),
+        ("from ragembed.postprocess import ZScoreEstimator", "ragembed[evaluation]"),
+        ("from ragembed.evaluation import clustering_accuracy", "ragembed[evaluation]"),
+        ("from ragembed.evaluation import classification_accuracy", "ragembed[evaluation]"),
+        ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "ragembed[rerank]"),
+        ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "ragembed[torch]"),
+        ("from ragembed.cli import main; main(['reverse-dictionary', '.', 'x'])", "ragembed[training]"),
+    ],
+)
+def test_what_needs_an_extra_names_it(light, code, line):
+    done = light(code=code)
+    assert f"pip install '{line}'" in done.stderr
+
+
+def test_a_model_that_is_no_bert_names_pytorch(light, docs, tiny_model, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in tiny_model.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "roberta"}))
+    done = light(("index", docs, "--store", tmp_path / "store", "--model", model))
+    assert done.returncode != 0
+    assert "which is not a plain BERT" in done.stderr
+    assert "pip install 'ragembed[torch]'" in done.stderr
