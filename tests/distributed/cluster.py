@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ragembed.ray_cluster import QUIET
+
 OBJECT_STORE_BYTES = 80 << 20
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy")
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
@@ -39,6 +41,8 @@ def run_in_namespace(script: Path, *args: object, timeout: float = 300) -> Any:
     settings = {"HOME": folder, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # What other programs have in memory is no reason to kill a worker of these.
     settings["RAY_memory_monitor_refresh_ms"] = "0"
+    # The script starts the cluster, and so imports Ray before ragembed can set these.
+    settings |= QUIET
     command = ["unshare", "-n", sys.executable, __file__, str(script), *map(str, args)]
     process = subprocess.Popen(
         command,

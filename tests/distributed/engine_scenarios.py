@@ -19,7 +19,6 @@ from cluster import cluster
 from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.distributed.workers import TaskReport
 from ragembed.errors import DocumentError, RagembedError
-from ragembed.ray_cluster import QUIET
 
 
 class Worker:
@@ -191,8 +190,6 @@ def results(scenarios, *args):
 
 
 if __name__ == "__main__":
-    # The cluster is started in this process, which imports Ray before a pool does.
-    os.environ.update(QUIET)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with cluster(1, 1, gpus=1) as nodes:
         with RayWorkers(nodes.address) as engine:

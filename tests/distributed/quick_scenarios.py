@@ -4,7 +4,6 @@ Prints, as one line of JSON, what each found. The arguments are a folder of docu
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -14,11 +13,9 @@ import store_scenarios
 from cluster import cluster
 
 from ragembed.distributed.ray_workers import RayWorkers
-from ragembed.ray_cluster import QUIET
 
 if __name__ == "__main__":
     documents, stores = map(Path, sys.argv[1:])
-    os.environ.update(QUIET)
     found = engines.results([engines.nobody_there])
     with cluster(1, 1) as nodes:
         with RayWorkers(nodes.address) as pool:
