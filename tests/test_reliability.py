@@ -147,22 +147,6 @@ def test_texts_that_are_encoded_are_counted(scripts, tmp_path):
 # Altered bytes
 
 
-@pytest.mark.guarantee(37)
-def test_altered_bytes_are_found_and_repaired(scripts, tmp_path):
-    flips = scripts("flips")
-    chosen = [kind for kind in flips.KINDS if kind.name in ("store.db-sums", "store.db-wal", "raw.f16")]
-    tallies = flips.measure(tmp_path, 3, 5, 3, 400, chosen)
-    assert [sentence for tally in tallies.values() for sentence in tally.broken] == []
-    assert {name: (tally.flips, tally.found, tally.named) for name, tally in tallies.items()} == {
-        kind.name: (1, 1, 1) for kind in chosen
-    }
-    assert {name: tally.repair for name, tally in tallies.items()} == {
-        "store.db-sums": "answers as before",
-        "store.db-wal": "no, and says why",
-        "raw.f16": "answers as before",
-    }
-
-
 def test_an_altered_byte_that_verify_does_not_name_is_told(scripts, tmp_path):
     flips, stores = scripts("flips"), scripts("stores")
     cli = stores.Cli(tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
-from ragembed.indexes import catalog, changes, lexical
+from ragembed.indexes import catalog, changes, digests, lexical
 from ragembed.indexes.feedback import Integers, Numbers
 from ragembed.indexes.hybrid import DEPTH, LEXICAL_DEPTH
 from ragembed.indexes.records import ChunkRecord, json_ids, text_hash
@@ -79,6 +79,7 @@ def match_words(
     language = catalog.words(store).language
     connection = sqlite3.connect(":memory:", isolation_level=None)
     register(connection, language)
+    digests.register(connection)
     connection.row_factory = sqlite3.Row
     try:
         _define_as(store, connection)
