@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "refit": "Fit post-processors anew, or others, without the model.",
     "tune": "Choose settings that search better, without labels.",
     "optimize": "Join small segments and give unused space back.",
-    "verify": "Read every byte of a store, and rebuild what is damaged.",
+    "verify": "Check a whole store, and rebuild what is damaged.",
     "eval": "Measure embeddings on test collections.",
     "train": "Train a model on a dictionary, without labels.",
     "reverse-dictionary": "Find the words that a description defines.",

@@ -182,7 +182,7 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
     sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)], SEGMENT_NAME)
     sweep_baselines(store, connection)
-    for file in store.glob(f".{DATABASE}*"):  # of a store or of sums that were never finished
+    for file in store.glob(f".{DATABASE}*"):  # of a database that was never finished
         file.unlink(missing_ok=True)
 
 

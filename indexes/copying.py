@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ragembed.errors import StoreError
 from ragembed.files import make_folders, sync, write_file
-from ragembed.indexes import catalog, page_sums
+from ragembed.indexes import catalog
 from ragembed.indexes.folders import require_own, temporary_folder, temporary_name
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT, POSTINGS, SEGMENTS, WORK, is_store
 from ragembed.indexes.lock import writer_lock
@@ -67,7 +67,6 @@ def _write(store: Path, copy: Path) -> None:
         folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
     sync(copy / DATABASE)
-    page_sums.build(copy / DATABASE)
     for folder in folders:
         make_folders((copy / folder).parent)
         shutil.copytree(store / folder, copy / folder)

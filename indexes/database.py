@@ -1,23 +1,19 @@
-"""The writer's connection: transactions, and checkpoints that keep the sums of the database's pages.
-
-SQLite writes commits to ``store.db-wal`` and copies them into ``store.db`` at a checkpoint. Only the writer
-checkpoints, and only through :meth:`Database.checkpoint`: first the pages are copied, then their sums are written, and
-only then is the log emptied. Killed in between, the log still explains every page that differs from its sum.
-"""
+"""The writer's connection: transactions, checkpoints, and the number of the last commit."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import catalog, changes, page_sums, wal
+from ragembed.files import NO_LINK
+from ragembed.indexes import catalog, changes
 from ragembed.indexes.schema import connect
 from ragembed.indexes.stemming import Words
 
-_CHECKPOINT_BYTES = 4 << 20
 _CACHE_KIBIBYTES = 32 << 10
 """Pages of the database that are kept in memory: ids and hashes come in no order, each to another page."""
 
@@ -25,24 +21,24 @@ _WORD_PAGES, _WORDS_MERGED = 500, 2
 """Pages of the full-text index that one step writes, and the changes below which SQLite says a step had no work."""
 _PAGE_COUNTS = ("freelist_count", "page_count")
 
+COMMITTED_SUFFIX = "-generation"
+_DIGITS = 20
+
+TAKE_AS_IT_IS = (
+    "put a copy in its place, delete the store and index again, or take the database as it is with "
+    "ragembed verify --repair --trust-database"
+)
+"""The remedies if the database is readable and not what was committed."""
+
 
 class Database:
     """The one connection that writes to a store; its holder has the writer's lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._wal = path.with_name(path.name + "-wal")
-        self._sums = path.with_name(path.name + page_sums.SUMS_SUFFIX)
-        # SQLite checkpoints by itself when the last connection closes; another open one keeps it from that.
-        self._guard = connect(path, writable=False)
-        try:
-            self.connection = connect(path, writable=True)
-        except BaseException:
-            self._guard.close()
-            raise
+        self.connection = connect(path, writable=True)
         self.connection.execute("PRAGMA synchronous = FULL")
         self.connection.execute("PRAGMA foreign_keys = ON")
-        self.connection.execute("PRAGMA wal_autocheckpoint = 0")
         self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
 
     @contextmanager
@@ -51,29 +47,25 @@ class Database:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-            generation = catalog.meta(self.connection, "generation", 0)
-            catalog.set_meta(self.connection, "generation", generation + 1)
+            generation = _generation(self.connection) + 1
+            catalog.set_meta(self.connection, "generation", generation)
             self.connection.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
-        if self._wal.stat().st_size > _CHECKPOINT_BYTES:
-            self.checkpoint()
-
-    def checkpoint(self) -> bool:
-        """Copy all commits into the database file, and empty the log where no reader is in the way.
-
-        Returns whether all were copied, and so whether their sums are right.
-        """
         with write_errors(self._path.parent):
-            _, in_log, copied = self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if in_log or not self._sums.exists():
-                page_sums.update(self._path, wal.pages(self._wal))
-            if copied == in_log:  # else emptying it would copy pages whose sums are not written yet
-                with self._without_waiting():
-                    self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return bool(copied == in_log)
+            note_committed(self._path, generation)
+
+    def checkpoint(self) -> None:
+        """Copy all commits into the database file, and empty the log unless a reader still needs it."""
+        patience = self.connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        self.connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            with write_errors(self._path.parent):
+                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {patience}")
 
     def merge_words(self) -> None:
         """Join the parts of the full-text index into one, some pages at a time."""
@@ -105,42 +97,65 @@ class Database:
         self.connection.execute("VACUUM")
         self.checkpoint()
 
-    def close(self, *, settled: bool) -> None:
-        """Close; ``settled`` says that the last checkpoint copied the last commit.
-
-        SQLite then removes its log, where no reader is in the way.
-        """
-        connections = (self._guard, self.connection) if settled else (self.connection, self._guard)
-        for connection in connections:
-            connection.close()
-
-    @contextmanager
-    def _without_waiting(self) -> Iterator[None]:
-        patience = self.connection.execute("PRAGMA busy_timeout").fetchone()[0]
-        self.connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            yield
-        finally:
-            self.connection.execute(f"PRAGMA busy_timeout = {patience}")
-
 
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[Database]:
-    """Open the database for the time of the ``with`` block; at its end all commits go into the one file."""
+    """Open the database for the time of the ``with`` block; at its end all commits go into the one file.
+
+    Raises :class:`StoreDamagedError` if commits are lost.
+    """
     database = Database(path)
-    settled = False
-    try:
-        database.checkpoint()  # what a killed writer left: its log must not be written over before the sums are right
+    with closing(database.connection):
+        if (message := lost_commits(path, database.connection)) is not None:
+            raise StoreDamagedError(f"the store {path.parent} cannot be written: {message}; {TAKE_AS_IT_IS}")
         try:
             database.renew_words()
             yield database
         except BaseException:
-            with suppress(StoreError):  # the log keeps what is committed; what went wrong first is to be told
+            with suppress(StoreError):  # the log keeps what is committed; the first error is the one to report
                 database.checkpoint()
             raise
-        settled = database.checkpoint()
-    finally:
-        database.close(settled=settled)
+        database.checkpoint()
+
+
+def note_committed(path: Path, generation: int) -> None:
+    """Write the number of the last commit into a file beside the database ``path``.
+
+    SQLite drops a damaged end of its log without a word. The file tells that commits are missing. It is written after
+    the commit, so a process killed between the two loses no commit that anybody knows of.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0) | NO_LINK
+    with open(os.open(committed_file(path), flags, 0o664), "wb") as file:  # noqa: PTH123  a descriptor, for the flags
+        file.write(b"%0*d\n" % (_DIGITS, generation))
+
+
+def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
+    """Return a sentence if the database is older than its last commit, None if it is not."""
+    try:
+        written = committed_file(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    generation = _generation(connection)
+    if not written.strip().isdigit():
+        return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}, expected the number of the last commit"
+    if int(written) <= generation:
+        return None
+    return (
+        f"commits are lost: {path.name} has generation {generation}, the last commit was {int(written)}; "
+        f"{path.name}-wal was damaged or removed"
+    )
+
+
+def _generation(connection: sqlite3.Connection) -> int:
+    found = catalog.meta(connection, "generation", 0)
+    if not isinstance(found, int):
+        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for 'generation', expected a number")
+    return found
+
+
+def committed_file(path: Path) -> Path:
+    """Return the file that holds the number of the last commit to the database ``path``."""
+    return path.with_name(path.name + COMMITTED_SUFFIX)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 _FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
-_FILES = re.compile(rf"{DATABASE}(-wal|-shm|-journal|-sums)?|\.{DATABASE}(-sums)?\.(\d+\.tmp|new)|{LOCK}|{HOLDER}")
+_FILES = re.compile(rf"{DATABASE}(-wal|-shm|-journal|-generation)?|\.{DATABASE}\.(\d+\.tmp|new)|{LOCK}|{HOLDER}")
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
 

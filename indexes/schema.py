@@ -18,16 +18,16 @@ from typing import Any
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
-from ragembed.indexes import catalog, filters, page_sums, terms
+from ragembed.indexes import catalog, digests, filters, terms
 from ragembed.indexes.layout import APPLICATION_ID
 from ragembed.indexes.stemming import ENGLISH, NO_STEMMER, tokenizer
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 1
 
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"
 
-SEGMENTS = """
+_SCHEMA = """
 CREATE TABLE segments (
     key          INTEGER PRIMARY KEY,
     folder       TEXT NOT NULL UNIQUE,  -- name below segments/
@@ -37,9 +37,7 @@ CREATE TABLE segments (
     raw_sha256   TEXT NOT NULL,
     index_sha256 TEXT NOT NULL
 );
-"""
 
-VECTORS = """
 CREATE TABLE vectors (
     row       INTEGER PRIMARY KEY AUTOINCREMENT,   -- the id in the FAISS index; never reused
     text_hash BLOB NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text
@@ -47,9 +45,7 @@ CREATE TABLE vectors (
     position  INTEGER NOT NULL                     -- row of segments/<folder>/raw.f16
 );
 CREATE INDEX vectors_by_segment ON vectors (segment);
-"""
 
-REWRITTEN = """
 CREATE TABLE rewritten (                -- segments made for another embedder, until all of them are and take over
     segment      INTEGER PRIMARY KEY REFERENCES segments (key) ON DELETE CASCADE,
     fingerprint  TEXT NOT NULL,
@@ -59,9 +55,7 @@ CREATE TABLE rewritten (                -- segments made for another embedder, u
     raw_sha256   TEXT NOT NULL,
     index_sha256 TEXT NOT NULL
 );
-"""
 
-SOURCES = """
 CREATE TABLE sources (
     id         INTEGER PRIMARY KEY,
     path       TEXT NOT NULL UNIQUE,    -- relative to the folder that holds the store, with /
@@ -71,22 +65,7 @@ CREATE TABLE sources (
     sha256     TEXT NOT NULL,
     recipe     TEXT NOT NULL            -- reader and chunker that made its chunks
 );
-"""
 
-RUN_RECORDS = """
-CREATE TABLE run_records (              -- which chunks a program that synchronises documents wrote
-    namespace  TEXT NOT NULL,
-    key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
-    group_id   TEXT,                    -- what the chunk was made from, as the program calls it
-    updated_at REAL NOT NULL,           -- seconds since 1970
-    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run has taken note of it
-    PRIMARY KEY (namespace, key)
-) WITHOUT ROWID;
-CREATE INDEX run_records_by_key ON run_records (key);
-CREATE INDEX run_records_by_time ON run_records (namespace, updated_at);
-"""
-
-_REST = """
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL                 -- JSON
@@ -118,18 +97,14 @@ CREATE TABLE chunks (
 );
 CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);
-"""
 
-_WORDS = """
 CREATE VIEW chunk_terms AS              -- what the full-text index holds
 SELECT key, terms(title) AS title, terms(headings) AS headings, terms(coalesce(searched, text)) AS text FROM chunks;
 CREATE VIRTUAL TABLE chunks_fts USING fts5 (
     title, headings, text, content = 'chunk_terms', content_rowid = 'key',
     tokenize = "{tokenizer}"
 );
-"""
 
-WORD_TRIGGERS = """
 CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
     INSERT INTO chunks_fts (rowid, title, headings, text)
     VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
@@ -148,9 +123,7 @@ CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
     INSERT OR REPLACE INTO stale_postings (chunk, postings)
     SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
 END;
-"""
 
-POSTINGS = """
 CREATE TABLE postings (                 -- files that are made of what the full-text index holds
     key        INTEGER PRIMARY KEY AUTOINCREMENT,
     folder     TEXT NOT NULL UNIQUE,    -- name below postings/
@@ -162,9 +135,7 @@ CREATE TABLE stale_postings (           -- chunks that were deleted or changed s
     chunk    INTEGER PRIMARY KEY,
     postings INTEGER NOT NULL           -- highest key of postings then: these, and all before, count no more for it
 );
-"""
 
-BOILERPLATE = """
 CREATE TABLE source_lines (
     source INTEGER PRIMARY KEY REFERENCES sources (id) ON DELETE CASCADE,
     keys   BLOB NOT NULL                -- a number for each line, in order
@@ -178,18 +149,23 @@ CREATE TABLE boilerplate (
 ) WITHOUT ROWID;
 
 CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
+
+CREATE TABLE run_records (              -- which chunks a program that synchronises documents wrote
+    namespace  TEXT NOT NULL,
+    key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
+    group_id   TEXT,                    -- what the chunk was made from, as the program calls it
+    updated_at REAL NOT NULL,           -- seconds since 1970
+    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run has taken note of it
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+CREATE INDEX run_records_by_key ON run_records (key);
+CREATE INDEX run_records_by_time ON run_records (namespace, updated_at);
 """
 
 
-def words_schema(language: str) -> str:
-    """Return what makes the full-text index of texts in ``language``."""
-    return _WORDS.format(tokenizer=tokenizer(language)) + WORD_TRIGGERS
-
-
-def _whole_schema(language: str) -> str:
-    return (
-        SEGMENTS + VECTORS + REWRITTEN + SOURCES + _REST + words_schema(language) + POSTINGS + BOILERPLATE + RUN_RECORDS
-    )
+def _define(connection: sqlite3.Connection, language: str) -> None:
+    connection.executescript(_SCHEMA.format(tokenizer=tokenizer(language)))
+    digests.define(connection)
 
 
 def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:
@@ -198,10 +174,10 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
     write_file(temporary, b"")
     connection = sqlite3.connect(temporary)
     try:
-        connection.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION};"
-            + _whole_schema(language)
-        )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        _define(connection, language)
+        digests.register(connection)
         connection.executemany(
             "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
         )
@@ -210,7 +186,6 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
     finally:
         connection.close()
     sync(temporary)
-    page_sums.build(temporary, path)
     temporary.replace(path)
     sync(path.parent)
 
@@ -246,18 +221,15 @@ def _is_locked_up(error: sqlite3.OperationalError) -> bool:
 
 
 def _checked(path: Path, mode: str) -> sqlite3.Connection:
-    connection = open_unchecked(path, mode)
+    connection = _open(path, mode)
     try:
-        version = format_version(connection, path)
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreDamagedError(f"{path} is not the database of a ragembed store")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT_VERSION:
-            remedy = (
-                "upgrade with: pip install --upgrade ragembed"
-                if version > FORMAT_VERSION
-                else "open it once with Store.open, or any command, where it can be written"
-            )
             raise IncompatibleStoreError(
-                f"the store {path.parent} has format {version}, this version of ragembed reads {FORMAT_VERSION}: "
-                + remedy
+                f"the store {path.parent} has format {version}, this version of ragembed reads format "
+                f"{FORMAT_VERSION}: use the version of ragembed that wrote it, or delete the store and index again"
             )
         language = _language(connection)
         if language is None:
@@ -267,12 +239,13 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
             )
         filters.register(connection)
         terms.register(connection, language)
+        digests.register(connection)
         if mode == _WRITABLE:
             terms.of_language(language)
     except sqlite3.OperationalError:
         connection.close()
         raise
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message may quote a name that is damaged
         connection.close()
         raise StoreDamagedError(f"{path} cannot be read as a store's database: {error}") from error
     except BaseException:
@@ -281,7 +254,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def open_unchecked(path: Path, mode: str) -> sqlite3.Connection:
+def _open(path: Path, mode: str) -> sqlite3.Connection:
     """Open the database whatever it holds; ``mode`` is SQLite's, as in ``"mode=ro"``."""
     uri = f"{path.resolve().as_uri()}?{mode}"
     connection = sqlite3.connect(
@@ -320,14 +293,6 @@ class ClosingConnection(sqlite3.Connection):
         super().close()
 
 
-def format_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the format of the store; raises :class:`StoreDamagedError` where the database is no store's."""
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreDamagedError(f"{path} is not the database of a ragembed store")
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
 def _schema(connection: sqlite3.Connection) -> dict[str, str]:
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
     return {name: _squeezed(sql) for name, sql in found}
@@ -336,17 +301,18 @@ def _schema(connection: sqlite3.Connection) -> dict[str, str]:
 def _language(connection: sqlite3.Connection) -> str | None:
     """Return the language that the store's words are in, None where the schema is not that of a store in it."""
     found = _schema(connection)
-    if found not in (_expected_schema(ENGLISH), _expected_schema(NO_STEMMER)):
+    tokenized = next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
+    if tokenized is None:
         return None
     language = catalog.words(connection).language
-    return language if found == _expected_schema(ENGLISH if language == ENGLISH else NO_STEMMER) else None
+    return language if (language == ENGLISH) == (tokenized == ENGLISH) else None
 
 
 @cache
 def _expected_schema(language: str) -> dict[str, str]:
     connection = sqlite3.connect(":memory:")
     try:
-        connection.executescript(_whole_schema(language))
+        _define(connection, language)
         return _schema(connection)
     finally:
         connection.close()

@@ -44,7 +44,6 @@ from ragembed.indexes.layout import (
     require_store,
 )
 from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.migrations import migrate
 from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress
 from ragembed.indexes.reader import Reader
@@ -141,7 +140,7 @@ class Store(Searching):
         address: str | None = None,
         replicas: int = 1,
     ) -> Store:
-        """Open the store at ``path``; one of an older format is brought up to date.
+        """Open the store at ``path``.
 
         Parameters
         ----------
@@ -180,7 +179,6 @@ class Store(Searching):
             Without Ray where that is to search, and where the cluster is out of reach.
         """
         path = require_store(Path(path))
-        migrate(path)
         searcher = segment_search(path, engine, address, replicas, threads, search_device)
         try:
             return cls(path, embedder, device, search_device, threads, searcher)
@@ -434,7 +432,7 @@ class Store(Searching):
         trust_database: bool = False,
         wait_seconds: float = 0.0,
     ) -> Report:
-        """Read every byte of the store; see :func:`ragembed.indexes.verify.verify_store`."""
+        """Check the whole store; see :func:`ragembed.indexes.verify.verify_store`."""
         from ragembed.indexes.verify import verify_store
 
         return verify_store(

@@ -11,8 +11,8 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.config import DEFAULT_MODEL
 from ragembed.indexes import Store
-from ragembed.indexes.asked import IndexingRequest
 from ragembed.indexes.indexing import index_files
+from ragembed.indexes.request import IndexingRequest
 
 ABSENT = ("torch", "transformers", "scipy", "sklearn", "sentence_transformers")
 # None means "not installed" to the import system.

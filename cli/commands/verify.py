@@ -27,15 +27,16 @@ _LASTING = {Part.DATABASE, Part.CANARY}
 @click.option(
     "--trust-database",
     is_flag=True,
-    help="With --repair: take store.db as it is where nothing else is wrong, as after another program wrote to it.",
+    help="With --repair: accept the rows of store.db although they are not what was committed.",
 )
 @store_option
 @format_option
 def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds: float, output: str) -> None:
-    """Read every byte of a store and tell what is not as it was committed.
+    """Read a whole store and report everything that could change an answer.
 
-    The database is checked page by page and by SQLite, every file against its hash, every index against the vectors
-    that it was made from, and some texts are encoded again. Exit status: 0 where all is well, 2 where something is not.
+    SQLite checks the database and the full-text index. Every row is compared with the digest of its table, every file
+    with its hash, every index with the vectors that it was made from, and some texts are encoded again. Exit status: 0
+    if all is as it was committed, 2 if something is not.
     """
     if trust_database and not repair:
         raise click.UsageError("--trust-database says how to repair: give it with --repair")

@@ -1,4 +1,4 @@
-"""Checking the database: its bytes, its structure, its words, and that its rows agree with one another."""
+"""Checking the database: its structure, its words, its digests, and that its rows agree with one another."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.indexes import catalog, page_sums, schema, wal
+from ragembed.indexes import catalog, digests, schema
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import is_baseline_record
+from ragembed.indexes.database import lost_commits
 from ragembed.indexes.fusion import Fusion
 from ragembed.indexes.layout import DATABASE
 from ragembed.indexes.records import text_hash
 from ragembed.indexes.stemming import Words
 from ragembed.indexes.verify.report import Part, Problem
 
-_WAL = DATABASE + "-wal"
-_SUMS = DATABASE + page_sums.SUMS_SUFFIX
-
+_LOG = DATABASE + "-wal"
+_SEQUENCES = """
+SELECT DISTINCT owner FROM (
+    SELECT 'chunks' AS owner, max(key) AS used FROM chunks
+    UNION ALL SELECT 'chunks', max(last_chunk) FROM postings
+    UNION ALL SELECT 'postings', max(key) FROM postings
+    UNION ALL SELECT 'vectors', max(row) FROM vectors
+) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
+"""
 _MARKS = "SELECT count(*) FROM vectors v WHERE EXISTS (SELECT 1 FROM chunks WHERE row = v.row) = (v.row IN tombstones)"
 _POSITIONS = (
     "SELECT s.key FROM segments s LEFT JOIN vectors v ON v.segment = s.key GROUP BY s.key"
@@ -32,16 +39,6 @@ _POSITIONS = (
 _UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
 """What reading a value raises that is no JSON, or not of its type."""
 _WORDS_CHECK = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
-
-
-def check_bytes(store: Path) -> Iterator[Problem]:
-    """Compare every page of the database with its sum, and the log with itself."""
-    sums = str(store / _SUMS)
-    for message in page_sums.damaged(store / DATABASE):
-        of_sums = message.startswith(sums) or message.endswith((f"in {sums} is damaged", f"more in {sums}"))
-        yield Problem(Part.SUMS if of_sums else Part.PAGES, _SUMS if of_sums else DATABASE, message)
-    if (altered := wal.damage(store / _WAL)) is not None:
-        yield Problem(Part.PAGES, _WAL, altered)
 
 
 def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
@@ -55,17 +52,25 @@ def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that is not there")
     if marks := connection.execute(_MARKS).fetchone()[0]:
         yield _damaged(f"{marks:,} vectors are marked as unused and used, or as neither")
+    for (table,) in connection.execute(_SEQUENCES):
+        yield _damaged(f"the next key of {table} is one that was used before")
     for (key,) in connection.execute(_POSITIONS):
         yield _damaged(f"the vectors of segment {key} are not numbered from 0 to the number of its rows")
     yield from _check_meta(connection)
     yield from _check_texts(connection)
 
 
+def check_rows(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the rows with the digests, and the last commit with the number that its writer noted."""
+    for table in digests.altered_tables(connection):
+        yield Problem(Part.ROWS, DATABASE, f"the rows of {table} are not those that were committed")
+    if (message := lost_commits(store / DATABASE, connection)) is not None:
+        yield Problem(Part.LOG, _LOG, message)
+
+
 def check_words(store: Path) -> Iterator[Problem]:
     """Compare the full-text index with the chunks; the folder must be writable, though nothing is written."""
-    path = store / DATABASE
-    # Another open connection keeps SQLite from checkpointing when this one closes.
-    with closing(schema.connect(path, writable=False)), closing(schema.connect(path, writable=True)) as connection:
+    with closing(schema.connect(store / DATABASE, writable=True)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(_WORDS_CHECK)

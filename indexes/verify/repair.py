@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
-from ragembed.indexes import catalog, changes, compaction, page_sums
+from ragembed.indexes import catalog, changes, compaction, digests
 from ragembed.indexes.baseline import KEY as BASELINE
 from ragembed.indexes.baseline import copy_baseline
-from ragembed.indexes.database import Database, open_for_writing, write_errors
+from ragembed.indexes.database import TAKE_AS_IT_IS, Database, committed_file, open_for_writing, write_errors
 from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.folders import publish, temporary_folder
 from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
@@ -38,14 +38,11 @@ def repair_store(
     store: Path, report: Report, given: VectorEncoder | None, progress: Progress, *, trust_database: bool
 ) -> list[str]:
     """Rebuild what ``report`` found damaged; returns notes on what could not be. The caller has the writer's lock."""
-    lost = (
-        f"{DATABASE} holds the texts and cannot be rebuilt from anything else: delete {store} and index again, or put "
-    )
-    lost += "a copy in its place"
+    lost = f"{DATABASE} holds the texts and cannot be rebuilt from anything else"
     if Part.DATABASE in report.parts():
-        return [lost]
-    if Part.PAGES in report.parts() and not trust_database:
-        return [f"{lost}; if another program wrote to it, take it as it is: ragembed verify --repair --trust-database"]
+        return [f"{lost}: put a copy in its place, or delete {store} and index again"]
+    if report.parts() & {Part.ROWS, Part.LOG} and not trust_database:
+        return [f"{lost}: {TAKE_AS_IT_IS}"]
     try:
         with write_errors(store):
             _Repair(store, report, given, progress).run()
@@ -65,11 +62,12 @@ class _Repair:
     def run(self) -> None:
         if Part.FOLDER in self._parts:
             replace_file(self._store / GITIGNORE, GITIGNORE_TEXT)
-        if self._parts & {Part.SUMS, Part.PAGES}:
-            with open_for_writing(self._store / DATABASE):  # what the log still holds goes into the database first
-                pass
-            page_sums.build(self._store / DATABASE)
+        if Part.LOG in self._parts:
+            committed_file(self._store / DATABASE).unlink()
         with open_for_writing(self._store / DATABASE) as database:
+            if Part.ROWS in self._parts:
+                with database.transaction():
+                    digests.renew(database.connection)
             if Part.WORDS in self._parts:
                 with database.transaction():
                     changes.rebuild_words(database.connection)

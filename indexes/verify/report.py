@@ -10,8 +10,8 @@ class Part(Enum):
     """What a problem concerns, and so how it can be mended."""
 
     DATABASE = "database"
-    PAGES = "pages"
-    SUMS = "sums"
+    ROWS = "rows"
+    LOG = "log"
     WORDS = "words"
     POSTINGS = "postings"
     RAW = "raw"

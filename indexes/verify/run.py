@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
-from ragembed.indexes import catalog, page_sums, schema
+from ragembed.indexes import catalog, schema
 from ragembed.indexes.embedders import load_embedder
 from ragembed.indexes.layout import (
     DATABASE,
@@ -24,7 +24,6 @@ from ragembed.indexes.layout import (
     require_store,
 )
 from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.migrations import migrate
 from ragembed.indexes.postings.named import named_postings
 from ragembed.indexes.progress import Progress, Silent
 from ragembed.indexes.records import VectorEncoder
@@ -44,16 +43,31 @@ def verify_store(
     trust_database: bool = False,
     wait_seconds: float = 0.0,
 ) -> Report:
-    """Read every byte of the store and tell what is not as it was committed.
+    """Read the whole store and report everything that could change an answer.
 
-    ``embedder`` is needed only where the store was made with one that is not ragembed's own. With ``repair``, what can
-    be rebuilt is: an index from the raw vectors, raw vectors from the texts; the report then tells what was mended and
-    what is left. ``trust_database`` takes the bytes of the database as right where nothing else is wrong with it, as
-    after another program wrote to it; else that is damage which cannot be rebuilt.
+    Parameters
+    ----------
+    store
+        Folder of the store.
+    embedder
+        Needed only if the store was made with an embedder that is not ragembed's own.
+    progress
+        Where progress is shown.
+    repair
+        Rebuild what can be rebuilt: indexes from raw vectors, raw vectors from texts. The report then says what was
+        repaired and what is left.
+    trust_database
+        Take the rows of the database as they are if they agree with one another but not with their digests, or if
+        commits are lost. Without it, both are damage that cannot be repaired.
+    wait_seconds
+        How long to wait for another process that writes to the store; nobody writes to it during the verification.
 
-    Nobody writes to the store meanwhile: raises :class:`StoreLockedError` where another process does for longer than
-    ``wait_seconds``, :class:`StoreNotFoundError` where there is no store, and :class:`IncompatibleStoreError` for one
-    of a newer format.
+    Raises
+    ------
+    StoreLockedError
+        Another process writes to the store for longer than ``wait_seconds``.
+    StoreNotFoundError, IncompatibleStoreError
+        There is no store, or it has another format.
     """
     path = require_store(Path(store))
     progress = progress or Silent()
@@ -73,21 +87,8 @@ def _alone(store: Path, wait_seconds: float) -> Iterator[None]:
     if not os.access(store, os.W_OK):
         yield  # nobody writes to a folder that cannot be written
         return
-    if not (store / (DATABASE + page_sums.SUMS_SUFFIX)).exists() or _is_older_and_whole(store):
-        migrate(store)  # the first format had no sums
     with writer_lock(store, wait_seconds):
         yield
-
-
-def _is_older_and_whole(store: Path) -> bool:
-    """Tell whether the store has an older format, as far as its bytes can be trusted to say so."""
-    path = store / DATABASE
-    try:
-        with closing(schema.open_unchecked(path, "mode=ro")) as connection:
-            older = schema.format_version(connection, path) < schema.FORMAT_VERSION
-    except (RagembedError, sqlite3.DatabaseError):
-        return False  # what is wrong is found and told below
-    return older and not any(database.check_bytes(store))
 
 
 class _Verification:
@@ -101,18 +102,18 @@ class _Verification:
 
     def run(self) -> Report:
         self._check_folder()
-        self._report.problems += database.check_bytes(self._store)
         try:
             with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
                 connection.execute("BEGIN")
+                self._report.problems += database.check_rows(self._store, connection)
                 self._report.problems += database.check_structure(connection)
                 self._check_words()
-                if not self._report.parts() & {Part.DATABASE, Part.PAGES}:
+                if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
                     self._report.problems += check_postings(self._store, connection)
                     self._check_vectors(connection)
+        except IncompatibleStoreError:
+            raise
         except (RagembedError, sqlite3.DatabaseError) as error:
-            if isinstance(error, IncompatibleStoreError) and Part.PAGES not in self._report.parts():
-                raise
             self._add(Part.DATABASE, DATABASE, str(error))
         return self._report
 

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from ragembed.cli.optional_number import with_number
-from ragembed.indexes import Store, fitting
+from ragembed.indexes import Store, digests, fitting
 from ragembed.indexes.lock import writer_lock
 
 HOLD = (
@@ -111,20 +111,22 @@ def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
     (store / "store.db").write_bytes(stored.replace(text, text[::-1]))
     result = cli("verify", "--repair", exit_code=2)
     assert "store.db" in result.stdout
-    assert "note: store.db holds the texts and cannot be rebuilt from anything else: delete" in result.stderr
+    assert "note: store.db holds the texts and cannot be rebuilt from anything else: put a copy" in result.stderr
     assert "--repair" not in result.stderr
     (store / "store.db").write_bytes(b"")
     assert "Traceback" not in cli("verify", exit_code=2).output
 
 
-def test_verify_takes_what_another_program_wrote_where_it_is_told_to(store, cli):
-    with closing(sqlite3.connect(store / "store.db")) as connection:
-        connection.execute("UPDATE skipped SET reason = reason")
-        connection.execute("INSERT INTO skipped VALUES ('docs/x', 'by hand')")
+def test_verify_takes_altered_rows_where_it_is_told_to(store, cli):
+    database = store / "store.db"
+    with closing(sqlite3.connect(database)) as connection:
+        digests.register(connection)
+        connection.execute("INSERT INTO skipped VALUES ('docs/x', 'no text')")
         connection.commit()
+    database.write_bytes(database.read_bytes().replace(b"docs/xno text", b"docs/xno taxt"))
     left = cli("verify", "--repair", exit_code=2)
     assert "ragembed verify --repair --trust-database" in left.stderr
-    assert cli("verify", "--repair", "--trust-database").stdout.startswith("rebuilt store.db: page ")
+    assert cli("verify", "--repair", "--trust-database").stdout.startswith("rebuilt store.db: the rows of skipped are")
     cli("verify")
     alone = cli("verify", "--trust-database", exit_code=2)
     assert "--repair" in alone.stderr

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, StoreDamagedError
-from ragembed.indexes import Store, terms
+from ragembed.indexes import Store, digests, terms
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.stemming import Words, stemmer, stemmer_version
@@ -183,6 +183,7 @@ def test_threads_may_stem_at_once():
 
 def edit(store, script):
     with closing(sqlite3.connect(store / "store.db")) as connection:
+        digests.register(connection)
         connection.executescript(script)
 
 

@@ -52,7 +52,6 @@ def fill(path, embedder):
             written = {entry.name: oct(stat.S_IMODE(entry.stat().st_mode)) for entry in path.iterdir()}
         store.delete(["id1"])
         store.optimize()
-    (path / "store.db-sums").unlink()
     (path / ".gitignore").unlink()
     index = next(path.glob("segments/*/index.faiss"))
     index.write_bytes(b"damaged")
@@ -71,7 +70,7 @@ class Plain(KnownEncoder):
 def test_files_and_folders_have_the_mode_that_the_mask_leaves(tmp_path, mask):
     with umask(mask):
         written = fill(tmp_path / "store", Plain())
-    assert {"store.db-wal", "store.db-shm", "writer.lock", "writer.pid", "store.db-sums"} <= written.keys()
+    assert {"store.db-wal", "store.db-shm", "writer.lock", "writer.pid", "store.db-generation"} <= written.keys()
     folders = {"segments", "embedders"}
     assert {name: mode for name, mode in written.items() if name not in folders} == dict.fromkeys(
         written.keys() - folders, oct(0o664 & ~mask)
@@ -117,7 +116,7 @@ def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
         assert len(store) == 2
 
 
-@pytest.mark.parametrize("name", ["writer.pid", "store.db-sums"])
+@pytest.mark.parametrize("name", ["writer.pid", "store.db-generation"])
 def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path, name):
     path, victim = tmp_path / "store", tmp_path / "victim"
     victim.write_bytes(b"precious " * 100)

@@ -282,7 +282,7 @@ def test_a_rebuilt_full_text_index_has_new_postings(many):
     with closing(connect(many.path / "store.db", writable=True)) as connection:
         connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')")
     assert Part.WORDS in many.verify().parts()
-    many.verify(repair=True, trust_database=True)
+    many.verify(repair=True)
     assert {folder for folder, _ in blocks_of(many)}.isdisjoint(folder for folder, _ in before)
     assert many.search("the zebra lock", 20, "lexical") == expected
 

@@ -16,7 +16,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import ChunkRecord, Store, compaction, folders, schema
+from ragembed.indexes import ChunkRecord, Store, compaction, digests, folders, schema
 from ragembed.indexes.schema import FORMAT_VERSION
 
 PLANE = {"east": [1, 0], "north": [0, 1], "west": [-1, 0], "north east": [1, 1], "up": [0.1, 1]}
@@ -345,25 +345,26 @@ def test_a_database_of_something_else(tmp_path):
 
 
 @pytest.mark.guarantee(40)
-def test_a_newer_format_is_refused(plane):
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1])
+def test_another_format_is_refused(plane, version):
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
-    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(IncompatibleStoreError, match=f"has format {FORMAT_VERSION + 1}.*upgrade"):
+    with pytest.raises(IncompatibleStoreError, match=f"has format {version}, .* reads format 1: .*index again"):
         Store.open(plane.path)
 
 
 def test_a_folder_that_cannot_be_written_is_read_unless_commits_are_outside_the_file(plane, make_encoder, monkeypatch):
     plane.close()
-    original = schema.open_unchecked
+    original = schema._open
 
     def read_only(path, mode):
         if mode != "immutable=1":
             raise sqlite3.OperationalError("unable to open database file")
         return original(path, mode)
 
-    monkeypatch.setattr(schema, "open_unchecked", read_only)
+    monkeypatch.setattr(schema, "_open", read_only)
     monkeypatch.setattr(schema.os, "access", lambda *args: False)
     reader = Store.open(plane.path, make_encoder(PLANE))
     assert ids(reader.search("up", 1, "dense")) == ["n"]
@@ -422,6 +423,7 @@ def test_nothing_changed_is_no_new_generation(plane):
 def test_a_damaged_database_is_one_clear_error(plane, make_encoder):
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
+    digests.register(connection)
     connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'embedder'")
     connection.commit()
     connection.close()
@@ -478,6 +480,7 @@ def test_a_database_that_names_folders_elsewhere_is_refused(plane, make_encoder)
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
     connection.execute("PRAGMA foreign_keys = OFF")
+    digests.register(connection)
     connection.execute("UPDATE segments SET folder = '../../elsewhere'")
     connection.commit()
     connection.close()
@@ -498,7 +501,7 @@ def test_nothing_in_a_store_is_pickle(plane):
     assert len(files) >= 4
     assert {file.suffix for file in files} <= {
         ".db",
-        ".db-sums",
+        ".db-generation",
         ".f16",
         ".faiss",
         ".json",

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import zlib
 from contextlib import closing
 
 import faiss
@@ -25,9 +24,10 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store, fitting, page_sums, segment_search, terms
+from ragembed.indexes import Store, digests, fitting, segment_search, terms
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
+from ragembed.indexes.fitting import refit_store
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.schema import FORMAT_VERSION
@@ -68,16 +68,20 @@ def damage(file):
     flip(file, file.stat().st_size // 2)
 
 
-def edit(store, *statements, sums=True):
-    """Change the database behind ragembed's back, and make the sums of its pages right again."""
+def edit(store, *statements, digests_too=True):
+    """Change the database behind ragembed's back, and its digests with it unless a disk is to have done it."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
         terms.register(connection, "english")
+        digests.register(connection)
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
+        if not digests_too:
+            connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))
         for statement in statements:
             connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
+        if not digests_too:
+            connection.executescript("".join(f"{sql};" for _, sql in triggers))
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    if sums:
-        page_sums.build(store / "store.db")
 
 
 def rename_hash(store, file, column):
@@ -232,10 +236,7 @@ def test_where_there_is_no_store(tmp_path):
 
 
 @pytest.mark.guarantee(37)
-@pytest.mark.parametrize(
-    "pattern",
-    ["store.db", "store.db-sums", ".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"],
-)
+@pytest.mark.parametrize("pattern", [".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
 def test_any_altered_byte_is_reported_with_its_file(known, pattern):
     draw = random.Random(pattern)
     file = sorted(known.glob(pattern))[0]
@@ -261,30 +262,100 @@ def test_any_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern
         file.write_bytes(original)
 
 
-@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.db-sums"])
-def test_any_altered_byte_is_reported_where_commits_are_in_the_log(killed, tmp_path, name):
-    draw = random.Random(name)
-    size = (killed / name).stat().st_size
-    for i, offset in enumerate(sorted(draw.sample(range(size), FLIPS))):
-        copy = shutil.copytree(killed, tmp_path / f"copy{i}")
-        flip(copy / name, offset, draw.randint(1, 255))
-        assert name in {problem.file for problem in verify_store(copy, KnownEncoder()).problems}, offset
+# Rows
 
 
-def test_every_byte_of_the_databases_header_is_covered(known):
-    original = (known / "store.db").read_bytes()
-    for offset in [*range(24), *range(24, 100, 3), 60, 61, 62, 63, 68]:
-        for mask in (0x01, 0x80, 0x03):
-            flip(known / "store.db", offset, mask)
-            report = verify_store(known, KnownEncoder())
-            assert "store.db" in {problem.file for problem in report.problems}, (offset, mask)
-            (known / "store.db").write_bytes(original)
+ALTERED = {
+    "chunks": "UPDATE chunks SET metadata = '{}' WHERE id = 'id7'",
+    "sources": "UPDATE sources SET path = 'docs/file9.md' WHERE id = 1",
+    "meta": "UPDATE meta SET value = '0.9' WHERE key = 'ragembed'",
+    "segments": "UPDATE segments SET raw_sha256 = index_sha256",
+    "skipped": "INSERT INTO skipped VALUES ('a', 'b')",
+    "run_records": "UPDATE run_records SET updated_at = updated_at + 1e-6",
+    "boilerplate": "INSERT INTO boilerplate VALUES ('markdown', 'a line', 3)",
+    "postings": "INSERT INTO postings (folder, chunks, last_chunk, sha256) VALUES ('a', 1, 1, 'b')",
+    "stale_postings": "INSERT INTO stale_postings VALUES (1, 1)",
+    "source_lines": "UPDATE source_lines SET keys = keys || x'00'",
+    "rewritten": "INSERT INTO rewritten VALUES (1, 'a', 'b', 1, 'flat', 'c', 'd')",
+}
 
 
 @pytest.mark.guarantee(37)
-@pytest.mark.parametrize(
-    "pattern", ["store.db-sums", ".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"]
-)
+@pytest.mark.parametrize("table", digests.TABLES)
+def test_an_altered_row_is_reported_with_its_table(tiny, table):
+    with Store.open(tiny) as store:
+        store.add([record("id7", "the cat", metadata={"i": 7})])
+        store.run_records("notes").note(["id7"])
+    edit(tiny, ALTERED[table], digests_too=False)
+    problems = verify_store(tiny).problems
+    assert f"the rows of {table} are not those that were committed" in {problem.message for problem in problems}
+
+
+def test_lost_and_repeated_rows_are_reported(known):
+    copy = (
+        "INSERT INTO chunks SELECT 99, 'copy', row, source, text, title, headings, 1, 2, 3, 4, '{}', NULL FROM chunks"
+    )
+    for i, statement in enumerate(("DELETE FROM chunks WHERE id = 'id7'", f"{copy} WHERE id = 'id7'")):
+        store = shutil.copytree(known, known.with_name(f"copy{i}"))
+        edit(store, statement, digests_too=False)
+        assert (Part.ROWS, "store.db") in found_parts(verify_store(store, KnownEncoder()))
+
+
+def test_every_kind_of_write_keeps_the_digests(tiny):
+    """Rows are added, replaced, deleted, deleted with what they belong to, and rewritten."""
+    with Store.open(tiny) as store:
+        store.add([record(f"id{i}", f"the cat {i}") for i in range(4)])
+        store.run_records("notes").note(["id1", "id2"], ["a", "b"])
+        store.run_records("notes").note(["id1"], ["c"])
+        store.add([record("id1", "the dog")])
+        store.delete(["id2"], paths=["docs/file1.md"])
+        with store.writer() as writer:
+            writer.set_skipped({"docs/x.pdf": "no PDF"}, ["docs"])
+            writer.set_skipped({"docs/x.pdf": "a broken PDF"}, ["docs"])
+        store.optimize()
+    (tiny.parent / "docs" / "file3.md").write_text("# Another\n\nthe bird\n")
+    index_files(IndexingRequest(tiny))
+    refit_store(tiny, ("normalize",), "one")
+    assert verify_store(tiny).problems == []
+
+
+def test_another_program_cannot_change_rows_that_have_a_digest(known):
+    with closing(sqlite3.connect(known / "store.db")) as connection:
+        for statement in ALTERED.values():
+            with pytest.raises(sqlite3.OperationalError, match="no such function"):
+                connection.execute(statement.partition(" WHERE ")[0])
+
+
+@pytest.mark.guarantee(37)
+def test_another_program_may_copy_the_log_into_the_database(killed):
+    before = answers(killed, KnownEncoder())
+    with closing(sqlite3.connect(killed / "store.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert not (killed / "store.db-wal").exists()
+    assert verify_store(killed, KnownEncoder()).problems == []
+    assert answers(killed, KnownEncoder()) == before
+
+
+@pytest.mark.guarantee(37)
+@pytest.mark.parametrize("change", ["damaged", "removed"])
+def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
+    log = killed / "store.db-wal"
+    flip(log, 40) if change == "damaged" else log.unlink()
+    for _ in range(2):
+        [problem] = verify_store(killed, KnownEncoder()).problems
+        assert (problem.part, problem.file) == (Part.LOG, "store.db-wal")
+        assert problem.message.startswith("commits are lost: store.db has generation 8, the last commit was 10;")
+        with Store.open(killed, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="commits are lost"):
+            store.add([record("more", "more")])
+    report = verify_store(killed, KnownEncoder(), repair=True, trust_database=True)
+    assert ([problem.part for problem in report.repaired], report.problems) == ([Part.LOG], [])
+    with Store.open(killed, KnownEncoder()) as store:
+        store.add([record("more", "more")])
+    assert verify_store(killed, KnownEncoder()).problems == []
+
+
+@pytest.mark.guarantee(37)
+@pytest.mark.parametrize("pattern", [".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
 def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, pattern):
     file = sorted(known.glob(pattern))[0]
     original = file.read_bytes()
@@ -301,7 +372,7 @@ def test_a_truncated_database_is_reported(known):
     for size in (0, 1, 16, 100, 4096, len(original) // 2, len(original) - 4096, len(original) - 1):
         (known / "store.db").write_bytes(original[:size])
         report = verify_store(known, KnownEncoder())
-        assert report.parts() & {Part.DATABASE, Part.PAGES}, size
+        assert report.parts() & {Part.DATABASE, Part.ROWS}, size
 
 
 def test_missing_folders_are_reported(known):
@@ -564,7 +635,7 @@ def test_repairing_a_healthy_store_changes_nothing(known):
         ["segments/*/index.faiss"],
         ["segments/*/raw.f16"],
         ["segments/*/raw.f16", "segments/*/index.faiss"],
-        ["store.db-sums", "segments/*/index.faiss", ".gitignore"],
+        ["segments/*/index.faiss", ".gitignore"],
     ],
     ids=" ".join,
 )
@@ -657,30 +728,6 @@ def test_an_external_embedder_is_saved_again_where_it_is_given(known):
     assert only(known, "embedders/*/known.json").read_text() == '"known"'
 
 
-@pytest.mark.parametrize("change", ["flipped", "missing", "short", "empty", "no header"])
-def test_damaged_sums_are_made_again(known, change):
-    sums = known / "store.db-sums"
-    original = sums.read_bytes()
-    if change == "flipped":
-        damage(sums)
-    elif change == "missing":
-        sums.unlink()
-    else:
-        sums.write_bytes({"short": original[:-8], "empty": b"", "no header": b"x" * len(original)}[change])
-    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.SUMS, "store.db-sums")}
-    report = verify_store(known, KnownEncoder(), repair=True)
-    assert (report.problems, report.notes, len(report.repaired)) == ([], [], 1)
-    assert sums.read_bytes() == original
-
-
-def test_sums_are_made_again_where_commits_are_in_the_log(killed):
-    (killed / "store.db-sums").unlink()
-    assert verify_store(killed, KnownEncoder(), repair=True).problems == []
-    with Store.open(killed, KnownEncoder()) as store:
-        store.add([record("more", "more")])
-    assert verify_store(killed, KnownEncoder()).problems == []
-
-
 def test_a_link_in_the_place_of_a_file_is_not_written_through(known, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -697,7 +744,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(known, tmp_path):
 def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, change):
     store = killed if change == "log" else known
     if change == "page":
-        flip(store / "store.db", 3 * 4096 + 2000)
+        flip(store / "store.db", store.joinpath("store.db").read_bytes().index(b"text number 7"))
     elif change == "text":
         edit(store, "UPDATE chunks SET text = 'another text' WHERE id = 'id7'")
     elif change == "cut":
@@ -707,24 +754,24 @@ def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, ch
     damage(sorted(store.glob("segments/*/index.faiss"))[0])
     before = hashes(store)
     report = verify_store(store, KnownEncoder(), repair=True)
-    assert report.parts() & {Part.DATABASE, Part.PAGES}
+    assert report.parts() & {Part.DATABASE, Part.LOG}
     assert report.repaired == []
     [note] = report.notes
-    assert note.startswith(f"store.db holds the texts and cannot be rebuilt from anything else: delete {store} and")
+    assert note.startswith("store.db holds the texts and cannot be rebuilt from anything else: put a copy")
     assert hashes(store) == before
 
 
-def test_what_another_program_wrote_is_taken_only_where_that_is_asked_for(known):
-    edit(known, "UPDATE chunks SET metadata = '{\"edited\": 1}' WHERE id = 'id7'", sums=False)
-    assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.PAGES}
+def test_altered_rows_are_taken_only_where_that_is_asked_for(known):
+    edit(known, "UPDATE chunks SET metadata = '{\"edited\": 1}' WHERE id = 'id7'", digests_too=False)
+    assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.ROWS}
     before = hashes(known)
     report = verify_store(known, KnownEncoder(), repair=True)
-    assert ({problem.part for problem in report.problems}, report.repaired) == ({Part.PAGES}, [])
+    assert ({problem.part for problem in report.problems}, report.repaired) == ({Part.ROWS}, [])
     assert any("--trust-database" in note for note in report.notes)
     assert hashes(known) == before
     report = verify_store(known, KnownEncoder(), repair=True, trust_database=True)
     assert (report.problems, report.notes) == ([], [])
-    assert {problem.part for problem in report.repaired} == {Part.PAGES}
+    assert {problem.part for problem in report.repaired} == {Part.ROWS}
     with Store.open(known, KnownEncoder()) as store:
         assert store.get(["id7"])[0].chunk.metadata == {"edited": 1}
         store.add([record("more", "more")])
@@ -733,23 +780,12 @@ def test_what_another_program_wrote_is_taken_only_where_that_is_asked_for(known)
 
 @pytest.mark.parametrize("change", ["text = 'another text'", "row = 99", "headings = '{'"])
 def test_what_contradicts_itself_is_not_taken_even_then(known, change):
-    edit(known, f"PRAGMA foreign_keys = OFF; UPDATE chunks SET {change} WHERE id = 'id7';", sums=False)
+    edit(known, f"PRAGMA foreign_keys = OFF; UPDATE chunks SET {change} WHERE id = 'id7';", digests_too=False)
     before = hashes(known)
     report = verify_store(known, KnownEncoder(), repair=True, trust_database=True)
     assert Part.DATABASE in {problem.part for problem in report.problems}
     assert report.repaired == []
     assert hashes(known) == before
-
-
-def test_sums_of_which_many_are_damaged_are_made_again(known):
-    sums = known / "store.db-sums"
-    data = bytearray(sums.read_bytes())
-    assert len(data) > 16 + 8 * 21
-    for offset in range(16, len(data), 8):
-        data[offset + 5] ^= 1
-    sums.write_bytes(data)
-    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.SUMS, "store.db-sums")}
-    assert verify_store(known, KnownEncoder(), repair=True).problems == []
 
 
 # Who else is at the store
@@ -783,10 +819,10 @@ def test_in_a_folder_that_cannot_be_written_the_words_are_not_checked(known, mon
     assert hashes(known).keys() == before.keys()
 
 
-def test_a_newer_format_is_refused_and_not_called_damaged(known):
+def test_another_format_is_refused_and_not_called_damaged(known):
     edit(known, f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     for repair in (False, True):
-        with pytest.raises(IncompatibleStoreError, match=rf"has format {FORMAT_VERSION + 1}.*upgrade"):
+        with pytest.raises(IncompatibleStoreError, match=rf"has format {FORMAT_VERSION + 1}.*index again"):
             verify_store(known, KnownEncoder(), repair=repair)
 
 
@@ -1032,13 +1068,3 @@ def test_a_segment_of_another_kind_than_the_database_says_is_damaged(known, kind
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):
         store.search("text", 3, "dense")
     assert {part for part, _ in found_parts(verify_store(known, KnownEncoder()))} == {Part.INDEX}
-
-
-def test_the_sums_are_those_that_the_format_describes(known):
-    """The sums can be checked with nothing but zlib."""
-    pages, sums = (known / "store.db").read_bytes(), (known / "store.db-sums").read_bytes()
-    assert (sums[:8], int.from_bytes(sums[8:12], "little")) == (b"RGESUMS1", 4096)
-    for number in range(1, len(pages) // 4096 + 1):
-        page = pages[(number - 1) * 4096 : number * 4096]
-        assert int.from_bytes(sums[8 + 8 * number : 12 + 8 * number], "little") == zlib.crc32(page)
-    assert (known / "store.db-sums").stat().st_size == 16 + 8 * (len(pages) // 4096)

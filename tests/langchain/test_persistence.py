@@ -7,7 +7,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from copy import deepcopy
@@ -20,7 +19,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
-from ragembed.indexes import Budget, Fusion, Store, Wanted
+from ragembed.indexes import Budget, Fusion, Store, Wanted, digests
 from ragembed.indexes.indexing import index_files
 from ragembed.indexes.request import IndexingRequest
 from ragembed.indexes.verify import verify_store
@@ -182,72 +181,6 @@ def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp
     store.save_local(tmp_path)
     with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
         assert loaded.record_manager("pages").list_keys(group_ids=["y"]) == ["id1"]
-
-
-# Older formats
-
-
-WORDS_4 = """
-DROP TRIGGER chunks_searched;
-DROP INDEX chunks_stripped;
-DROP TABLE source_lines;
-DROP TABLE boilerplate;
-DROP TRIGGER chunks_inserted;
-DROP TRIGGER chunks_deleted;
-DROP TABLE chunks_fts;
-DROP VIEW chunk_terms;
-DROP TABLE postings;
-DROP TABLE stale_postings;
-ALTER TABLE chunks DROP COLUMN searched;
-CREATE VIRTUAL TABLE chunks_fts USING fts5 (
-    title, headings, text, content = 'chunks', content_rowid = 'key', tokenize = 'porter unicode61'
-);
-CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
-    INSERT INTO chunks_fts (rowid, title, headings, text) VALUES (new.key, new.title, new.headings, new.text);
-END;
-CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
-    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
-    VALUES ('delete', old.key, old.title, old.headings, old.text);
-END;
-INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild');
-"""
-
-
-def make_older(path: Path, version: int) -> None:
-    """Take from a store without records of runs and without an approximate index what its format did not have."""
-    script = WORDS_4
-    if version < 4:
-        script += "DROP TABLE run_records;"
-    if version == 2:
-        script += "UPDATE meta SET value = '\"flat\"' WHERE key = 'index';"
-    with closing(sqlite3.connect(path / "store.db")) as connection:
-        connection.executescript(f"{script} PRAGMA user_version = {version};")
-
-
-@pytest.mark.guarantee(33, 40)
-@pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_store_of_an_older_format_is_loaded(store: RagVectorStore, tmp_path: Path, version: int) -> None:
-    before = seen(store)
-    store.save_local(tmp_path)
-    make_older(tmp_path / "index", version)
-    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
-        assert seen(loaded) == before
-        assert loaded.record_manager().list_keys() == []
-        loaded.add_texts(["new"], ids=["new"])
-    assert verify_store(tmp_path / "index", ExternalEncoder(FAKE)).problems == []
-
-
-@pytest.mark.guarantee(40)
-@pytest.mark.usefixtures("needs_minilm")
-def test_a_store_that_the_first_release_made_is_loaded(tmp_path: Path) -> None:
-    archive = Path(__file__).parents[1] / "indexes" / "data" / "format-1-minilm.zip"
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(tmp_path)
-    with RagVectorStore.load_local(tmp_path, index_name=".ragembed") as loaded:
-        found = loaded.similarity_search("striped animal", k=1)[0]
-        assert found.metadata["source"] == "docs/zebra.txt"
-        loaded.add_texts(["bread needs flour and water"], ids=["bread"])
-        assert ids(loaded.similarity_search("how to bake", k=1)) == ["bread"]
 
 
 # Opening again
@@ -699,6 +632,7 @@ def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
 @pytest.mark.parametrize("value", ["[1]", "{", '{"kind": "__import__(\\"os\\").mkdir(\\"executed\\")"}', "1e999"])
 def test_hostile_values_in_the_database_are_no_danger(saved: Path, in_folder: Path, key: str, value: str) -> None:
     with closing(sqlite3.connect(saved / "store.db")) as connection:
+        digests.register(connection)
         connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
         connection.commit()
     with suppress(RagembedError):

@@ -1,0 +1,24 @@
+"""No changed answer goes unnoticed: some altered bytes of each file of a store; ``tests/slow`` has more of them."""
+
+import pytest
+
+from tests.flips import KINDS, assert_flips_are_noticed, make_store, without_log
+
+FLIPS = 40
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, tiny_config):
+    return make_store(tmp_path_factory.mktemp("flips"), tiny_config)
+
+
+@pytest.fixture(scope="module")
+def closed(killed, tmp_path_factory):
+    return without_log(killed, tmp_path_factory.mktemp("closed"))
+
+
+@pytest.mark.guarantee(37)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_altered_byte_is_reported_or_changes_no_answer(killed, closed, tmp_path, kind):
+    template = killed if kind == "log" else closed
+    assert assert_flips_are_noticed(template, tmp_path, KINDS[kind], FLIPS, seed=1) > 0
