@@ -231,8 +231,8 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
     before, after = states[operation]
     assert (before == after) is (operation is optimize)
     names = moments(operation, shutil.copytree(template, tmp_path / "s"))
-    assert len(names) > 12
-    for kind in ("fsync", "COMMIT", "wal_checkpoint(TRUNCATE)"):
+    assert len(names) >= (6 if operation is delete else 20)
+    for kind in ("COMMIT", "wal_checkpoint(TRUNCATE)", *(() if operation is delete else ("fsync",))):
         assert any(kind in name for name in names), kind
     assert operation not in (optimize, adopt, another_index) or {"before rmtree", "after rename"} <= set(names)
     assert operation is not optimize or "after VACUUM" in names
@@ -300,7 +300,7 @@ def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(temp
     in_fresh_process("die_at_every_moment", template, tmp_path)
     for operation in OPERATIONS:
         paths = sorted(tmp_path.glob(f"{operation.__name__}-*"))
-        assert len(paths) > 8
+        assert len(paths) > 6
         for path in paths:
             check(path, operation, states[operation])
 
