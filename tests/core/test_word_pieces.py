@@ -111,7 +111,7 @@ def test_real_texts_have_the_ids_of_the_models_tokenizer(collections):
     of = TextTokenizer(find_model("sentence-transformers/all-MiniLM-L6-v2").folder)
     assert of._pieces is not None
     for name in ("cran", "npl"):
-        texts = list(read_beir(collections / "retrieval" / name).documents.values())
+        texts = list(read_beir(collections / "retrieval" / name).documents.values())[:1000]
         texts += ["Ünïcödé 中文 faiss.IndexFlat 0x80070005 \U0001f600\ud800 [MASK]", ""]
         assert found(of, texts) == [encoding.ids for encoding in of._encode(texts)]
         assert found(of, texts)[-1] == []
