@@ -175,7 +175,7 @@ def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> E
     folder.mkdir()
     python = INDEXES.python if request["library"] in ("hnswlib", "usearch", "autofaiss") else sys.executable
     cores, file = len(os.sched_getaffinity(0)), folder / "index"
-    request = {**request, "file": str(file), "k": K, "patience": 900}
+    request = {**request, "file": str(file), "k": K}
     told = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).tell(
         python, _PROGRAM, "build", {**request, "threads": cores}
     )

@@ -236,11 +236,13 @@ class Turns:
 
 
 def warm_turns(sides: Mapping[str, Side], turns: int, runner: Runner) -> dict[str, Turns]:
-    """Start all sides, let them do turn 0 unmeasured, and ``turns`` more; the first one alternates."""
+    """Start the sides one by one, let them do turn 0 unmeasured, and ``turns`` more; the first one alternates."""
     told: dict[str, list[Told]] = {name: [] for name in sides}
     with ExitStack() as stack:
-        processes = {name: stack.enter_context(_waiting(side, runner)) for name, side in sides.items()}
-        ready = {name: _line(process, None) for name, process in processes.items()}
+        processes, ready = {}, {}
+        for name, side in sides.items():  # one after the other: a side may read what another has written
+            processes[name] = stack.enter_context(_waiting(side, runner))
+            ready[name] = _line(processes[name], None)
         for turn in range(turns + 1):
             for name in list(sides)[:: 1 if turn % 2 else -1]:
                 answer = _line(processes[name], turn)

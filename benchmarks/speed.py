@@ -38,6 +38,7 @@ from processes import (
     Side,
     Turns,
     Watched,
+    apart,
     check_memory,
     in_turns,
     say,
@@ -76,7 +77,7 @@ def _collection(setting: Setting, name: str, limit: int | None) -> Path:
 def made_folder(setting: Setting, name: str, count: int, words: int, sources: int | None = None) -> Path:
     """Return the folder in the cache of ``count`` made texts, and of what is made of them by this store format."""
     folder = setting.cache / f"{name}-{count}-{setting.seed}-format{FORMAT_VERSION}"
-    write_made_texts(setting, folder, count, words, sources)
+    apart(write_made_texts, setting, folder, count, words, sources)
     return folder
 
 
@@ -179,7 +180,6 @@ def static(setting: Setting) -> Outcome:
             "ragembed": Side(sys.executable, OWN, "static", request),
             "peer": Side(SPEED.python, _SPEED, "static", request),
         }
-        # The peer reads the table that ragembed writes while it gets ready.
         found = warm_turns(sides, setting.turns, setting.runner)
         ours, theirs = found["ragembed"].seconds, found["peer"].seconds
         ratios[f"static: {name} beside model2vec"] = of_medians(theirs, ours), True
