@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +16,7 @@ from ragembed.indexes.layout import BLOCK, POSTINGS
 from ragembed.indexes.postings.block import Block
 from ragembed.indexes.postings.live import LiveBlock
 from ragembed.indexes.postings.merging import merge
-
-
-@dataclass(frozen=True, slots=True)
-class PostingsFiles:
-    """What a folder of postings holds; ``last_chunk`` is the highest key of its chunks."""
-
-    folder: str
-    chunks: int
-    last_chunk: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class PostingsRecord:
-    """Postings as the database names them; those of a higher key were made later."""
-
-    key: int
-    files: PostingsFiles
+from ragembed.indexes.postings.named import PostingsFiles
 
 
 def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Block]) -> PostingsFiles | None:

@@ -5,14 +5,32 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes.folders import require_name
-from ragembed.indexes.postings.files import PostingsFiles, PostingsRecord
 
 Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsFiles:
+    """What a folder of postings holds; ``last_chunk`` is the highest key of its chunks."""
+
+    folder: str
+    chunks: int
+    last_chunk: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsRecord:
+    """Postings as the database names them; those of a higher key were made later."""
+
+    key: int
+    files: PostingsFiles
 
 
 def named_postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
