@@ -18,7 +18,7 @@ from processes import ROOT, Runner, say
 
 from ragembed.evaluation import RetrievalCollection, read_beir
 from ragembed.evaluation.datasets import read_labelled_texts, read_sentence_pairs
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.tokenizer import TextTokenizer
 
 TEST_DATA = Path(os.environ.get("RAGEMBED_TEST_DATA", ROOT.parent / "shared" / "data"))
 _DOCS_CHARACTERS = 1_200_000

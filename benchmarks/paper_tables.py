@@ -17,10 +17,10 @@ from processes import say
 from report import table
 from speed import Outcome
 
-from ragembed.config import DEFAULT_MODEL, EmbedderConfig
+from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
 from ragembed.errors import RagembedError
 from ragembed.evaluation.tasks import StsTask, Task, evaluate, read_clustering, read_sts
-from ragembed.models import find_model
+from ragembed.models.files import find_model
 
 PUBLISHED = Path(__file__).resolve().parent / "stankevicius2024.tsv"
 MODEL = "bert-base-uncased"

@@ -15,7 +15,8 @@ from report import table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.config import DEFAULT_MODEL
+from ragembed.config.presets import PRESETS
+from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore
@@ -23,8 +24,7 @@ from ragembed.evaluation.tasks import Task, evaluate, read_clustering, read_retr
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.tuning import tune_store
 from ragembed.indexes.tuning.store_evaluation import Search, rank
-from ragembed.models import find_model
-from ragembed.presets import PRESETS
+from ragembed.models.files import find_model
 
 _DEFAULT, _PEER = "default: hybrid with feedback", "LangChain FAISS, MiniLM"
 _SEARCHES: Mapping[str, Search] = {

@@ -17,12 +17,12 @@ from report import significant, table
 from speed import Outcome
 
 from ragembed import Embedder
+from ragembed.config.presets import preset
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import read_beir
 from ragembed.indexes import ChunkRecord, Store
-from ragembed.indexes.drift import DriftReport
-from ragembed.indexes.fitting import refit_store
-from ragembed.presets import preset
+from ragembed.indexes.indexing.drift import DriftReport
+from ragembed.indexes.indexing.fitting import refit_store
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
 _CHANGES = {

@@ -47,11 +47,11 @@ from processes import (
 )
 from report import of_medians, per_cent, significant, spread, table, times
 
-from ragembed.config import DEFAULT_MODEL
+from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import read_beir
-from ragembed.indexes.schema import FORMAT_VERSION
-from ragembed.models import find_model
-from ragembed.tokenizer import TextTokenizer
+from ragembed.indexes.storage.schema import FORMAT_VERSION
+from ragembed.models.files import find_model
+from ragembed.models.tokenizer import TextTokenizer
 
 FIGURE = Path(__file__).resolve().parent / "figures" / "speed_growth.png"
 _LANGCHAIN, _SPEED = PEERS / "langchain_faiss.py", PEERS / "speed_peers.py"

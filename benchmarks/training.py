@@ -13,7 +13,7 @@ from processes import RAGEMBED
 from report import table
 from speed import Outcome
 
-from ragembed.config import DEFAULT_MODEL
+from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.training.dictionaries.reading import read_dictionaries
 
 WORDNET = Path("/usr/share/wordnet")  # Debian's package wordnet-base

@@ -17,7 +17,7 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap
 from ragembed.evaluation.correlation import spearman_correlation
 from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.search import Mode
+from ragembed.indexes.search.search import Mode
 from ragembed.indexes.tuning import Candidate, TuningReport, apply_settings, tune_store
 
 Doubles = NDArray[np.float64]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import click
 
 from ragembed.cli.output import printable
-from ragembed.explaining import Contributions, WordShare
-from ragembed.indexes.explaining import Explanation, Part
-from ragembed.indexes.records import ChunkRecord
+from ragembed.contributions import Contributions, WordShare
+from ragembed.indexes.search.explain import Explanation, Part
+from ragembed.indexes.types import ChunkRecord
 
 WORDS = 6
 """Words that are named."""

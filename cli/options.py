@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from ragembed.config.presets import DEFAULT_PRESET, PRESETS
+from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError
+from ragembed.indexes import Arrangement
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
-from ragembed.indexes.layout import STORE_VARIABLE
-from ragembed.presets import DEFAULT_PRESET, PRESETS
-from ragembed.specs import POOLINGS
+from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.storage.layout import STORE_VARIABLE
+from ragembed.reranking import CrossEncoderReranker
+
+if TYPE_CHECKING:
+    from ragembed.distributed.workers import WorkerPool
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -228,3 +235,191 @@ def with_options(command: Command, *options: Callable[[Command], Command]) -> Co
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def with_number(args: list[str], option: str, alone: float) -> list[str]:
+    """Return the arguments with ``option`` and its number as one, ``option=alone`` where no number follows it."""
+    joined: list[str] = []
+    rest = iter(range(len(args)))
+    for i in rest:
+        if args[i] == "--":
+            return [*joined, *args[i:]]
+        if args[i] != option:
+            joined.append(args[i])
+        elif i + 1 < len(args) and _is_number(args[i + 1]):
+            joined.append(f"{option}={args[next(rest)]}")
+        else:
+            joined.append(f"{option}={alone:g}")
+    return joined
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+_WAIT = "--wait"
+
+
+class WritingCommand(click.Command):
+    """A command that takes ``--wait`` alone (as long as it takes) and ``--wait SECONDS``."""
+
+    def __init__(self, *args: object, **settings: object) -> None:
+        super().__init__(*args, **settings)  # type: ignore[arg-type]
+        self.params.append(
+            click.Option(
+                [_WAIT, "wait_seconds"],
+                type=float,
+                default=0.0,
+                callback=_finite,
+                metavar="[SECONDS]",
+                help="Wait while another process writes to the store, for as long as it takes or for SECONDS.",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give ``--wait`` its number where it has none, -1 for as long as it takes, and parse."""
+        return super().parse_args(ctx, with_number(args, _WAIT, -1))
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:  # noqa: ARG001  click's signature
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number of seconds")
+    return value
+
+
+def filter_options(command: Command) -> Command:
+    """Add the options that select chunks."""
+    return with_options(
+        command,
+        click.option("--where", metavar="EXPR", help="Only chunks of which EXPR is true, as in \"ext = 'md'\"."),
+        click.option(
+            "--path",
+            "globs",
+            multiple=True,
+            metavar="GLOB",
+            help="Only matching files, as in 'docs/**'; may be repeated.",
+        ),
+    )
+
+
+def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
+    """Return the filter of ``--where`` and of any of the ``--path`` globs together, None where neither is given."""
+    parts: list[Filter] = [] if where is None else [parse(where)]
+    if globs:
+        parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
+    return And(tuple(parts)) if parts else None
+
+
+_MMR, _MMR_LAMBDA = "--mmr", 0.5
+_MOST_PLACES = 5
+
+
+class ArrangingCommand(click.Command):
+    """A command that takes ``--mmr`` alone and ``--mmr LAMBDA``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give ``--mmr`` its number where it has none, and parse."""
+        return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+
+
+def arranging_options(command: Command) -> Command:
+    """Add the options of which :func:`arrangement` makes an arrangement."""
+    return with_options(
+        command,
+        click.option(
+            "--dedupe/--no-dedupe",
+            default=True,
+            show_default=True,
+            help="Fold chunks that say what a better one says, word by word, into that.",
+        ),
+        click.option("--per-file", type=click.IntRange(1), metavar="N", help="At most N chunks of one file."),
+        click.option(
+            _MMR,
+            type=click.FloatRange(0.0, 1.0),
+            metavar="[LAMBDA]",
+            help="Results unlike each other (maximal marginal relevance): 0 the most, 1 not at all; alone "
+            f"{_MMR_LAMBDA:g}.",
+        ),
+        click.option(
+            "--rerank",
+            metavar="ID|PATH",
+            help="Cross-encoder that reads the best with the question and orders them anew.",
+        ),
+        click.option(
+            "--rerank-depth",
+            type=click.IntRange(1),
+            default=Arrangement().rerank_depth,
+            show_default=True,
+            help="How many it reads.",
+        ),
+    )
+
+
+def arrangement(options: Mapping[str, Any]) -> Arrangement:
+    """Return what the options ask for; raises as :class:`ragembed.reranking.CrossEncoderReranker` does."""
+    model = options["rerank"]
+    return Arrangement(
+        dedupe=options["dedupe"],
+        reranker=None if model is None else CrossEncoderReranker(model),
+        rerank_depth=options["rerank_depth"],
+        per_file=options["per_file"],
+        mmr=options["mmr"],
+    )
+
+
+def near_duplicates_line(places: Sequence[str]) -> str:
+    """Return ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7``, a few of the places where there are many."""
+    shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
+    return f"and {len(places):,} near-duplicate{'s' if len(places) > 1 else ''}: {shown}"
+
+
+PROCESSES, RAY = ENGINES = ("processes", "ray")
+WORKER_OPTIONS = ("workers", "engine", "address", "num_gpus", "work")
+"""Names of the options of :func:`worker_options`."""
+
+
+class WorkerConfig(NamedTuple):
+    """A pool of workers, and the work folder if one was given."""
+
+    pool: WorkerPool
+    work: Path | None
+
+
+def worker_options(command: Command) -> Command:
+    """Add the options for workers; each is None if it is not given."""
+    return with_options(
+        command,
+        click.option("--workers", type=click.IntRange(1), help="Processes that read and encode.  [default: this one]"),
+        click.option("--engine", type=click.Choice(ENGINES), help="Where workers are.  [default: on this machine]"),
+        click.option("--address", metavar="ADDRESS", help="Ray cluster, as in 10.0.0.1:6379.  [default: a local one]"),
+        click.option(
+            "--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]"
+        ),
+        click.option(
+            "--work",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
+        ),
+    )
+
+
+def chosen_workers(
+    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
+) -> WorkerConfig | None:
+    """Return the workers, None for this process alone; raises a usage error for options that do not fit together."""
+    if engine != RAY and (address is not None or num_gpus is not None):
+        raise click.UsageError("--address and --num-gpus are for workers on Ray: give --engine ray too")
+    if engine == RAY:
+        from ragembed.distributed.ray_workers import RayWorkers
+
+        return WorkerConfig(RayWorkers(address, workers=workers, gpus=num_gpus or 0.0), work)
+    if workers is None:
+        if engine is not None or work is not None:
+            raise click.UsageError("--engine processes and --work are for several workers: give --workers too")
+        return None
+    from ragembed.distributed.workers import ProcessWorkers
+
+    return WorkerConfig(ProcessWorkers(workers), work)

@@ -11,7 +11,7 @@ _TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
 
 
 class StderrProgress:
-    """Shows phases with rate and time left; implements :class:`ragembed.indexes.progress.Progress`."""
+    """Shows phases with rate and time left; implements :class:`ragembed.indexes.types.Progress`."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

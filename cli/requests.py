@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
-from ragembed.config import EmbedderConfig
+from ragembed.config.presets import DEFAULT_PRESET, preset
+from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.request import IndexingRequest, stored_config, stored_index, stored_request
-from ragembed.indexes.scan import IndexingOptions
-from ragembed.presets import DEFAULT_PRESET, preset
+from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_index, stored_request
+from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
 

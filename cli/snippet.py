@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
-from ragembed.indexes.terms import letters_of, words_or_runs
+from ragembed.indexes.text.analyzer import letters_of, words_or_runs
 
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ed", "er", "es", "ly", "s", "e", "y")
 _MIN_STEM = 3

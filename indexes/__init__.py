@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.arranging import Arrangement
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.records import ChunkRecord, Hit, SourceRecord, VectorEncoder
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.ranking import Arrangement
 from ragembed.indexes.store import Store
+from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord, VectorEncoder
 
 __all__ = ["Arrangement", "Budget", "ChunkRecord", "Fusion", "Hit", "SourceRecord", "Store", "VectorEncoder", "Wanted"]

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.places import Place, place_of
 from ragembed.errors import ConfigError
-from ragembed.indexes.arranging import Arrangement
 from ragembed.indexes.filters import Where
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.indexing import IndexingReport, index_files
-from ragembed.indexes.layout import choose_store, require_store
-from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import Hit
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
-from ragembed.indexes.search import Mode
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import IndexingReport, index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.ranking import Arrangement
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
+from ragembed.indexes.types import Hit, Progress
 
 
 def index(

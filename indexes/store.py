@@ -8,33 +8,39 @@ described in ``docs/store-format.md``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ragembed.config import EmbedderConfig, Sides
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config.settings import EmbedderConfig, Sides
 from ragembed.embedder import Embedder
-from ragembed.errors import StoreError
+from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.files import make_folders, write_file
-from ragembed.indexes import boilerplate_store, catalog
 from ragembed.indexes.ann.choosing import Budget
+from ragembed.indexes.ann.gpus import searching_gpus
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import Check, Choice, Wanted
 from ragembed.indexes.ann.specs import AUTO
-from ragembed.indexes.baseline import KEY as BASELINE
-from ragembed.indexes.baseline import save_first_baseline
-from ragembed.indexes.boilerplate_store import BoilerplateLine
-from ragembed.indexes.copying import copy_store
-from ragembed.indexes.database import database_error, open_for_writing
-from ragembed.indexes.devices import searching_gpus
-from ragembed.indexes.embedders import save_embedder
-from ragembed.indexes.fanout import Engine, segment_search
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.folders import require_place
-from ragembed.indexes.index_choice import tell
-from ragembed.indexes.layout import (
+from ragembed.indexes.search import search
+from ragembed.indexes.search.fanout import Engine, segment_search
+from ragembed.indexes.search.fusion import Fusion, stored_fusion
+from ragembed.indexes.search.ranking import Arrangement
+from ragembed.indexes.search.reader import Reader
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.snapshot import SegmentSearch, View
+from ragembed.indexes.storage import catalog, run_records
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import save_first_baseline
+from ragembed.indexes.storage.copying import copy_store
+from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.folders import require_place
+from ragembed.indexes.storage.layout import (
     DATABASE,
     EMBEDDERS,
     GITIGNORE,
@@ -43,25 +49,26 @@ from ragembed.indexes.layout import (
     make_folder,
     require_store,
 )
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.postings.named import named_postings
-from ragembed.indexes.progress import Progress
-from ragembed.indexes.reader import Reader
-from ragembed.indexes.records import ChunkRecord, SourceRecord, VectorEncoder, as_records
-from ragembed.indexes.run_records import Record, taken_out
-from ragembed.indexes.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.searching import Searching
-from ragembed.indexes.stemming import ENGLISH, Words
-from ragembed.indexes.store_run_records import RunRecords
-from ragembed.indexes.view import SegmentSearch, View
-from ragembed.indexes.writer import StoreWriter
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.named_postings import named_postings
+from ragembed.indexes.storage.run_records import Record, taken_out
+from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
+from ragembed.indexes.storage.transactions import database_error, open_for_writing
+from ragembed.indexes.text.stemming import ENGLISH, Words
+from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.writing import boilerplate_store
+from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
+from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
+    from ragembed.indexes.search.explain import Explanation
+    from ragembed.indexes.search.why_not import WhyNot
     from ragembed.indexes.verify import Report
 
 
-class Store(Searching):
+class Store:
     """A store on disk, opened for reading; :meth:`writer` opens it for writing.
 
     Any number of processes and threads may read while one writes: each search sees one whole generation. Use
@@ -186,6 +193,170 @@ class Store(Searching):
             searcher.close()
             raise
 
+    # Searching
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> list[Hit]:
+        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
+
+        ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
+        chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
+        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``arrangement`` whether
+        near-duplicates are folded, a reranker reads the best, and the like; without it nothing of that is done. See
+        ``docs/search.md``.
+        """
+        return self.search_many([query], k, mode, where=where, fusion=fusion, arrangement=arrangement)[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> list[list[Hit]]:
+        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
+        if isinstance(queries, str):
+            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
+        condition = None if where is None else parse(where)
+        asked = list(queries)
+
+        def answer(view: View) -> list[list[Hit]]:
+            fused = fusion or stored_fusion(view.connection)
+            return search.search(view, asked, k, mode, condition, fused, arrangement)
+
+        return self._reader.read(answer)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
+        return self._reader.read(lambda view: stored_fusion(view.connection))
+
+    def explain(
+        self,
+        question: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> list[Explanation]:
+        """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
+        from ragembed.indexes.search.explain import explain
+
+        condition = None if where is None else parse(where)
+
+        def answer(view: View) -> list[Explanation]:
+            fused = fusion or stored_fusion(view.connection)
+            return explain(view, question, k, mode, condition, fused, arrangement)
+
+        return self._reader.read(answer)
+
+    def why_not(
+        self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
+    ) -> WhyNot:
+        """Return where the file called ``source`` in the store comes for a question, and what it lacks.
+
+        It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
+        the store; the message says whether it was skipped, and why.
+        """
+        from ragembed.indexes.search.why_not import why_not
+
+        def answer(view: View) -> WhyNot:
+            return why_not(view, question, source, k, mode, fusion or stored_fusion(view.connection))
+
+        return self._reader.read(answer)
+
+    def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
+        """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.
+
+        ``where`` selects the chunks that are searched, as in :meth:`search`.
+        """
+        return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
+
+    def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
+        """Return for each query vector, shape ``(n, d)``, what :meth:`search_vector` does."""
+        vectors = np.asarray(vectors, dtype=np.float32)
+        condition = None if where is None else parse(where)
+        if not vectors.size and vectors.shape[:1] == (0,):
+            return []
+        if vectors.ndim != 2:
+            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
+
+        def answer(view: View) -> list[list[Hit]]:
+            self._require_dimension(view, vectors)
+            return search.search_vectors(view, vectors, k, condition)
+
+        return self._reader.read(answer)
+
+    def search_mmr(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        fetch_k: int = 50,
+        lambda_mult: float = 0.5,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
+
+        They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
+        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
+        """
+        condition = None if where is None else parse(where)
+
+        def answer(view: View) -> list[Hit]:
+            vector = view.embedder().encode_queries([query])[0]
+            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
+
+        return self._reader.read(answer)
+
+    def search_mmr_vector(
+        self,
+        vector: Floats,
+        k: int = 10,
+        *,
+        fetch_k: int = 50,
+        lambda_mult: float = 0.5,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Return what :meth:`search_mmr` does, for a query vector, shape ``(d,)``."""
+        vector = _one_vector(vector)
+        condition = None if where is None else parse(where)
+
+        def answer(view: View) -> list[Hit]:
+            self._require_dimension(view, vector[None, :])
+            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
+
+        return self._reader.read(answer)
+
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
+
+        def answer(view: View) -> Floats:
+            rows = catalog.rows_of_ids(view.connection, ids)
+            return view.vectors([rows[chunk_id] for chunk_id in ids])
+
+        return self._reader.read(answer)
+
+    def _require_dimension(self, view: View, vectors: Floats) -> None:
+        if (dim := view.dim()) not in (None, vectors.shape[1]):
+            raise DimensionError(
+                f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
+                f"{dim}"
+            )
+
     # Looking in
 
     def __len__(self) -> int:
@@ -307,7 +478,7 @@ class Store(Searching):
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": catalog.embedder(connection),
-                "fusion": catalog.fusion(connection).to_dict(),
+                "fusion": stored_fusion(connection).to_dict(),
                 "indexing": catalog.meta(connection, "indexing"),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }
@@ -466,3 +637,61 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
         "choice": None if choice is None else choice.to_dict(),
         "check": None if check is None else check.to_dict(),
     }
+
+
+Floats = NDArray[np.float32]
+
+
+def _one_vector(vector: Floats) -> Floats:
+    vector = np.asarray(vector, dtype=np.float32)
+    if vector.ndim != 1:
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected one dimension")
+    return vector
+
+
+class RunRecords:
+    """The records of one namespace in a store; see :meth:`ragembed.indexes.Store.run_records`."""
+
+    def __init__(
+        self, namespace: str, reader: Reader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
+    ) -> None:
+        self.namespace = namespace
+        self._reader = reader
+        self._writer = writer
+
+    def now(self) -> float:
+        """Return the time, in seconds since 1970; it is later than that of every record."""
+        return self._reader.read(lambda view: run_records.now(view.connection, self.namespace))
+
+    def noted(self, keys: Sequence[str]) -> set[str]:
+        """Return those of ``keys`` that a run has taken note of."""
+        return self._reader.read(lambda view: run_records.noted(view.connection, self.namespace, keys))
+
+    def keys(
+        self,
+        before: float | None = None,
+        after: float | None = None,
+        group_ids: Sequence[str | None] | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
+        """Return keys by time, at most ``limit``: updated before and after these times, of any of these groups.
+
+        The group of a chunk that a killed run wrote is not known, so it counts to each.
+        """
+        wanted = before, after, group_ids, limit
+        return self._reader.read(lambda view: run_records.listed(view.connection, self.namespace, *wanted))
+
+    def note(
+        self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
+    ) -> None:
+        """Take note of ``keys`` as of now; those that are no chunk's are left out.
+
+        Without ``group_ids``, one for each key, groups stay as they are.
+        """
+        with self._writer(wait_seconds) as writer:
+            writer.note_run(self.namespace, keys, group_ids)
+
+    def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
+        """Delete the records of ``keys``."""
+        with self._writer(wait_seconds) as writer:
+            writer.forget_run(self.namespace, keys)

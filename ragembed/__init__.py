@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragembed.lazy import lazy_attributes
+from ragembed.extras import lazy_attributes
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.config import EmbedderConfig
+    from ragembed.config.settings import EmbedderConfig
     from ragembed.documents.model import Chunk
     from ragembed.embedder import Embedder
     from ragembed.indexes.api import index, search
-    from ragembed.indexes.arranging import Arrangement
-    from ragembed.indexes.fusion import Fusion
-    from ragembed.indexes.records import Hit
+    from ragembed.indexes.search.fusion import Fusion
+    from ragembed.indexes.search.ranking import Arrangement
     from ragembed.indexes.store import Store
+    from ragembed.indexes.types import Hit
 
 __all__ = [
     "Arrangement",
@@ -41,13 +41,13 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "config": ("EmbedderConfig",),
+        "config.settings": ("EmbedderConfig",),
         "documents.model": ("Chunk",),
         "embedder": ("Embedder",),
         "indexes.api": ("index", "search"),
-        "indexes.arranging": ("Arrangement",),
-        "indexes.fusion": ("Fusion",),
-        "indexes.records": ("Hit",),
+        "indexes.search.ranking": ("Arrangement",),
+        "indexes.search.fusion": ("Fusion",),
+        "indexes.types": ("Hit",),
         "indexes.store": ("Store",),
     },
 )

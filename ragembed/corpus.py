@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from ragembed.errors import ConfigError
 
@@ -30,3 +32,13 @@ class Corpus:
             raise ConfigError(f"the corpus {self.path}, line {number}: not UTF-8: {error.reason}") from None
         except OSError as error:
             raise ConfigError(f"the corpus {self.path} cannot be read: {error.strerror}") from error
+
+
+Item = TypeVar("Item")
+
+
+def blocks(stream: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items of ``stream`` in lists of ``size``; the last may be shorter."""
+    items = iter(stream)
+    while block := list(islice(items, size)):
+        yield block

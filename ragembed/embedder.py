@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed import embedder_files
-from ragembed.backbones.choice import fast_dtype, find_devices
-from ragembed.config import EmbedderConfig, Sides
+from ragembed.config.presets import DEFAULT_PRESET, preset
+from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.specs import Words, parse_postprocessor
+from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.explaining import TextParts, text_parts
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
+from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.moments import Moments
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.presets import DEFAULT_PRESET, preset
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
-from ragembed.specs import Words, parse_postprocessor
 from ragembed.tensor_map import release
 
 Floats = NDArray[np.float32]

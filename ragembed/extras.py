@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from ragembed.errors import MissingExtraError
 
@@ -58,3 +60,20 @@ def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
             raise
         package, brings_it = _EXTRAS[module]
         raise MissingExtraError(package, extra or brings_it, purpose) from error
+
+
+def lazy_attributes(package: str, names: Mapping[str, Sequence[str]], extra: str | None = None) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of ``package``; ``names`` gives the public names of each of its modules.
+
+    A name that needs an optional package raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as for
+    :func:`ragembed.extras.needed_for`.
+    """
+    homes = {name: f"{package}.{module}" for module, of_module in names.items() for name in of_module}
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with needed_for(f"{package}.{name}", extra):
+            return getattr(import_module(homes[name]), name)
+
+    return get

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extras import require
-from ragembed.models import ModelFiles, find_model
+from ragembed.models.files import ModelFiles, find_model
 
 Floats = NDArray[np.float32]
 
@@ -96,8 +96,8 @@ def _require_cross_encoder(files: ModelFiles) -> None:
 def _load(files: ModelFiles, device: str | None) -> Any:
     from safetensors import SafetensorError
 
-    from ragembed.backbones.torch_devices import find_devices
-    from ragembed.backbones.transformers_model import loading_model
+    from ragembed.models.torch_devices import find_devices
+    from ragembed.models.transformers_model import loading_model
 
     [first, *_] = find_devices(device)
     try:

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
-from ragembed.streams import blocks
 
 Floats = NDArray[np.float32]
 Item = TypeVar("Item")

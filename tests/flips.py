@@ -9,12 +9,13 @@ import pytest
 
 from ragembed import EmbedderConfig
 from ragembed.errors import RagembedError
-from ragembed.indexes import Store, fitting
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.postings import upkeep
-from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import vectors, verify_store
+from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import WORDS, record
 
 KINDS = {

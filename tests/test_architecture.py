@@ -1,16 +1,39 @@
-"""The layout holds: imports point one way, heavy packages have one importer each, every folder is packaged."""
+"""The layers hold: imports point one way, there are no cycles, and optional packages are imported in few places."""
+
+from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
+LAYERS = (
+    ("ragembed",),  # the core: whatever no other layer names
+    ("ragembed.evaluation", "ragembed.training"),
+    ("ragembed.indexes.types",),
+    ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
+    ("ragembed.indexes.storage",),
+    ("ragembed.indexes.lexical",),
+    ("ragembed.indexes.search",),
+    ("ragembed.indexes.writing",),
+    ("ragembed.indexes.verify",),
+    ("ragembed.indexes.store",),
+    ("ragembed.indexes.indexing",),
+    ("ragembed.indexes.tuning",),
+    ("ragembed.indexes",),  # the public names
+    ("ragembed.distributed",),
+    ("ragembed.langchain",),
+    ("ragembed.cli",),
+)
+"""From the bottom to the top: a module imports from its own layer and from those above it in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.backbones", "ragembed.indexes.ann.gpus", "ragembed.training"),
-    "transformers": ("ragembed.backbones.transformers_model", "ragembed.training.encoder"),
+    "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
+    "transformers": ("ragembed.models.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
     "scipy": ("ragembed.evaluation",),
@@ -22,24 +45,34 @@ ONLY_IMPORTERS = {
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }
-ARROWS = {
-    "ragembed.cli": ("ragembed", "ragembed.indexes", "ragembed.distributed", "ragembed.cli"),
-    "ragembed.indexes": ("ragembed", "ragembed.indexes"),
-    "ragembed.langchain": ("ragembed", "ragembed.indexes", "ragembed.langchain"),
-    "ragembed.distributed": ("ragembed", "ragembed.indexes", "ragembed.distributed"),
-    "ragembed": ("ragembed",),
-}
 
 
-def modules():
+def all_modules() -> Iterator[tuple[str, Path]]:
     for package, folder in PACKAGES.items():
         for file in sorted(folder.rglob("*.py")):
             parts = [part for part in file.relative_to(folder).with_suffix("").parts if part != "__init__"]
             yield ".".join([package, *parts]), file
 
 
-def imports(file):
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+MODULES = dict(all_modules())
+
+
+def below(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def imported_names(file: Path) -> Iterator[str]:
+    """The full names that a file imports when it runs, at the top or in a function; imports for types are left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for_types = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -47,69 +80,70 @@ def imports(file):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def part_of(name):
-    return next(
-        (
-            part
-            for part in ("ragembed.cli", "ragembed.indexes", "ragembed.langchain", "ragembed.distributed")
-            if below(name, part)
-        ),
-        "ragembed",
-    )
-
-
-def below(name, package):
-    return name == package or name.startswith(package + ".")
-
-
-MODULES = dict(modules())
-
-
-def test_there_are_modules_to_check():
-    assert len(MODULES) > 50
-    assert {part_of(name) for name in MODULES} == set(ARROWS)
-
-
-@pytest.mark.guarantee(6, 53)
-@pytest.mark.parametrize("name", MODULES)
-def test_arrows_point_one_way(name):
-    for imported in imports(MODULES[name]):
+def imported_modules(name: str) -> set[str]:
+    """The modules of ragembed that a module imports when it runs."""
+    found = set()
+    for imported in imported_names(MODULES[name]):
         if below(imported, "ragembed"):
-            assert part_of(imported) in ARROWS[part_of(name)], f"{name} imports {imported}"
-        for package, importers in ONLY_IMPORTERS.items():
-            if below(imported, package):
-                assert any(below(name, importer) for importer in importers), f"{name} imports {imported}"
+            found.add(imported if imported in MODULES else imported.rpartition(".")[0])
+    return found - {name}
+
+
+def layer(name: str) -> int:
+    """The number of the layer whose name is the longest beginning of the module's."""
+    named = [(len(package), number) for number, layer in enumerate(LAYERS) for package in layer if below(name, package)]
+    return max(named)[1]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_to_lower_layers(name):
+    for imported in imported_modules(name):
+        assert layer(imported) <= layer(name), f"{name} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("package", ONLY_IMPORTERS)
+def test_optional_packages_are_imported_in_few_places(package):
+    for name, file in MODULES.items():
+        if any(below(imported, package) for imported in imported_names(file)):
+            assert any(below(name, importer) for importer in ONLY_IMPORTERS[package]), f"{name} imports {package}"
+
+
+def test_no_files_import_one_another():
+    assert_acyclic({name: imported_modules(name) for name in MODULES})
+
+
+def test_no_packages_import_one_another():
+    """A package is a folder with all below it; the modules beside a folder count as themselves."""
+    folders = {name for name, file in MODULES.items() if file.name == "__init__.py"} - set(PACKAGES)
+
+    def package(name: str) -> str:
+        return min((folder for folder in folders if below(name, folder)), key=len, default=name)
+
+    graph: dict[str, set[str]] = {}
+    for name in MODULES:
+        graph.setdefault(package(name), set()).update(package(imported) for imported in imported_modules(name))
+    assert_acyclic({name: imported - {name} for name, imported in graph.items()})
+
+
+def assert_acyclic(graph: dict[str, set[str]]) -> None:
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+def test_every_layer_has_modules():
+    assert {layer(name) for name in MODULES} == set(range(len(LAYERS)))
 
 
 def test_the_package_list_is_the_folders():
     listed = set(re.findall(r'^    "(ragembed[\w.]*)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
-    found = {
-        ".".join([package, *file.parent.relative_to(folder).parts])
-        for package, folder in PACKAGES.items()
-        for file in folder.rglob("__init__.py")
-    }
-    assert listed == found
+    assert listed == {name for name, file in MODULES.items() if file.name == "__init__.py"}
 
 
 def test_no_folder_hides_a_mapped_package():
     assert not (ROOT / "ragembed" / "cli").exists()
     assert not (ROOT / "ragembed" / "indexes").exists()
-
-
-def test_public_names_are_what_all_says():
-    import ragembed
-    import ragembed.evaluation
-    import ragembed.indexes
-    import ragembed.langchain
-    import ragembed.postprocess
-    import ragembed.training
-
-    packages = (ragembed.evaluation, ragembed.indexes, ragembed.langchain, ragembed.postprocess, ragembed.training)
-    for module in (ragembed, *packages):
-        for name in module.__all__:
-            assert getattr(module, name) is not None
-        with pytest.raises(AttributeError):
-            _ = module.no_such_name
 
 
 def test_every_error_is_in_the_one_tree_and_documented():

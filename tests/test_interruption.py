@@ -9,8 +9,8 @@ import time
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.layout import is_store
-from ragembed.indexes.writer import BATCH
+from ragembed.indexes.storage.layout import is_store
+from ragembed.indexes.writing.writer import BATCH
 
 ROWS = 6000
 # A process that is started in the background may inherit that it ignores SIGINT; this one does not.

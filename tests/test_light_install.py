@@ -9,10 +9,10 @@ import tempfile
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.config import DEFAULT_MODEL
+from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
 
 ABSENT = ("torch", "transformers", "scipy", "sklearn", "sentence_transformers")
 # None means "not installed" to the import system.

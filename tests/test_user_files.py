@@ -11,7 +11,8 @@ import pytest
 
 from ragembed import Embedder
 from ragembed.errors import ConfigError, ModelError, StoreError
-from ragembed.indexes import Store, layout
+from ragembed.indexes import Store
+from ragembed.indexes.storage import layout
 from ragembed.langchain import RagVectorStore
 from tests.conftest import KnownEncoder, record
 

@@ -110,7 +110,7 @@ def multiply(request: Request) -> tuple[Turn, Told]:
     """Multiply large squares in PyTorch, in the arithmetic that ragembed uses for documents."""
     import torch
 
-    from ragembed.backbones.torch_devices import fast_dtype
+    from ragembed.models.torch_devices import fast_dtype
 
     size, name = request["size"], fast_dtype(("cpu",))
     left, right = (torch.randn(size, size).to(getattr(torch, name)) for _ in range(2))

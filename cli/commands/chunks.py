@@ -19,7 +19,7 @@ from ragembed.documents.readers import only_document_errors, read
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
-from ragembed.indexes.layout import choose_store, is_store
+from ragembed.indexes.storage.layout import choose_store, is_store
 
 
 @click.command()

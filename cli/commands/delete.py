@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.filtering import filter_options, search_filter
-from ragembed.cli.options import PlacePath, format_option, store_option
+from ragembed.cli.options import PlacePath, WritingCommand, filter_options, format_option, search_filter, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
-from ragembed.cli.waiting import WritingCommand
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.layout import choose_store, file_path, is_below, source_path
+from ragembed.indexes.storage.layout import choose_store, file_path, is_below, source_path
 
 _NOTHING_EXIT = 1
 

@@ -12,7 +12,7 @@ from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import Candidate, discover, why
 from ragembed.documents.places import Place
-from ragembed.indexes.layout import choose_store
+from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command()

@@ -10,7 +10,10 @@ import click
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
+    WORKER_OPTIONS,
     PlacePath,
+    WritingCommand,
+    chosen_workers,
     device_option,
     discovery_options,
     embedding_options,
@@ -18,18 +21,17 @@ from ragembed.cli.options import (
     index_options,
     reading_options,
     store_option,
+    worker_options,
 )
 from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
-from ragembed.cli.waiting import WritingCommand
-from ragembed.cli.workers import WORKER_OPTIONS, chosen_workers, worker_options
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
-from ragembed.indexes.boilerplate_store import MODES
-from ragembed.indexes.indexing import IndexingReport, index_files
-from ragembed.indexes.layout import choose_store, file_path, is_store
-from ragembed.indexes.progress import Silent
+from ragembed.indexes.indexing.run import IndexingReport, index_files
+from ragembed.indexes.storage.layout import choose_store, file_path, is_store
+from ragembed.indexes.types import Silent
+from ragembed.indexes.writing.boilerplate_store import MODES
 
 _LISTED = 20
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import device_option, format_option, index_options, store_option
+from ragembed.cli.options import WritingCommand, device_option, format_option, index_options, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import wanted_index
-from ragembed.cli.waiting import WritingCommand
 from ragembed.indexes import Store
-from ragembed.indexes.layout import choose_store
+from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command(cls=WritingCommand)

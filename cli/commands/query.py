@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.arranging import ArrangingCommand, arrangement, arranging_options, near_duplicates_line
-from ragembed.cli.filtering import filter_options, search_filter
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import (
+    ArrangingCommand,
+    arrangement,
+    arranging_options,
+    filter_options,
+    format_option,
+    near_duplicates_line,
+    search_filter,
+    store_option,
+)
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
 from ragembed.cli.snippet import matches, query_stems, snippet
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
-from ragembed.indexes.fusion import METHODS, Method
-from ragembed.indexes.layout import choose_store, file_path
-from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.search.fusion import METHODS, Method
+from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.storage.layout import choose_store, file_path
 
 if TYPE_CHECKING:
-    from ragembed.indexes.explaining import Explanation
+    from ragembed.indexes.search.explain import Explanation
 
 _NO_HITS_EXIT = 1
 

@@ -7,14 +7,13 @@ from typing import Any, get_args
 
 import click
 
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import WritingCommand, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
-from ragembed.cli.waiting import WritingCommand
-from ragembed.config import Sides
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.layout import choose_store
+from ragembed.config.settings import Sides
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command(cls=WritingCommand)

@@ -77,7 +77,7 @@ def defsent_plus(
     """
     chosen = tuple(combination(each) for each in combinations)
     if recipe is None:
-        from ragembed.models import find_model
+        from ragembed.models.files import find_model
 
         recipe = recipe_for(find_model(given["model"]).folder)
         if not quiet:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import device_option, format_option, store_option
+from ragembed.cli.options import WritingCommand, device_option, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.waiting import WritingCommand
-from ragembed.indexes.layout import choose_store
-from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.storage.layout import choose_store
+from ragembed.indexes.types import Progress, Silent
 
 if TYPE_CHECKING:
     from ragembed.indexes.tuning import Candidate, Compared, TuningReport

@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from ragembed.cli import ERROR_EXIT
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import WritingCommand, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.waiting import WritingCommand
-from ragembed.indexes.layout import choose_store
+from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 
 _LASTING = {Part.DATABASE, Part.CANARY}

@@ -11,10 +11,10 @@ from ragembed.cli.options import PlacePath, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
 from ragembed.documents.places import Place
 from ragembed.indexes import Store
-from ragembed.indexes.layout import choose_store, file_path, source_path
-from ragembed.indexes.records import ChunkRecord
-from ragembed.indexes.search import MODES, Mode
-from ragembed.indexes.why_not import FileRank, WhyNot
+from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.why_not import FileRank, WhyNot
+from ragembed.indexes.storage.layout import choose_store, file_path, source_path
+from ragembed.indexes.types import ChunkRecord
 
 _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8

@@ -12,7 +12,7 @@ import click
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
 from ragembed.cli.options import embedding_options, format_option, with_options
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.types import Progress, Silent
 
 if TYPE_CHECKING:
     from ragembed.cli.requests import Candidate

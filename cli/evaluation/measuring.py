@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ragembed.cli.evaluation.judged import Judged
 from ragembed.cli.evaluation.systems import System
 from ragembed.errors import ConfigError
-from ragembed.indexes.progress import Progress
+from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
-    from ragembed.config import EmbedderConfig
+    from ragembed.config.settings import EmbedderConfig
     from ragembed.evaluation.datasets import RetrievalCollection
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured

@@ -105,8 +105,8 @@ def _layers(given: Mapping[str, Any]) -> tuple[str, ...]:
     layers: tuple[str, ...] = given["layers"]
     if EVERY_LAYER not in layers:
         return layers
-    from ragembed.config import DEFAULT_MODEL
-    from ragembed.models import find_model, model_shape
+    from ragembed.config.settings import DEFAULT_MODEL
+    from ragembed.models.files import find_model, model_shape
 
     named = embedder_config({name: given[name] for name in ("config_file", "model")})
     _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)

@@ -21,11 +21,11 @@ from ragembed.cli.output import say, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import Candidate
 from ragembed.errors import ConfigError
-from ragembed.indexes.fusion import METHODS, Fusion, Method
-from ragembed.indexes.layout import choose_store
-from ragembed.indexes.progress import Progress, Silent
-from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.search.fusion import METHODS, Fusion, Method
+from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.tuning.store_evaluation import Search
+from ragembed.indexes.types import Progress, Silent
 
 if TYPE_CHECKING:
     from ragembed.evaluation.table import Result

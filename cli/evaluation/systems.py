@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import get_args
 
 from ragembed.cli.requests import Candidate, embedder_configs
-from ragembed.config import EmbedderConfig
+from ragembed.config.presets import PRESETS
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.indexes.fusion import Fusion, Method
-from ragembed.indexes.layout import is_store
-from ragembed.indexes.search import MODES, Mode
+from ragembed.indexes.search.fusion import Fusion, Method
+from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.tuning.store_evaluation import Search
-from ragembed.presets import PRESETS
 
 _CONFIGURATIONS = (".toml", ".json")
 _NUMBERS = ("alpha", "feedback")

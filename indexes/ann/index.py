@@ -25,7 +25,7 @@ EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
 """How much is looked at where no effort was found by measuring: neighbours, and the share of the lists."""
 
 USUAL_K = 18
-"""Neighbours that are searched for when ten are asked for; see :mod:`ragembed.indexes.view`."""
+"""Neighbours that are searched for when ten are asked for; see :mod:`ragembed.indexes.search.snapshot`."""
 
 FEW_QUERIES = 8
 """Queries up to which an index is searched in one thread."""

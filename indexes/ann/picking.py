@@ -31,7 +31,7 @@ from ragembed.indexes.ann.tuning import (
     tuned_effort,
 )
 from ragembed.indexes.ann.vectors import Floats
-from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.types import Progress, Silent
 
 LEAST_ASKED = 1_000
 """Vectors of a shard below which an index is flat although another kind was asked for."""

@@ -30,7 +30,7 @@ from ragembed.indexes.filters.nodes import (
     Scalar,
 )
 from ragembed.indexes.filters.timestamps import nanoseconds
-from ragembed.indexes.records import json_ids
+from ragembed.indexes.types import json_ids
 
 _COLUMNS = {
     "path": ("path", "string"),

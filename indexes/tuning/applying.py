@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.encoding import raw_part
-from ragembed.indexes.fitting import fit_store
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.index_choice import tell
-from ragembed.indexes.progress import Progress, Silent
-from ragembed.indexes.reencoding import reencode
+from ragembed.indexes.indexing.fitting import fit_store
+from ragembed.indexes.indexing.refit import reencode
+from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.store import Store
+from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.writing.index_selection import tell
 
 
 def apply_settings(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from ragembed.config import EmbedderConfig, Sides
+from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
+from ragembed.config.templates import PLAIN
 from ragembed.errors import ConfigError
 from ragembed.extractors.build import build_extractor
-from ragembed.models import find_model, model_shape
-from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
-from ragembed.templates import PLAIN
+from ragembed.models.files import find_model, model_shape
 
 _WEIGHTINGS = ("uniform", "idf:0.5", "idf")
 _MIXES = (0.25, 0.5)

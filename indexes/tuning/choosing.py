@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import RankError
 from ragembed.evaluation.encoding import raw_part
-from ragembed.indexes.fusion import METHODS, Fusion
+from ragembed.indexes.search.fusion import METHODS, Fusion
 from ragembed.indexes.tuning.candidates import ChainChoice
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, PoolVectors

@@ -12,28 +12,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
-from ragembed.indexes import catalog, changes
 from ragembed.indexes.ann.specs import FLAT
-from ragembed.indexes.dense import nearest
-from ragembed.indexes.fanout import LocalSegments
-from ragembed.indexes.feedback import Numbers, likeness
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.hybrid import DEPTH, Words, candidates
-from ragembed.indexes.layout import DATABASE
-from ragembed.indexes.records import ChunkRecord, text_hash
-from ragembed.indexes.schema import connect
-from ragembed.indexes.search import Mode, question_expression
-from ragembed.indexes.selection import Selection, select
+from ragembed.indexes.search.dense import nearest
+from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.feedback import Numbers, likeness
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.hybrid import DEPTH, Words, candidates
+from ragembed.indexes.search.search import Mode, question_expression
+from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.storage import catalog, changes
+from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.schema import connect
+from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.store import Store
-from ragembed.indexes.terms import of_language
+from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.queries import PseudoQuery
 from ragembed.indexes.tuning.store_evaluation import NoEncoder
-from ragembed.indexes.view import View
+from ragembed.indexes.types import ChunkRecord, text_hash
 from ragembed.postprocess import unit_rows
 
 Floats = NDArray[np.float32]

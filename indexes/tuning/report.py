@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ragembed.config import EmbedderConfig
-from ragembed.indexes.fusion import Fusion
+from ragembed.config.settings import EmbedderConfig
+from ragembed.indexes.search.fusion import Fusion
 
 Outcome = Literal["better", "no significant difference", "too little"]
 MEAN = "mean"

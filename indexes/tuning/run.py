@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.indexes.layout import source_path
-from ragembed.indexes.progress import Progress, Silent
+from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.applying import apply_settings
 from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
@@ -38,6 +37,7 @@ from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, l
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.significance import MacroBootstrap
 from ragembed.indexes.tuning.sources import LOG, SOURCES
+from ragembed.indexes.types import Progress, Silent
 
 Doubles = NDArray[np.float64]
 

@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import RetrievalCollection
 from ragembed.evaluation.judgements import JudgedQuestions, require_known
 from ragembed.indexes.ann.specs import FLAT
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.layout import source_path
-from ragembed.indexes.progress import Progress, Silent
-from ragembed.indexes.records import ChunkRecord, Hit
-from ragembed.indexes.search import Mode
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
+from ragembed.indexes.types import ChunkRecord, Hit, Progress, Silent
 from ragembed.reservoir import ItemReservoir
-from ragembed.streams import blocks
 
 Floats = NDArray[np.float32]
 Rankings = dict[str, list[tuple[str, float]]]

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.indexes import catalog, digests, schema
 from ragembed.indexes.ann.records import Check, Choice, Wanted
-from ragembed.indexes.baseline import KEY as BASELINE
-from ragembed.indexes.baseline import is_baseline_record
-from ragembed.indexes.database import lost_commits
-from ragembed.indexes.fusion import Fusion
-from ragembed.indexes.layout import DATABASE
-from ragembed.indexes.records import text_hash
-from ragembed.indexes.stemming import Words
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.storage import catalog, digests, schema
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import is_baseline_record
+from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.transactions import lost_commits
+from ragembed.indexes.text.stemming import Words
+from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify.report import Part, Problem
 
 _LOG = DATABASE + "-wal"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes import catalog
-from ragembed.indexes.layout import BLOCK, POSTINGS
-from ragembed.indexes.postings.block import Block
-from ragembed.indexes.postings.named import named_postings, stale_chunks
+from ragembed.indexes.lexical.postings import Block
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import BLOCK, POSTINGS
+from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.indexes.verify.vectors import file_difference
 

@@ -15,18 +15,23 @@ from numpy.typing import NDArray
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import replace_file
-from ragembed.indexes import catalog, changes, compaction, digests
-from ragembed.indexes.baseline import KEY as BASELINE
-from ragembed.indexes.baseline import copy_baseline
-from ragembed.indexes.database import TAKE_AS_IT_IS, Database, committed_file, open_for_writing, write_errors
-from ragembed.indexes.embedders import embedder_record, load_embedder, unfitted_embedder
-from ragembed.indexes.folders import publish, temporary_folder
-from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
-from ragembed.indexes.postings.upkeep import update_postings
-from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import SegmentFiles, SegmentRecord, as_it_was, to_raw, write_segment
+from ragembed.indexes.storage import catalog, changes, compaction, digests
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import copy_baseline
+from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
+from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
+from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, as_it_was, to_raw, write_segment
+from ragembed.indexes.storage.transactions import (
+    TAKE_AS_IT_IS,
+    Database,
+    committed_file,
+    open_for_writing,
+    write_errors,
+)
+from ragembed.indexes.types import Progress, VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
+from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.reservoir import Reservoir
 
 Halves = NDArray[np.float16]

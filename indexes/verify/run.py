@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
-from ragembed.indexes import catalog, schema
-from ragembed.indexes.embedders import load_embedder
-from ragembed.indexes.layout import (
+from ragembed.indexes.storage import catalog, schema
+from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.layout import (
     DATABASE,
     EMBEDDERS,
     GITIGNORE,
@@ -23,11 +23,10 @@ from ragembed.indexes.layout import (
     SEGMENTS,
     require_store,
 )
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.postings.named import named_postings
-from ragembed.indexes.progress import Progress, Silent
-from ragembed.indexes.records import VectorEncoder
-from ragembed.indexes.segments import RAW_TYPE, SegmentRecord
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.named_postings import named_postings
+from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
+from ragembed.indexes.types import Progress, Silent, VectorEncoder
 from ragembed.indexes.verify import database, vectors
 from ragembed.indexes.verify.postings import check_postings
 from ragembed.indexes.verify.repair import repair_store

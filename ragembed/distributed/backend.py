@@ -23,13 +23,13 @@ from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
-from ragembed.indexes.backend import ChunkedFiles, Known, RunEncoder, Sources, StageReport
-from ragembed.indexes.indexing import IndexingReport, index_files
-from ragembed.indexes.layout import WORK, is_store, make_folder
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.progress import Progress
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import Scan
+from ragembed.indexes.indexing.backend import ChunkedFiles, Known, RunEncoder, Sources, StageReport
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import IndexingReport, index_files
+from ragembed.indexes.indexing.scan import Scan
+from ragembed.indexes.storage.layout import WORK, is_store, make_folder
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.types import Progress
 
 Floats = NDArray[np.float32]
 
@@ -43,7 +43,7 @@ def index_with_workers(
     shards: int | None = None,
     wait_seconds: float = 0.0,
 ) -> IndexingReport:
-    """Bring a store up to date as :func:`ragembed.indexes.indexing.index_files` does, with workers.
+    """Bring a store up to date as :func:`ragembed.indexes.indexing.run.index_files` does, with workers.
 
     The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
     ``work`` is the folder for files between the stages, by default ``work`` in the store; the next run carries on from
@@ -64,7 +64,7 @@ def index_with_workers(
 
 
 class DistributedBackend:
-    """Reads, fits and encodes with a pool of workers; an :class:`ragembed.indexes.backend.IndexingBackend`.
+    """Reads, fits and encodes with a pool of workers; an :class:`ragembed.indexes.indexing.backend.IndexingBackend`.
 
     Parameters
     ----------

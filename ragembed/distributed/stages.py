@@ -29,15 +29,15 @@ from ragembed.documents.discovery import Candidate
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
 from ragembed.files import write_file
-from ragembed.indexes.backend import Known, RunEncoder
-from ragembed.indexes.boilerplate_store import strip_all
-from ragembed.indexes.folders import publish, temporary_folder
-from ragembed.indexes.layout import source_path
-from ragembed.indexes.records import SourceRecord, text_hash
-from ragembed.indexes.scan import Scan, Scanner
-from ragembed.indexes.segments import to_raw
-from ragembed.indexes.spool import Spool, spooled
-from ragembed.indexes.writer import BATCH
+from ragembed.indexes.indexing.backend import Known, RunEncoder
+from ragembed.indexes.indexing.scan import Scan, Scanner
+from ragembed.indexes.indexing.spool import Spool, spooled
+from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.layout import source_path
+from ragembed.indexes.storage.segments import to_raw
+from ragembed.indexes.types import SourceRecord, text_hash
+from ragembed.indexes.writing.boilerplate_store import strip_all
+from ragembed.indexes.writing.writer import BATCH
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]

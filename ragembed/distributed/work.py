@@ -13,7 +13,7 @@
     embed/00000.safetensors      of each block: raw vectors, float16
 
 Every file and folder is written whole, under another name, and then renamed: what is there is finished. Nothing in it
-is pickle. :mod:`ragembed.indexes.work_folder` knows these names, and removes nothing else.
+is pickle. :mod:`ragembed.indexes.indexing.work_folder` knows these names, and removes nothing else.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.boilerplate import Found
 from ragembed.documents.discovery import Candidate
 from ragembed.documents.places import absolute
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.backend import Sources
-from ragembed.indexes.progress import Progress
-from ragembed.indexes.records import SourceRecord
-from ragembed.indexes.scan import IndexingOptions, Scan
-from ragembed.indexes.work_folder import PLAN, WorkFolder
+from ragembed.indexes.indexing.backend import Sources
+from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.indexing.work_folder import PLAN, WorkFolder
+from ragembed.indexes.types import Progress, SourceRecord
 from ragembed.tensor_map import map_tensors
 
 SHARD_BYTES = 8 * 1024 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragembed.config.specs import Avg, BertAvg, Transformer
 from ragembed.errors import ConfigError
 from ragembed.evaluation.table import Named, Result, columns, labels
 from ragembed.extras import needed_for
-from ragembed.specs import Avg, BertAvg, Transformer
 
 _WIDTH, _HEIGHT = 7.0, 4.2
 _DPI = 150

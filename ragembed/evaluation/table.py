@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ragembed.config import EmbedderConfig
-from ragembed.templates import PLAIN
+from ragembed.config.settings import EmbedderConfig
+from ragembed.config.templates import PLAIN
 
 AVERAGE = "average"
 FRACTIONS = ("iso_score",)

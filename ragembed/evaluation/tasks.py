@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import (

@@ -20,7 +20,7 @@ from ragembed.extractors.protocol import Floats, Progress, Side, State, saved_ar
 from ragembed.extractors.static import Ids, StaticExtractor
 from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
-from ragembed.tokenizer import TokenKind
+from ragembed.models.tokenizer import TokenKind
 
 _RIDGE = 1e-3
 

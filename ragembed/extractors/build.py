@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragembed.config import DEFAULT_MODEL, EmbedderConfig
+from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
+from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers, parse_postprocessor
+from ragembed.config.templates import PLAIN, Template
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
@@ -16,20 +18,18 @@ from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
 from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extractors.sbert_wk import SbertWk
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
+from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
-from ragembed.models import ModelFiles, find_model, find_tokenizer
-from ragembed.sbert_wk import SbertWk
-from ragembed.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers, parse_postprocessor
-from ragembed.templates import PLAIN, Template
-from ragembed.tokenizer import TextTokenizer, TokenKind
-from ragembed.weighting import make_weighting
-from ragembed.word_tokenizer import WordTokenizer
+from ragembed.models.files import ModelFiles, find_model, find_tokenizer
+from ragembed.models.tokenizer import TextTokenizer, TokenKind
+from ragembed.models.word_tokenizer import WordTokenizer
 
 if TYPE_CHECKING:
-    from ragembed.word_vectors import WordVectors
+    from ragembed.extractors.word_vectors import WordVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Built:
 def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
     """Return the extractor that ``config`` describes, not fitted, on the ``device`` asked for.
 
-    ``device`` is as :func:`ragembed.devices.choose_devices` takes it; it is looked for when a model is first needed.
+    ``device`` is as :func:`choose_devices` takes it; it is looked for when a model is first needed.
 
     Raises :class:`ragembed.errors.ModelError` where the model or file is not found, :class:`ConfigError` where the
     model does not have what the configuration asks for. What is not on this machine is downloaded only with
@@ -88,7 +88,7 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 
 
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
-    from ragembed.word_vectors import open_word_vectors
+    from ragembed.extractors.word_vectors import open_word_vectors
 
     if config.model == DEFAULT_MODEL:
         raise ConfigError(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Floats, Progress
 from ragembed.extractors.replicas import Replicas
-from ragembed.tokenizer import Frame, TextTokenizer, TokenKind
+from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 
 CPU_TOKENS = 2048
 """Tokens in a batch, padding included, that keep a CPU busy."""
@@ -33,7 +33,7 @@ class Batch:
     """Windows that go through the model together, padded at the right.
 
     ``texts`` int64, shape ``(batch,)``: which text each window belongs to; ``ids`` int64 and ``kinds`` int8 (of
-    :class:`~ragembed.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``;
+    :class:`~ragembed.models.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``;
     ``completed`` counts the texts whose last window is among them.
     """
 

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
-from ragembed.backbones.choice import fast_dtype, find_devices, many_texts, needs_no_framework, one_text
+from ragembed.config.templates import Template
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Floats, Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
-from ragembed.models import ModelFiles, model_shape
-from ragembed.templates import Template
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.choice import fast_dtype, find_devices, many_texts, needs_no_framework, one_text
+from ragembed.models.files import ModelFiles, model_shape
+from ragembed.models.tokenizer import TextTokenizer
 
 _FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
 """Most texts, tokens, and multiplications in a model's blocks that take less time than importing PyTorch.
@@ -45,7 +45,7 @@ class ContextualModel:
         ``"float32"``, ``"bfloat16"``, ``"mixed"``, which is bfloat16 but for few documents, or ``"auto"``: what is
         faster on the devices.
     device
-        What is asked for; see :func:`ragembed.devices.choose_devices`.
+        What is asked for; see :func:`ragembed.models.devices.choose_devices`.
     """
 
     def __init__(

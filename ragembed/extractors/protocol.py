@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
-from ragembed.token_ids import TokenIds
+from ragembed.models.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights

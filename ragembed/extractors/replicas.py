@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ragembed.extractors.protocol import Floats
 
 if TYPE_CHECKING:
-    from ragembed.backbones.protocol import Backbone
     from ragembed.extractors.forward import Batch
+    from ragembed.models.protocol import Backbone
 
 Take = Callable[["Batch", list[Floats]], None]
 

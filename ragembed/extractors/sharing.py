@@ -19,7 +19,7 @@ from ragembed.extractors.protocol import Extractor, Floats, Side, State
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import Taker, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.weighting import TokenStatistics
+from ragembed.extractors.weighting import TokenStatistics
 
 Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.extractors.parts import Token, TokenParts, text_tokens
+from ragembed.extractors.pooling import mean_shares
 from ragembed.extractors.protocol import Floats, Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.pooling import mean_shares
-from ragembed.token_ids import TokenIds
+from ragembed.models.token_ids import TokenIds
 
 _TEXTS_PER_BLOCK = 1024
 

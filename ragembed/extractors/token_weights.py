@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, blocks
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.protocol import Floats, State, Tokenizer, saved_array
-from ragembed.streams import blocks
-from ragembed.weighting import TokenCounter, TokenStatistics, Weighting
+from ragembed.extractors.weighting import TokenCounter, TokenStatistics, Weighting
 
 _BLOCK = 2048
 

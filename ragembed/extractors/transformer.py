@@ -1,7 +1,7 @@
 """Transformer extractor: the weighted mean of a text's contextual token vectors.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020 for
-:class:`~ragembed.sbert_wk.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
+:class:`~ragembed.extractors.sbert_wk.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
+from ragembed.extractors.pooling import WeightedMean, mean_shares, pooled_tokens
 from ragembed.extractors.protocol import Floats, Progress, Side
+from ragembed.extractors.sbert_wk import SbertWk
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.pooling import WeightedMean, mean_shares, pooled_tokens
-from ragembed.sbert_wk import SbertWk
-from ragembed.tokenizer import TokenKind
+from ragembed.models.tokenizer import TokenKind
 
 _ORIGINS: Mapping[int, TokenOrigin] = {
     TokenKind.SPECIAL: "special",
@@ -92,7 +92,7 @@ class WordKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Which tokens take part; see :func:`ragembed.pooling.pooled_tokens`."""
+    """Which tokens take part; see :func:`ragembed.extractors.pooling.pooled_tokens`."""
 
     name: str
     special_tokens: bool

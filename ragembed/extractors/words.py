@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.protocol import Floats
 from ragembed.extractors.static import Ids
-from ragembed.word_vectors import WordVectors
+from ragembed.extractors.word_vectors import WordVectors
 
 
 class WordTable:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragembed.extras import needed_for
-from ragembed.lazy import lazy_attributes
+from ragembed.extras import lazy_attributes, needed_for
 
 with needed_for("ragembed.langchain"):
     import langchain_core as _langchain_core  # noqa: F401  named here so that its absence is told in one place

@@ -13,10 +13,10 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
+from ragembed.config.presets import DEFAULT_PRESET, preset
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.postprocess import unit_rows
-from ragembed.presets import DEFAULT_PRESET, preset
 
 Floats = NDArray[np.float32]
 

@@ -19,8 +19,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Store, VectorEncoder, Wanted
 from ragembed.indexes.ann.specs import AUTO, parse_spec
-from ragembed.indexes.layout import is_store
-from ragembed.indexes.stemming import ENGLISH, Words
+from ragembed.indexes.storage.layout import is_store
+from ragembed.indexes.text.stemming import ENGLISH, Words
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 

@@ -9,7 +9,7 @@ from langchain_core.indexing import RecordManager
 from langchain_core.runnables import run_in_executor
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.run_records import Expected
+from ragembed.indexes.storage.run_records import Expected
 from ragembed.langchain.lazy_store import LazyStore
 
 

@@ -20,10 +20,10 @@ from typing_extensions import Self
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.indexes import Arrangement, Budget, ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.filters import And, Ids, Where
-from ragembed.indexes.index_choice import tell
-from ragembed.indexes.layout import is_store
-from ragembed.indexes.search import Mode
-from ragembed.indexes.writer import StoreWriter
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import is_store
+from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, documents_of, loose, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import Floats, checked_vectors, model_name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragembed.lazy import lazy_attributes
+from ragembed.extras import lazy_attributes
 from ragembed.postprocess.chain import Chain, TwoSidedChain
 from ragembed.postprocess.normalize import unit_rows
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config.specs import parse_postprocessor
 from ragembed.errors import ConfigError, ModelError
 from ragembed.postprocess.abtt import AllButTheTop
 from ragembed.postprocess.center import Center
@@ -24,7 +25,6 @@ from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
-from ragembed.specs import parse_postprocessor
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "center": Center,

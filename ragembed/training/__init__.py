@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragembed.lazy import lazy_attributes
+from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
     from ragembed.training.dictionaries.reading import read_dictionaries

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ragembed.backbones.torch_devices import find_devices
+from ragembed.models.torch_devices import find_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, asked: str | None, bf16: bool) -> Arithmetic:
-        """Take the first of :func:`ragembed.backbones.torch_devices.find_devices`, which raises what it raises."""
+        """Take the first of :func:`ragembed.models.torch_devices.find_devices`, which raises what it raises."""
         return cls(torch.device(find_devices(asked)[0]), bf16)
 
     def autocast(self) -> torch.autocast:

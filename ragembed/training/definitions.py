@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.token_ids import TokenIds
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.token_ids import TokenIds
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.dictionaries.senses import Dictionary
 
 Ids = NDArray[np.int64]

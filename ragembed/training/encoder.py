@@ -14,8 +14,8 @@ import transformers
 from safetensors import safe_open
 from torch import nn
 
-from ragembed.backbones.transformers_model import loading_model
 from ragembed.errors import ModelError
+from ragembed.models.transformers_model import loading_model
 from ragembed.training.heads import Activation, MlmHead, PoolerHead
 from ragembed.training.settings import Head, Pooling
 

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ragembed.errors import DictionaryError
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.definitions import TrainingTexts
 from ragembed.training.dictionaries.senses import Dictionary

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task
 from ragembed.hashing import file_sha256
-from ragembed.models import ModelFiles, find_model
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.files import ModelFiles, find_model
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.definitions import TrainingTexts, Windows, make_windows
 from ragembed.training.dictionaries.reading import read_dictionaries

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ragembed.errors import ConfigError
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.definitions import Windows, make_windows
 from ragembed.training.dictionaries.senses import Dictionary

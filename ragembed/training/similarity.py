@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task, evaluate, read_sts
-from ragembed.models import find_model
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.files import find_model
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.progress import TrainingProgress
 
 Similarity = Mapping[str, Mapping[str, float]]

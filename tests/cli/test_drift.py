@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragembed.indexes.drift import DriftReport, IdfShift, Vocabulary
+from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Vocabulary
 
 REPORT = DriftReport(
     verdict="keep",

@@ -6,10 +6,11 @@ import pytest
 from click import BadParameter
 
 from ragembed.cli.options import milliseconds, share, size_in_bytes
-from ragembed.indexes import Store, index_choice
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS
 
 CHUNKS = 60

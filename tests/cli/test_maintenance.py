@@ -11,12 +11,14 @@ from contextlib import closing
 
 import pytest
 
-from ragembed.cli.optional_number import with_number
-from ragembed.indexes import Store, digests, fitting
-from ragembed.indexes.lock import writer_lock
+from ragembed.cli.options import with_number
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.storage import digests
+from ragembed.indexes.storage.lock import writer_lock
 
 HOLD = (
-    "import sys; from pathlib import Path; from ragembed.indexes.lock import writer_lock\n"
+    "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
     "with writer_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
 )
 

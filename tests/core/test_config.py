@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.presets import PRESETS, preset
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.presets import PRESETS, preset
 
 CONFIGS = st.builds(
     EmbedderConfig,

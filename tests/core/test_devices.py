@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.backbones import torch_devices
-from ragembed.backbones.choice import many_texts
-from ragembed.backbones.packed_bert import PackedBert
-from ragembed.backbones.torch_devices import fast_dtype, find_devices
-from ragembed.backbones.transformers_model import TransformersModel
-from ragembed.devices import choose_devices
 from ragembed.embedder import encode_raw
 from ragembed.errors import ConfigError, GpuError
-from ragembed.models import find_model
+from ragembed.models import torch_devices
+from ragembed.models.choice import many_texts
+from ragembed.models.devices import choose_devices
+from ragembed.models.files import find_model
+from ragembed.models.packed_bert import PackedBert
+from ragembed.models.torch_devices import fast_dtype, find_devices
+from ragembed.models.transformers_model import TransformersModel
 
 TEXTS = [
     "the writer holds the lock of the store",

@@ -7,7 +7,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.models import find_model
+from ragembed.models.files import find_model
 from ragembed.pseudo_queries import draw_pseudo_queries
 
 TEXTS = [
@@ -41,7 +41,7 @@ def test_shapes_types_and_unit_length(embedder):
 
 def test_equals_the_equations_step_by_step(embedder, tiny_model):
     """Token vectors, half idf and half uniform weights, minus the mean of the corpus, at unit length."""
-    from ragembed.backbones.transformers_model import TransformersModel
+    from ragembed.models.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
     rows = [[*tokenizer.prefix, *ids, *tokenizer.suffix] for ids in tokenizer.ids(TEXTS)]
@@ -98,7 +98,7 @@ def test_no_part_of_a_long_text_is_dropped(embedder):
 
 
 def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
-    from ragembed.backbones.transformers_model import TransformersModel
+    from ragembed.models.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
     text = "cat dog bird fish wing flow air heat " * 20

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.explaining import contributions, words
+from ragembed.config.presets import PRESETS
+from ragembed.contributions import contributions, words
 from ragembed.extractors.parts import Token, TokenParts
-from ragembed.pooling import WeightedMean, mean_shares
+from ragembed.extractors.pooling import WeightedMean, mean_shares
+from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess import Chain, unit_rows
 from ragembed.postprocess.parts import Parts
-from ragembed.presets import PRESETS
-from ragembed.word_tokenizer import WordTokenizer
 
 CORPUS = [
     "the cat sleeps and the dog runs",

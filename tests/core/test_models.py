@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 
-from ragembed import hashing, models
-from ragembed.config import DEFAULT_MODEL
+from ragembed import hashing
+from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
-from ragembed.models import find_model
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models import files as models
+from ragembed.models.files import find_model
+from ragembed.models.tokenizer import TextTokenizer
 
 
 @pytest.mark.usefixtures("needs_minilm")

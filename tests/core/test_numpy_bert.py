@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ragembed.backbones.bert_files import is_plain_bert
-from ragembed.backbones.choice import many_texts
-from ragembed.backbones.numpy_bert import NumpyBert, _apply_gelu, _erfc
-from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.errors import ModelError
-from ragembed.models import find_model
+from ragembed.models.bert_files import is_plain_bert
+from ragembed.models.choice import many_texts
+from ragembed.models.files import find_model
+from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _erfc
+from ragembed.models.transformers_model import TransformersModel
 from ragembed.tensor_map import map_tensors, release
 
 

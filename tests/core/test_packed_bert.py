@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.backbones import packed_bert
-from ragembed.backbones.bert_files import WORDS, BertTensors
-from ragembed.backbones.choice import _load, many_texts
-from ragembed.backbones.packed_bert import PackedBert, can_pack
-from ragembed.backbones.transformers_model import TransformersModel
-from ragembed.models import find_model
+from ragembed.models import packed_bert
+from ragembed.models.bert_files import WORDS, BertTensors
+from ragembed.models.choice import _load, many_texts
+from ragembed.models.files import find_model
+from ragembed.models.packed_bert import PackedBert, can_pack
+from ragembed.models.transformers_model import TransformersModel
 
 needs_bfloat16 = pytest.mark.skipif(not can_pack("bfloat16"), reason="oneDNN has no bfloat16 on this CPU")
 pytestmark = pytest.mark.skipif(not can_pack("float32"), reason="PyTorch has no oneDNN here")

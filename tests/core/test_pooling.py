@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ragembed.pooling import WeightedMean, last_token, pooled_tokens, weighted_sum
-from ragembed.tokenizer import TokenKind as K
+from ragembed.extractors.pooling import WeightedMean, last_token, pooled_tokens, weighted_sum
+from ragembed.models.tokenizer import TokenKind as K
 
 KINDS = np.array(
     [

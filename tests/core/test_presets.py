@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig, embedder_files
+from ragembed.config.presets import PRESETS
 from ragembed.embedder import encode_raw
 from ragembed.errors import ModelError
-from ragembed.presets import PRESETS
 
 CORPUS = [
     "the cat sleeps and the dog runs",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.sbert_wk import SbertWk
+from ragembed.extractors.sbert_wk import SbertWk
 
 VARIANTS = ("paper", "released-code")
 DIM = 24

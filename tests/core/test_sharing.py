@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.backbones.numpy_bert import NumpyBert
-from ragembed.backbones.packed_bert import PackedBert
-from ragembed.backbones.transformers_model import TransformersModel
 from ragembed.embedder import encode_raw, fit_extractors
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import build_extractor
+from ragembed.models.numpy_bert import NumpyBert
+from ragembed.models.packed_bert import PackedBert
+from ragembed.models.transformers_model import TransformersModel
 
 TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
 OTHER = ["pressure zebra", "", "the bird flies " * 30, "the cat sleeps"]

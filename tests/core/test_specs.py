@@ -1,8 +1,6 @@
 import pytest
 
-from ragembed.errors import ConfigError
-from ragembed.sbert_wk import SbertWk
-from ragembed.specs import (
+from ragembed.config.specs import (
     Avg,
     BertAvg,
     RandomEmbeddings,
@@ -13,6 +11,8 @@ from ragembed.specs import (
     parse_postprocessor,
     parse_weighting,
 )
+from ragembed.errors import ConfigError
+from ragembed.extractors.sbert_wk import SbertWk
 
 
 @pytest.mark.parametrize(

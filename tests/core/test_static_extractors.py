@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.config.presets import preset
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.random_embeddings import RandomTable
-from ragembed.presets import preset
 
 TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
 UNSEEN = ["pressure zebra", "the bird flies", "synonym"]

@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.config.templates import TEMPLATES, Template
 from ragembed.errors import ConfigError
-from ragembed.templates import TEMPLATES, Template
-from ragembed.tokenizer import TextTokenizer, TokenKind
+from ragembed.models.tokenizer import TextTokenizer, TokenKind
 
 # As METHODS and table 1 of the paper print them.
 PAPER = {

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.token_ids import TokenIds
+from ragembed.models.token_ids import TokenIds
 
 TEXTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 

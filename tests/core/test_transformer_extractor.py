@@ -7,7 +7,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.models import find_model
+from ragembed.models.files import find_model
 
 TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
 LONG = "the cat sleeps and the dog runs: shock wave, boundary layer. " * 12

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.backbones.transformers_model import TransformersModel, _memory_budget
 from ragembed.errors import GpuError
+from ragembed.models.transformers_model import TransformersModel, _memory_budget
 
 LAYERS = (-1, 1, 2)
 

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.token_ids import TokenIds
-from ragembed.weighting import (
+from ragembed.extractors.weighting import (
     FREQUENT_TOKENS,
     Idf,
     Sif,
@@ -15,6 +14,7 @@ from ragembed.weighting import (
     WithoutBiases,
     make_weighting,
 )
+from ragembed.models.token_ids import TokenIds
 
 STATISTICS = TokenStatistics(4, np.array([4, 2, 1, 0]), np.array([10, 5, 5, 0]))
 VOCABULARY = ["a", "b", "c", "d"]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from ragembed import word_pieces
-from ragembed.tokenizer import TextTokenizer
-from ragembed.word_pieces import WordPieces, splits_by_words
+from ragembed.models import word_pieces
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.models.word_pieces import WordPieces, splits_by_words
 
 PIECES = ["[UNK]", "[CLS]", "[MASK]", *"abcde.,-é中", *(f"##{letter}" for letter in "abcdeé"), "bad", "##ed"]
 CONTROLS = "\x00\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\u200b\ufffd\ue000\u0301"
@@ -106,7 +106,7 @@ def test_other_tokenizers_are_left_alone():
 @pytest.mark.usefixtures("needs_minilm")
 def test_real_texts_have_the_ids_of_the_models_tokenizer(collections):
     from ragembed.evaluation import read_beir
-    from ragembed.models import find_model
+    from ragembed.models.files import find_model
 
     of = TextTokenizer(find_model("sentence-transformers/all-MiniLM-L6-v2").folder)
     assert of._pieces is not None

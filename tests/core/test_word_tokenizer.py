@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.word_tokenizer import MAX_TOKENS, WordTokenizer, _patterns
+from ragembed.models.word_tokenizer import MAX_TOKENS, WordTokenizer, _patterns
 
 KNOWN = """
     the dog 's don't don t ' - well-known well known state-of-the-art of state u.s. u . ... 3.14 3 14 , café paris

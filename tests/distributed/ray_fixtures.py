@@ -13,10 +13,12 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
-from ragembed.indexes import ChunkRecord, Store, index_choice, kinds
+from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.ann import picking
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS
 from tests.distributed import cluster
 

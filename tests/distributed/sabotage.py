@@ -45,7 +45,7 @@ class DiesInFile:
         self._worker, self._name = worker, name
 
     def __call__(self):
-        from ragembed.indexes import scan
+        from ragembed.indexes.indexing import scan
 
         read = scan.read
 

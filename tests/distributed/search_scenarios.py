@@ -19,7 +19,7 @@ from cluster import cluster
 from ragembed.documents.model import Chunk
 from ragembed.errors import RagembedError
 from ragembed.indexes import Arrangement, ChunkRecord, Store
-from ragembed.indexes.ray_search import SegmentHost
+from ragembed.indexes.search.ray_search import SegmentHost
 
 QUESTIONS = ["the writer of a store", "shock wave", "zebra"]
 FILTERS = [None, "third = 1", "i < 9", "i > 10000"]

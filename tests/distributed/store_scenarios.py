@@ -15,10 +15,10 @@ from pathlib import Path
 
 from cluster import cluster
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.distributed.backend import index_with_workers
 from ragembed.distributed.ray_workers import RayWorkers
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
 
 CONFIG = EmbedderConfig(extractor="re:dim=32")
 SHARDS = 5
@@ -47,7 +47,7 @@ class Slow:
 
 
 def make_deadly(name):
-    from ragembed.indexes import scan
+    from ragembed.indexes.indexing import scan
 
     read = scan.read
 

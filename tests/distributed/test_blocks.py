@@ -6,7 +6,7 @@ from ragembed.distributed import stages
 from ragembed.distributed.stages import plan_blocks
 from ragembed.distributed.work import balanced
 from ragembed.documents.discovery import Candidate
-from ragembed.indexes import writer
+from ragembed.indexes.writing import writer
 
 
 def encoded_by_the_writer(sizes, hashes, known, batch):

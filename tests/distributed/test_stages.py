@@ -18,9 +18,9 @@ from ragembed.distributed.stages import Worker
 from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage.lock import writer_lock
 
 WORDS = [f"word{i}" for i in range(400)]
 LICENCE = "this text is distributed under the terms of a licence that all files repeat"
@@ -192,7 +192,7 @@ def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
 
 
 def test_a_run_interrupted_while_it_stores_encodes_nothing_again(docs, monkeypatch):
-    from ragembed.indexes.writer import StoreWriter
+    from ragembed.indexes.writing.writer import StoreWriter
 
     index_files(request("alone", docs))
     commit, commits = StoreWriter.commit, []

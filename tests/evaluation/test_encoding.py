@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.backbones.numpy_bert import NumpyBert
-from ragembed.backbones.packed_bert import PackedBert
-from ragembed.backbones.transformers_model import TransformersModel
+from ragembed.config.presets import PRESETS
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
-from ragembed.presets import PRESETS
+from ragembed.models.numpy_bert import NumpyBert
+from ragembed.models.packed_bert import PackedBert
+from ragembed.models.transformers_model import TransformersModel
 
 DOCUMENTS = [
     "the writer holds the lock of the store",

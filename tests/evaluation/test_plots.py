@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.presets import PRESETS
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.evaluation import plots
 from ragembed.evaluation.plots import check_plot, plot
 from ragembed.evaluation.table import Result
-from ragembed.presets import PRESETS
 
 
 def result(value, name="minilm", collection="years", **changes):

@@ -3,9 +3,9 @@ import io
 
 import pytest
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.presets import PRESETS
+from ragembed.config.settings import EmbedderConfig
 from ragembed.evaluation.table import Result, columns, csv_table, labels, row_label, text_table
-from ragembed.presets import PRESETS
 
 
 def result(value, name="minilm", collection="years", headline="spearman", scores=None, **changes):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed.config import EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.evaluation import LabelledTexts, RetrievalCollection, SentencePairs
 from ragembed.evaluation.encoding import Encoded

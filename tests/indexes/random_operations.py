@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning
-from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store, index_choice, kinds, segment_search
+from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.postings import upkeep
+from ragembed.indexes.search import segment_search
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]

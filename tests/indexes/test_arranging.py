@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import Arrangement, ChunkRecord, Fusion, Store
-from ragembed.indexes.arranging import Source, arranged
-from ragembed.indexes.records import Hit
-from ragembed.indexes.search import MODES
+from ragembed.indexes.search.ranking import Source, arranged
+from ragembed.indexes.search.search import MODES
+from ragembed.indexes.types import Hit
 from tests.conftest import KnownEncoder, record
 
 DEDUPE = Arrangement(dedupe=True)

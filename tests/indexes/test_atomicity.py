@@ -22,11 +22,13 @@ import numpy as np
 import pytest
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import Store, catalog, compaction, index_choice
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.database import Database
-from ragembed.indexes.segments import Segment
+from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
 SQL = ("BEGIN IMMEDIATE", "COMMIT", "PRAGMA wal_checkpoint", "VACUUM", "INSERT INTO chunks_fts (chunks_fts, rank)")

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes import Arrangement, Store, fitting, schema, writer
-from ragembed.indexes.database import Database
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
+from ragembed.indexes import Arrangement, Store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage import schema
+from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 
 LICENCE = ["the writer of the store holds the lock of the store", "a reader of the store is in the folder of the store"]
@@ -254,7 +257,7 @@ def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_fo
 def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
-    monkeypatch.setattr("ragembed.indexes.boilerplate_store._kept", None)
+    monkeypatch.setattr("ragembed.indexes.writing.boilerplate_store._kept", None)
     assert run().encoded == 0
     assert (lines(in_folder), searched(in_folder)) == before
 
@@ -263,7 +266,7 @@ def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
-    monkeypatch.setattr("ragembed.indexes.indexing.restripped", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.run.restripped", None)
     assert 1 <= run().encoded <= 2
 
 
@@ -272,7 +275,7 @@ def test_switching_reads_no_file(source, run, in_folder, monkeypatch):
         (source / f"file{number}.go").write_text(f"{HEADER}\nfunc {WORDS[number]}() {{}}\n")
     run(source)
     stripped = chunks(in_folder)
-    monkeypatch.setattr("ragembed.indexes.scan.read", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.scan.read", None)
     assert run(options=KEEP).encoded == FILES
     assert set(searched(in_folder).values()) == {None}
     assert run().encoded == 0  # the option is kept
@@ -300,7 +303,7 @@ class Killed(BaseException):
 def test_a_run_that_was_killed_is_carried_on(source, run, in_folder, monkeypatch, at):
     """Files come that make lines boilerplate; the run ends before one of its commits, and some of them go again."""
     monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr("ragembed.indexes.indexing.BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 4)
     some = sorted(source.iterdir())[4:]
     texts = {file: file.read_text() for file in some}
     for file in some:

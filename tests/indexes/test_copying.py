@@ -15,13 +15,16 @@ from pathlib import Path
 import pytest
 
 from ragembed.errors import StoreError, StoreLockedError
-from ragembed.indexes import Store, copying, fitting, index_choice
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage import copying
+from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
 QUESTIONS = ("text number 5", "text number 11", "another third text", "nothing like it")
@@ -197,7 +200,7 @@ def test_a_refit_that_was_cut_off_is_carried_on_in_the_copy(store, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, Store.open(store, KnownEncoder()) as opened, opened.writer() as writer:
-        patch.setattr("ragembed.indexes.compaction.replace_files", cut_off)
+        patch.setattr("ragembed.indexes.storage.compaction.replace_files", cut_off)
         with pytest.raises(KeyboardInterrupt):
             writer.adopt(Shifted())
     copy(store, tmp_path / "copy")

@@ -10,10 +10,11 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, drift
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import drift
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
 from tests.conftest import WORDS, KnownEncoder, record
 
 STORES, FLIGHT = WORDS[8:19], WORDS[19:32]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes import drift
-from ragembed.indexes.drift import (
+from ragembed.extractors.weighting import TokenStatistics
+from ragembed.indexes.indexing import drift
+from ragembed.indexes.indexing.drift import (
     Vocabulary,
     chance_size,
     idf_movers,
@@ -19,7 +20,6 @@ from ragembed.indexes.drift import (
     weight_shift,
 )
 from ragembed.moments import Moments
-from ragembed.weighting import TokenStatistics
 
 TOKENS = ["[CLS]", "[UNK]", "wing", "flow", "##s", "heat"]
 

@@ -5,9 +5,9 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.indexes import Fusion, Store
-from ragembed.indexes.explaining import explain_hits
-from ragembed.indexes.fusion import METHODS
-from ragembed.indexes.records import Hit
+from ragembed.indexes.search.explain import explain_hits
+from ragembed.indexes.search.fusion import METHODS
+from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
 
 TEXTS = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.feedback import Numbers, moved
-from ragembed.indexes.feedback import likeness as likeness_of_numbers
+from ragembed.indexes.search.feedback import Numbers, moved
+from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.indexes import ChunkRecord, Store, reader
+from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.filters import And, Comparison, Field, Filter, Glob, Not, Or
-from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.search import reader
+from ragembed.indexes.types import SourceRecord
 from tests.conftest import WORDS, KnownEncoder
 
 MODES = ("dense", "lexical", "hybrid")

@@ -10,12 +10,14 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, fitting, upkeep, writer
-from ragembed.indexes.fitting import least_fit, refit_store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.fitting import least_fit, refit_store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import upkeep, writer
 from tests.conftest import WORDS, KnownEncoder, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 4), 0, 4000, 40)]

@@ -13,11 +13,10 @@ from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes import Store
 from ragembed.indexes.ann import gpus
 from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.gpus import choose_gpus, describe_choice, to_gpus, train_on_gpus
+from ragembed.indexes.ann.gpus import building_gpus, choose_gpus, describe_choice, to_gpus, train_on_gpus
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.devices import building_gpus
 
 OUT_OF_MEMORY = "Error in allocMemory: StandardGpuResources: alloc fail (cudaMalloc error out of memory [2])"
 DIM = 24

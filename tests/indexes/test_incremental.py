@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, fitting, scan, writer
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting, scan
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 
 FILES, QUESTIONS, ROUNDING = 24, 100, 5e-4
@@ -150,7 +152,7 @@ def test_two_files_with_one_text_are_both_there_until_each_goes(indexed, corpus)
 
 
 def test_old_chunks_go_in_the_transaction_that_brings_the_new(indexed, corpus, monkeypatch):
-    from ragembed.indexes import database
+    from ragembed.indexes.storage import transactions as database
 
     name, file = "docs/part0/file0.txt", corpus / "part0" / "file0.txt"
     before = [record.chunk.text for record in chunks_of(indexed, name)]

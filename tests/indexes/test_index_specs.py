@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes import kinds
 from ragembed.indexes.ann.building import check
 from ragembed.indexes.ann.specs import (
     AUTO,
@@ -21,6 +20,7 @@ from ragembed.indexes.ann.specs import (
     lists_for,
     parse_spec,
 )
+from ragembed.indexes.storage import kinds
 
 DIM = 16
 

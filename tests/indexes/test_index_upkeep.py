@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, IndexWarning
-from ragembed.indexes import Store, catalog, compaction, index_choice, segment_search
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.index_choice import needs_check, needs_pick
-from ragembed.indexes.schema import connect
+from ragembed.indexes.search import segment_search
+from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.verify.report import Part
+from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing.index_selection import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record
 
 DIM, LEAST, SIZE = 16, 100, 600

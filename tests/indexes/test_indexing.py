@@ -9,11 +9,14 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.chunking import Chunker
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, fitting, indexing, scan, writer
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting, scan
+from ragembed.indexes.indexing import run as indexing
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.writing import writer
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ def test_a_folder_becomes_searchable(docs, run, in_folder):
 def test_run_again_nothing_is_read_or_encoded(docs, run, encoded, monkeypatch):
     run(docs)
     encoded.clear()
-    monkeypatch.setattr("ragembed.indexes.scan.read", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.scan.read", None)
     report = run(docs)
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.encoded == 0

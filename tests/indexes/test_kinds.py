@@ -8,7 +8,7 @@ import pytest
 from ragembed.documents.model import Chunk
 from ragembed.errors import BudgetError, ConfigError, IndexWarning, StoreDamagedError
 from ragembed.hashing import file_sha256
-from ragembed.indexes import ChunkRecord, Store, index_choice, kinds, segment_search
+from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
@@ -16,7 +16,10 @@ from ragembed.indexes.ann.index import _TYPES, RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
+from ragembed.indexes.search import segment_search
+from ragembed.indexes.storage import kinds
 from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
-from ragembed.indexes.lexical import MOST_TERMS, match_expression
+from ragembed.indexes.lexical.fulltext import MOST_TERMS, match_expression
 from tests.conftest import KnownEncoder, record
 
 FILLER = {f"filler{i}": f"nothing of what anybody asks stands in text number {i}" for i in range(12)}

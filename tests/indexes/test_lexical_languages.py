@@ -9,10 +9,12 @@ from contextlib import closing
 import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, StoreDamagedError
-from ragembed.indexes import Store, digests, terms
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.stemming import Words, stemmer, stemmer_version
+from ragembed.indexes import Store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage import digests
+from ragembed.indexes.text import analyzer as terms
+from ragembed.indexes.text.stemming import Words, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
-from ragembed.indexes.terms import Terms
+from ragembed.indexes.text.analyzer import Terms
 from tests.conftest import KnownEncoder, record
 
 K1, B = 1.2, 0.75

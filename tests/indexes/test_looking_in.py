@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.filters import And, Comparison, Field, Ids, Not, Or, parse
-from ragembed.indexes.records import SourceRecord
+from ragembed.indexes.types import SourceRecord
 from tests.conftest import KnownEncoder, record
 
 NAMES = [f"n{i}" for i in range(20)]

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Store, index_choice, kinds
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.mmr import mmr
+from ragembed.indexes.search.mmr import mmr
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes import near_duplicates
-from ragembed.indexes.near_duplicates import NearDuplicates, words_of
+from ragembed.indexes.search import deduplication as near_duplicates
+from ragembed.indexes.search.deduplication import NearDuplicates, words_of
 
 PROSE = (
     "The writer takes the lock of the store before it adds a segment, and gives it back when the transaction is "

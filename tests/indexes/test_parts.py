@@ -7,12 +7,12 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError, StoreLockedError
-from ragembed.indexes.fusion import METHODS, Fusion
-from ragembed.indexes.layout import NamesInStore, choose_store, file_path, is_below, source_path
-from ragembed.indexes.lexical import match_expression
-from ragembed.indexes.lock import writer_lock
-from ragembed.indexes.records import SourceRecord, chunk_ids, text_hash
-from ragembed.indexes.spool import Spool, SpoolEntry
+from ragembed.indexes.indexing.spool import Spool, SpoolEntry
+from ragembed.indexes.lexical.fulltext import match_expression
+from ragembed.indexes.search.fusion import METHODS, Fusion
+from ragembed.indexes.storage.layout import NamesInStore, choose_store, file_path, is_below, source_path
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.types import SourceRecord, chunk_ids, text_hash
 
 
 def test_a_store_is_found_by_walking_up(in_folder, monkeypatch):

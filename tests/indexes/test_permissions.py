@@ -10,11 +10,12 @@ import pytest
 
 from ragembed import EmbedderConfig
 from ragembed.errors import ModelError, StoreError
-from ragembed.indexes import Store, fitting
-from ragembed.indexes.baseline import is_baseline
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import KnownEncoder, record
 

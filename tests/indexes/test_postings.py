@@ -15,20 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes import Store, lexical
+from ragembed.indexes import Store
 from ragembed.indexes.filters import parse
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.postings import merging, ranking, upkeep
-from ragembed.indexes.postings.block import Block
-from ragembed.indexes.postings.live import LiveBlock
-from ragembed.indexes.postings.named import chunks_without_postings, named_postings, stale_chunks
-from ragembed.indexes.postings.terms import IndexedTerms
-from ragembed.indexes.reader import Reader
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
-from ragembed.indexes.schema import connect
-from ragembed.indexes.search import question_expression
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.lexical import bm25 as ranking
+from ragembed.indexes.lexical import fulltext as lexical
+from ragembed.indexes.lexical import postings as merging
+from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.lexical.postings import Block, LiveBlock
+from ragembed.indexes.search.reader import Reader
+from ragembed.indexes.search.search import question_expression
+from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
+from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]

@@ -9,13 +9,14 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, index_choice
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.records import Wanted
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS, record
 
 DRAW = random.Random(5)

@@ -13,11 +13,12 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  where 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
-from ragembed.indexes import Store, fitting  # noqa: E402
-from ragembed.indexes.indexing import index_files  # noqa: E402
-from ragembed.indexes.layout import file_path, is_below, source_path  # noqa: E402
-from ragembed.indexes.request import IndexingRequest  # noqa: E402
-from ragembed.indexes.scan import IndexingOptions  # noqa: E402
+from ragembed.indexes import Store  # noqa: E402
+from ragembed.indexes.indexing import fitting  # noqa: E402
+from ragembed.indexes.indexing.request import IndexingRequest  # noqa: E402
+from ragembed.indexes.indexing.run import index_files  # noqa: E402
+from ragembed.indexes.indexing.scan import IndexingOptions  # noqa: E402
+from ragembed.indexes.storage.layout import file_path, is_below, source_path  # noqa: E402
 
 DOCS = RemotePath("memory://docs")
 

@@ -6,10 +6,11 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
-from ragembed.indexes import Store, backend
-from ragembed.indexes.backend import RunEncoder
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes import Store
+from ragembed.indexes.indexing import backend
+from ragembed.indexes.indexing.backend import RunEncoder
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, StoreLockedError
-from ragembed.indexes import Store, run_records
-from ragembed.indexes.records import SourceRecord
-from ragembed.indexes.run_records import Expected
+from ragembed.indexes import Store
+from ragembed.indexes.storage import run_records
+from ragembed.indexes.storage.run_records import Expected
+from ragembed.indexes.types import SourceRecord
 from tests.conftest import KnownEncoder, record
 
 NAMES = ("a", "b", "c", "d")

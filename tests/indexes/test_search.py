@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.feedback import Numbers, likeness
-from ragembed.indexes.fusion import METHODS, Fusion
-from ragembed.indexes.view import View
+from ragembed.indexes.search.feedback import Numbers, likeness
+from ragembed.indexes.search.fusion import METHODS, Fusion
+from ragembed.indexes.search.snapshot import View
 from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]

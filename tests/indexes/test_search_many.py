@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes import Store, index_choice, kinds
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 420

@@ -7,19 +7,22 @@ from hypothesis import strategies as st
 
 from ragembed import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
-from ragembed.indexes import Arrangement, Store, Wanted, catalog, compaction, fanout, index_choice, kinds, segments
+from ragembed.indexes import Arrangement, Store, Wanted
 from ragembed.indexes.ann import building, picking
 from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.ann.choosing import Budget, Machine, choose, cost
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.picking import best_scores
 from ragembed.indexes.ann.specs import parse_spec
-from ragembed.indexes.embedders import load_postprocessing
 from ragembed.indexes.filters import parse
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.ray_search import Question, RowBits, SegmentHost
-from ragembed.indexes.segment_search import search_segment
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.search import fanout
+from ragembed.indexes.search.ray_search import Question, RowBits, SegmentHost
+from ragembed.indexes.search.segment_search import search_segment
+from ragembed.indexes.storage import catalog, compaction, kinds, segments
+from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE, LEAST = 16, 360, 60

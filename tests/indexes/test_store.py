@@ -16,8 +16,9 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import ChunkRecord, Store, compaction, digests, folders, schema
-from ragembed.indexes.schema import FORMAT_VERSION
+from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes.storage import compaction, digests, folders, schema
+from ragembed.indexes.storage.schema import FORMAT_VERSION
 
 PLANE = {"east": [1, 0], "north": [0, 1], "west": [-1, 0], "north east": [1, 1], "up": [0.1, 1]}
 

@@ -19,19 +19,20 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
+from ragembed.config.specs import POSTPROCESSORS
 from ragembed.errors import StoreLockedError
-from ragembed.indexes import Store, kinds
+from ragembed.indexes import Store
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.records import Wanted
 from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.postings import upkeep
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.scan import IndexingOptions
-from ragembed.specs import POSTPROCESSORS
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import WORDS, KnownEncoder, record
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text(encoding="utf-8")

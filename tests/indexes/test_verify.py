@@ -24,13 +24,17 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store, digests, fitting, segment_search, terms
+from ragembed.indexes import Store
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
-from ragembed.indexes.fitting import refit_store
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
-from ragembed.indexes.schema import FORMAT_VERSION
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.search import segment_search
+from ragembed.indexes.storage import digests
+from ragembed.indexes.storage.schema import FORMAT_VERSION
+from ragembed.indexes.text import analyzer as terms
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -793,7 +797,7 @@ def test_what_contradicts_itself_is_not_taken_even_then(known, change):
 
 def test_nothing_is_verified_while_another_process_writes(known):
     script = (
-        "import sys; from pathlib import Path; from ragembed.indexes.lock import writer_lock\n"
+        "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
         "with writer_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     holder = subprocess.Popen(

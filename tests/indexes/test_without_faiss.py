@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
-from ragembed.indexes import Budget, ChunkRecord, Store, Wanted, fanout, index_choice
+from ragembed.indexes import Budget, ChunkRecord, Store, Wanted
 from ragembed.indexes.ann import flat
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.flat import FlatIndex
@@ -21,7 +21,9 @@ from ragembed.indexes.ann.library import MissingFaiss, has_faiss
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.ann.tuning import exact
 from ragembed.indexes.ann.vectors import ArrayVectors, inner_products
+from ragembed.indexes.search import fanout
 from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS, KnownEncoder
 
 DIM, SIZE = 12, 500

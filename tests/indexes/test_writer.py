@@ -3,7 +3,9 @@ import pytest
 
 from ragembed import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreError
-from ragembed.indexes import Store, compaction, writer
+from ragembed.indexes import Store
+from ragembed.indexes.storage import compaction
+from ragembed.indexes.writing import writer
 
 TEXTS = [
     f"the writer holds lock {w} of the store and the reader is in the {w} folder" for w in ("one", "two", "red", "x")
@@ -128,7 +130,7 @@ def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
 
 @pytest.mark.guarantee(34)
 def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, make_encoder, make_record):
-    from ragembed.indexes.database import open_for_writing
+    from ragembed.indexes.storage.transactions import open_for_writing
 
     store = Store.create(tmp_path / "s", encoder)
     with (

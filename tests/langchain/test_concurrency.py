@@ -21,7 +21,7 @@ import pytest
 from langchain_core.documents import Document
 
 from ragembed.errors import StoreLockedError
-from ragembed.indexes.lock import writer_lock
+from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagRecordManager, RagVectorStore, lazy_store
 from ragembed.langchain.external import ExternalEncoder

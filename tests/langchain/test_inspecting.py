@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
-from ragembed.indexes import Store, compaction, index_choice, kinds, segment_search, segments
+from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.search import segment_search
+from ragembed.indexes.storage import compaction, kinds, segments
+from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 

@@ -16,9 +16,10 @@ from langchain_tests.integration_tests import (
 )
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from ragembed.indexes import index_choice, kinds
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES, IndexSpec
+from ragembed.indexes.storage import kinds
+from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
 FACTORY = "IVF1,SQ8"

@@ -16,8 +16,9 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Store, changes, compaction, run_records
-from ragembed.indexes.writer import StoreWriter
+from ragembed.indexes import Store
+from ragembed.indexes.storage import changes, compaction, run_records
+from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 

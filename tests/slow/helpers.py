@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ragembed.indexes import Store
-from ragembed.indexes.layout import DATABASE, EMBEDDERS, GITIGNORE, POSTINGS, RAW, SEGMENTS
-from ragembed.indexes.layout import INDEX as INDEX_FILE
+from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, POSTINGS, RAW, SEGMENTS
+from ragembed.indexes.storage.layout import INDEX as INDEX_FILE
 
 SCALE = float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
 INDEX = ("index", "docs", "--extractor", "re:dim=64", "--json")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ragembed.cli import ERROR_EXIT
-from ragembed.indexes.layout import is_store
+from ragembed.indexes.storage.layout import is_store
 from tests.slow.helpers import CASES, Cli, answers, content, index_after_edits, leftovers, queries, same_answers, scaled
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]

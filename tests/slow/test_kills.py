@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.layout import is_store
+from ragembed.indexes.storage.layout import is_store
 from tests.slow.helpers import CASES, Answers, Case, Cli, answers, content, leftovers, queries, same_answers, scaled
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]

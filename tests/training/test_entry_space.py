@@ -10,7 +10,7 @@ from torch.nn import functional
 from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.definitions import TrainingTexts, make_windows
 from ragembed.training.dictionaries.senses import Dictionary

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.definitions import make_windows
 from ragembed.training.dictionaries.senses import Dictionary

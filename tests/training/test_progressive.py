@@ -14,8 +14,8 @@ from transformers import BertForPreTraining
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError, TrainingError
-from ragembed.models import find_model
-from ragembed.tokenizer import TextTokenizer
+from ragembed.models.files import find_model
+from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training import progressive, run
 from ragembed.training.arithmetic import Arithmetic
 from ragembed.training.checkpoints import Checkpoints, read_tensors

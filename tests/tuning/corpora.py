@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ragembed import EmbedderConfig
-from ragembed.indexes.indexing import index_files
-from ragembed.indexes.request import IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
 
 TOPICS, DIM = 80, 24
 

@@ -9,11 +9,13 @@ import pytest
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import ChunkRecord, Fusion, Store, reencoding, upkeep
-from ragembed.indexes.drift import measure_drift
+from ragembed.indexes import ChunkRecord, Fusion, Store
+from ragembed.indexes.indexing import refit as reencoding
+from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.tuning import apply_settings, run, tune_store
 from ragembed.indexes.tuning.sources import SOURCES
 from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import upkeep
 from tests.conftest import KnownEncoder, record
 from tests.tuning.corpora import TOPICS, make_store, word
 

@@ -1,0 +1,1 @@
+"""Indexing files: request, scan, fitting, refitting and drift."""

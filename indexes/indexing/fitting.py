@@ -1,0 +1,160 @@
+"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config.settings import Sides
+from ragembed.config.specs import parse_postprocessor
+from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.errors import ConfigError, RankError, StoreError
+from ragembed.indexes.storage.baseline import Baseline
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.moments import Moments
+from ragembed.postprocess import Chain
+from ragembed.reservoir import Reservoir
+
+MIN_FIT = 32
+"""Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
+
+_REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
+"""How much larger a store is than what its chain, and its token weights, were fitted on when that counts."""
+
+
+def refit_store(
+    path: Path,
+    postprocess: Sequence[str] | None = None,
+    sides: Sides | None = None,
+    progress: Progress | None = None,
+    wait_seconds: float = 0.0,
+) -> Embedder:
+    """Fit the post-processors of a store anew, or others in their place, and return the embedder it has then.
+
+    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again;
+    of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
+    Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
+    :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
+    its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
+    """
+    with Store.open(path) as store, store.writer(wait_seconds) as writer:
+        current = store.embedder
+        if not isinstance(current, Embedder):
+            raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
+        had_postprocess, had_sides = store.wanted_chain()
+        steps = tuple(had_postprocess if postprocess is None else postprocess)
+        fitted = current.with_postprocess(steps, sides or had_sides)
+        vectors = writer.live_vectors()
+        if fits_on_store(current, steps) and vectors < least_fit(steps):
+            raise ConfigError(
+                f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
+            )
+        wanted = {"postprocess": list(steps), "sides": fitted.config.sides}
+        fit_store(store, writer, fitted, progress or Silent(), {"wanted": wanted})
+        tell(writer.settle(progress=progress))
+        return fitted
+
+
+def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
+    """Fit the post-processors where they never were, or the corpus has at least doubled since.
+
+    Returns what is to be said where that cannot be done.
+    """
+    current = store.embedder
+    vectors = writer.live_vectors()
+    postprocess, sides = store.wanted_chain()
+    if not isinstance(current, Embedder):
+        return []
+    # A chain that learns nothing is fitted once, for what drift is told from.
+    untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
+    if not untold and not _needs_fit(current, postprocess, sides, vectors):
+        return []
+    if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
+        if least == MIN_FIT:
+            return []
+        steps = ", ".join(postprocess)
+        return [f"{steps} cannot be fitted on {vectors:,} chunks: they are fitted when there are {least:,}"]
+    try:
+        fit_store(store, writer, current.with_postprocess(postprocess, sides), progress)
+    except RankError as error:
+        return [f"the post-processors stay as they were: {error}"]
+    return []
+
+
+def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
+    sided = Chain(postprocess).learns and current.config.sides != sides
+    if sided or current.config.postprocess != tuple(postprocess):
+        return True
+    if not fits_on_store(current, postprocess):
+        return False
+    fitted = current.fitted_on.documents if current.fitted_on else 0
+    return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
+
+
+def outgrown(store: Store) -> list[str]:
+    """Return what is to be said where the token weights, which raw vectors depend on, are of a much smaller corpus."""
+    embedder = store.embedder
+    if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
+        return []
+    fitted = embedder.describe()["fitted_on"]["texts"]
+    if len(store) < _REWEIGH_GROWTH * fitted:
+        return []
+    told = (
+        f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
+        f"{len(store):,}: to fit them anew, delete {store.path} and index again"
+    )
+    return [told]
+
+
+def fit_store(
+    store: Store,
+    writer: StoreWriter,
+    unfitted: Embedder,
+    progress: Progress,
+    meta: Mapping[str, object] | None = None,
+) -> None:
+    """Fit the chain of ``unfitted`` on the store's raw vectors and texts, and let the store adopt it, and ``meta``.
+
+    Raises :class:`ragembed.errors.RankError` where it has more directions than the vectors.
+    """
+    progress.start("fitting", "chunks", None)
+    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
+    raw = sample_raw(writer.live_raw(), unfitted.config.seed)
+    before = writer.baseline()
+    unfitted.fit_chain(
+        raw if fits_here else raw[:0],
+        store.embedded_texts(),
+        before.pseudo_queries if before else None,
+    )
+    queries = unfitted.fitted_queries or (before.pseudo_queries if before else None)
+    baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(raw), queries) if len(raw) else None
+    progress.finish()
+    writer.adopt(unfitted, progress, meta, baseline)
+
+
+def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
+    """Tell whether the steps learn from the store's own vectors."""
+    return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
+
+
+def least_fit(postprocess: Sequence[str]) -> int:
+    """Return how many vectors the post-processors need: one more than they have directions."""
+    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
+
+
+def sample_raw(blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]], seed: int) -> NDArray[np.float32]:
+    """Return raw vectors that post-processors are fitted on, float32, shape ``(n, d)``.
+
+    ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`; taken are all, or a seeded sample of
+    ``FIT_LIMIT``.
+    """
+    reservoir = Reservoir(FIT_LIMIT, seed)
+    for _, raw in blocks:
+        reservoir.add(raw)
+    return reservoir.rows() if reservoir.seen else np.empty((0, 0), dtype=np.float32)

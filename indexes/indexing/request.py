@@ -1,0 +1,109 @@
+"""The request of an indexing run, and the request that a store keeps of its last run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
+from ragembed.config.templates import Template
+from ragembed.documents.places import Place
+from ragembed.embedder import Embedder
+from ragembed.errors import IncompatibleStoreError
+from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage.layout import file_path, is_store
+from ragembed.indexes.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingRequest:
+    """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
+
+    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new
+    store is made with, the default preset if left out; for a store that exists it must be what that was made with.
+    ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
+    :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
+    documents are encoded and indexes built, as :meth:`Store.open` takes it.
+    """
+
+    store: Path
+    paths: tuple[Place, ...] = ()
+    options: IndexingOptions | None = None
+    embedder: EmbedderConfig | None = None
+    index: Wanted | None = None
+    device: str | None = None
+    language: str | None = None
+
+
+def stored_request(store: Path) -> tuple[tuple[Place, ...], IndexingOptions] | None:
+    """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
+    if not is_store(store):
+        return None
+    with Store.open(store) as opened:
+        kept = opened.last_request()
+    if kept is None:
+        return None
+    return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+
+
+def stored_index(store: Path) -> Wanted | None:
+    """Return what was asked of the index of the store, None where there is no store."""
+    if not is_store(store):
+        return None
+    with Store.open(store) as opened:
+        return opened.wanted_index
+
+
+def stored_config(store: Path) -> EmbedderConfig | None:
+    """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
+    if not is_store(store):
+        return None
+    with Store.open(store) as opened:
+        embedder = opened.embedder
+        if not isinstance(embedder, Embedder):
+            return None
+        postprocess, sides = opened.wanted_chain()
+    return embedder.config.replace(postprocess=postprocess, sides=sides)
+
+
+def require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:
+    """Raise :class:`IncompatibleStoreError` where the settings asked for are not those that made the store."""
+    postprocess, sides = chain
+    wanted = made.config.replace(postprocess=tuple(postprocess), sides=sides)
+    for name, value in asked.config.to_dict().items():
+        had = wanted.to_dict()[name]
+        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
+        left_open |= name == "seed" and not isinstance(wanted.extraction, RandomEmbeddings)
+        if left_open or value == had or _meaning(wanted, name) == _meaning(asked.config, name):
+            continue
+        if name == "model" and _same_files(made, asked):
+            continue
+        raise IncompatibleStoreError(made_with(store, name, had, value))
+
+
+def made_with(store: Path, name: str, had: object, value: object) -> str:
+    """Return what is said where ``value`` is asked for of a store that was made with another."""
+    return (
+        f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
+        "store with --store"
+    )
+
+
+def _meaning(config: EmbedderConfig, name: str) -> object:
+    """Return what a setting says, equal for all ways to write it."""
+    if name == "postprocess":
+        return [parse_postprocessor(step) for step in config.postprocess]
+    if name == "weighting":
+        return parse_weighting(config.weighting)
+    if name == "extractor":
+        return config.extraction
+    if name in ("template", "query_template"):
+        return Template.parse(config.template if config.query_template is None else getattr(config, name))
+    return getattr(config, name)
+
+
+def _same_files(made: Embedder, asked: Embedder) -> bool:
+    return Path(asked.config.model).exists() and asked.source_sha256 == made.source_sha256

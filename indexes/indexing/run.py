@@ -1,0 +1,341 @@
+"""A folder of documents to a searchable store, and to the next state of it after edits.
+
+Files are compared with the store and what differs is chunked (:mod:`scan`); token weights are fitted on the whole
+corpus; batches are encoded and committed; at the end the post-processors are fitted on the raw vectors. Until then a
+new store answers with unit-length raw vectors, so that an interrupted run leaves something to search.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragembed.documents.boilerplate import Stripper
+from ragembed.documents.model import Chunk
+from ragembed.documents.places import Place, exists
+from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
+from ragembed.extras import is_installed
+from ragembed.indexes.ann.library import require_library
+from ragembed.indexes.ann.records import Check, Choice
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.backend import (
+    ChunkedFiles,
+    IndexingBackend,
+    LocalBackend,
+    RunEncoder,
+    Sources,
+    StageReport,
+)
+from ragembed.indexes.indexing.request import IndexingRequest, made_with, require_same, stored_request
+from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.indexing.work_folder import WorkFolder
+from ragembed.indexes.storage.folders import require_place
+from ragembed.indexes.storage.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.store import Store
+from ragembed.indexes.text.stemming import ENGLISH, stemmer
+from ragembed.indexes.types import ChunkRecord, Progress, Silent, SourceRecord, chunk_ids
+from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
+from ragembed.indexes.writing.writer import BATCH, StoreWriter
+
+_PROVISIONAL_POSTPROCESS = ("normalize",)
+
+MANY_TEXTS = 128
+"""Texts of a run from which on installing PyTorch is worth a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingReport:
+    """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded.
+
+    A dry run gives the chunks that would be looked at in the place of those in the store. ``picked`` and ``check`` are
+    the index and its measurement where the run picked it anew, else None. ``devices`` are those that documents were
+    encoded on, none where no document was. ``stages`` are those of a run in which others took part.
+    """
+
+    scan: Scan
+    chunks: int
+    encoded: int
+    seconds: float
+    devices: tuple[str, ...] = ()
+    picked: Choice | None = None
+    check: Check | None = None
+    stages: tuple[StageReport, ...] = ()
+
+
+def index_files(
+    request: IndexingRequest,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+    wait_seconds: float = 0.0,
+    backend: IndexingBackend | None = None,
+) -> IndexingReport:
+    """Bring the store up to date with the files; with ``dry_run`` only tell what would be done.
+
+    ``backend`` reads, fits and encodes: this process if it is left out.
+    Interrupted at any moment, the store holds every batch finished before, and the next run carries on. Raises
+    :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
+    other errors of :mod:`ragembed.errors` for a store that cannot be used.
+    """
+    return _Run(request, progress or Silent(), backend or LocalBackend()).run(dry_run, wait_seconds)
+
+
+class _Run:
+    """One run over one store."""
+
+    def __init__(self, request: IndexingRequest, progress: Progress, backend: IndexingBackend) -> None:
+        self._started = time.monotonic()
+        self._progress = progress
+        self._backend = backend
+        self._store_path = request.store
+        stored = stored_request(request.store)
+        self._paths = request.paths or (stored[0] if stored else ())
+        self._options = request.options or (stored[1] if stored else IndexingOptions())
+        self._config = request.embedder
+        self._index = request.index
+        if self._index is not None:
+            require_library(self._index.kind)
+        self._device = request.device
+        self._language = request.language
+        self._asked = bool(request.paths)
+        self._fitted = False
+        if not self._paths:
+            raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
+
+    def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
+        with self._backend:
+            if dry_run:
+                _, chunked, scan = self._scan()
+                return IndexingReport(scan, chunked.chunks, 0, time.monotonic() - self._started)
+            if is_store(self._store_path):
+                with writer_lock(self._store_path, wait_seconds):
+                    embedder, chunked, scan = self._scan()
+                    return self._update(embedder, chunked, scan)
+            # Nothing is written before there is something to keep.
+            require_place(self._store_path)
+            require_writable(self._store_path)
+            embedder, chunked, scan = self._scan()
+            if not chunked.files:
+                raise ConfigError(_nothing_to_read(self._paths, scan))
+            stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
+            self._backend.fit(embedder, stripper, self._progress)
+            self._fitted = True
+            provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
+            provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+            make_folder(self._store_path)
+            with writer_lock(self._store_path, wait_seconds):
+                wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
+                meta = {"wanted": wanted, **self._resume_meta()}
+                language = self._language or ENGLISH
+                Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
+                return self._update(provisional, chunked, scan)
+
+    def _resume_meta(self) -> dict[str, object]:
+        return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}
+
+    def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
+        known: dict[str, SourceRecord] = {}
+        generation = resume_token = None
+        if is_store(self._store_path):
+            with Store.open(self._store_path, device=self._device) as store:
+                embedder = self._stored_embedder(store)
+                known, generation, resume_token = store.sources(), store.generation, store.resume_token
+        else:
+            stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
+            embedder = Embedder(self._config, device=self._device)
+        paths, gone, notes = self._sort_paths(known)
+        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
+        chunked, scan = self._backend.scan(sources, self._progress)
+        scan.warnings.extend(notes)
+        return embedder, chunked, scan
+
+    def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
+        """Return the paths to read, those that are gone for good, and notes on those that are missing.
+
+        A missing path is gone for good when it is asked for by name; one of an earlier run may be a disk that is not
+        there today. A missing path of which the store knows nothing is left to be an error, and so is a URL that is
+        asked for by name and gives no answer.
+        """
+        paths, gone, notes = [], [], []
+        for path in self._paths:
+            root = source_path(path, self._store_path)
+            try:
+                if exists(path) or not any(is_below(name, root) for name in known):
+                    paths.append(path)
+                elif self._asked:
+                    gone.append(path)
+                else:
+                    notes.append(f"{path} is missing, its files stay in the store until you run: ragembed index {path}")
+            except OSError as error:
+                if self._asked:
+                    paths.append(path)
+                else:
+                    notes.append(f"{path} cannot be looked up, its files stay in the store: {error.strerror}")
+        return paths, gone, notes
+
+    def _stored_embedder(self, store: Store) -> Embedder:
+        embedder = store.embedder
+        if not isinstance(embedder, Embedder):
+            raise StoreError(
+                f"the vectors of {self._store_path} are not ragembed's own: add to it from the program that made it"
+            )
+        if self._config is not None:
+            require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
+        if self._language not in (None, store.language):
+            raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
+        return embedder
+
+    def _update(self, embedder: Embedder, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
+        with Store.open(self._store_path, embedder, device=self._device) as store:
+            before = store.index_choice(), store.index_check()
+            with store.writer(locked=True) as writer:
+                plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+                encoded = self._write(store, writer, chunked, scan, plan)
+                again = RunEncoder(store.embedder)
+                encoded += self._write_stripped(store, writer, plan, again)
+                scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
+                done = writer.done_stripping(self._options.boilerplate)
+                if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+                    writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
+                writer.merge()
+                scan.warnings.extend(writer.settle(self._index, self._progress))
+            scan.warnings.extend(fitting.outgrown(store))
+            scan.warnings.extend(self._slow_model(store, encoded))
+            if self._backend.resume_token is None:
+                _sweep_work(self._store_path)
+            choice, check = store.index_choice(), store.index_check()
+            anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
+            picked = (choice, check) if anew else (None, None)
+            devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
+            return IndexingReport(
+                scan,
+                len(store),
+                encoded,
+                time.monotonic() - self._started,
+                devices,
+                *picked,
+                stages=tuple(self._backend.reports),
+            )
+
+    def _slow_model(self, store: Store, encoded: int) -> list[str]:
+        """Return a note where many texts went through a model that NumPy computed."""
+        embedder = store.embedder
+        if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
+            return []
+        if not (embedder.encodes_with_model or (self._fitted and embedder.fits_with_model)):
+            return []
+        return ["the model was computed with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
+
+    # Writing
+
+    def _write(self, store: Store, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan, plan: StrippingPlan) -> int:
+        """Encode and commit what was chunked, batch by batch; returns how many texts the model encoded."""
+        self._keep_request(writer, scan)
+        carried_on = self._backend.resume_token is not None and writer.meta("work") == self._backend.resume_token
+        there = store.sources() if carried_on else {}
+        if chunked.files or plan.again:
+            writer.set_meta({"unfinished": True, **self._resume_meta()})
+        writer.keep_lines(plan.uncounted)
+        if chunked.files and isinstance(store.embedder, Embedder):
+            self._backend.prepare(store.embedder, plan.stripper, writer.known, self._progress)
+        encoded = 0
+        self._progress.start(self._backend.writing, "chunks", chunked.chunks)
+        for batch in _batches(chunked, plan.stripper):
+            texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
+            if all(there.get(source.path) == source for source, _ in batch):
+                self._progress.advance(len(texts))
+                continue
+            new = writer.stage(texts, self._progress.advance, encode=self._backend.encode)
+            self._progress.advance(len(texts) - new)
+            encoded += new
+            records = [
+                ChunkRecord(chunk_id, chunk, source.path)
+                for source, chunks in batch
+                for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
+            ]
+            lines = {source.path: chunked.lines[source.path][1] for source, _ in batch}
+            writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
+            writer.merge()
+        # What is gone goes last, so that a moved file can be found at every moment.
+        writer.commit(removed_sources=scan.removed)
+        self._progress.finish()
+        writer.touch_sources(scan.touched)
+        writer.set_skipped(scan.skipped, scan.roots)
+        return encoded
+
+    def _write_stripped(self, store: Store, writer: StoreWriter, plan: StrippingPlan, encode: RunEncoder) -> int:
+        """Let chunks of files that are as they were be searched by what is left of them now.
+
+        Returns how many texts the model encoded.
+        """
+        encoded = 0
+        self._progress.start("embedding", "chunks", None)
+        for batch in _together(restripped(plan.stripper, list(store.chunks(path))) for path in plan.again):
+            texts = [record.chunk.embedded_text for record in batch]
+            encoded += writer.stage(texts, self._progress.advance, encode=encode)
+            writer.search_by(batch)
+            writer.merge()
+        self._progress.finish()
+        if (lines := plan.lines()) != plan.before:
+            writer.keep_boilerplate(lines)
+        return encoded
+
+    def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
+        before = writer.meta("indexing")
+        paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
+        left = [name for name in paths if name not in scan.gone]
+        kept = json.loads(json.dumps({"paths": left, "options": self._options.to_dict()}))  # lists, as in the store
+        if kept != before:
+            writer.set_meta({"indexing": kept})
+
+
+def _sweep_work(store: Path) -> None:
+    """Remove what an interrupted run with workers has left in the store, unless one is under way."""
+    work = WorkFolder(store / WORK)
+    if work.is_ours():
+        with suppress(StoreLockedError):
+            with writer_lock(work.path):
+                work.clear()
+            work.leave(remove=True)
+
+
+def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkRecord]]:
+    """Yield chunks together until there are ``BATCH`` of them."""
+    batch: list[ChunkRecord] = []
+    for records in parts:
+        batch += records
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _batches(chunked: ChunkedFiles, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
+    """Yield whole files together until they have ``BATCH`` chunks, each with the text in which it is searched."""
+    batch: list[tuple[SourceRecord, list[Chunk]]] = []
+    size = 0
+    for source, chunks in chunked:
+        batch.append((source, strip_all(stripper, source, chunks)))
+        size += len(chunks)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
+    where = ", ".join(str(path) for path in paths)
+    if not scan.skipped:
+        return f"nothing to index: there is no file to read in {where}; ragembed files --skipped says what was left out"
+    name, reason = next(iter(scan.skipped.items()))
+    return f"nothing to index: none of the {len(scan.skipped)} files in {where} can be read (first: {name}: {reason})"

@@ -1,0 +1,86 @@
+"""A queue of chunked files on disk, so that memory stays flat however large the corpus is."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from types import TracebackType
+
+from ragembed.documents.boilerplate import Keys
+from ragembed.documents.model import Chunk
+from ragembed.indexes.types import SourceRecord
+from ragembed.indexes.writing.boilerplate_store import lines_of
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolEntry:
+    """A chunked file as a spool keeps it; making one fails for what a store could not keep."""
+
+    source: SourceRecord
+    line: str
+    keys: Keys
+    size: int
+
+    @classmethod
+    def of(cls, source: SourceRecord, chunks: Sequence[Chunk]) -> SpoolEntry:
+        """Serialise a file and its chunks."""
+        line = json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]], allow_nan=False) + "\n"
+        return cls(source, line, lines_of(source.path, chunks), len(chunks))
+
+
+class Spool:
+    """Files waiting to be embedded, in a temporary file that goes with the spool, or in one that is to stay.
+
+    ``starts`` and ``sizes`` are for each file where it begins in the spool's file, in bytes, and its number of chunks.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        opened = tempfile.TemporaryFile("w+b") if file is None else file.open("w+b")  # noqa: SIM115  closed by close()
+        # ASCII: a lone surrogate in a text survives the way through the file.
+        self._file = TextIOWrapper(opened, encoding="ascii", newline="\n")
+        self._end = 0
+        self.chunks = 0
+        self.starts: list[int] = []
+        self.sizes: list[int] = []
+        self.lines: dict[str, tuple[str, Keys]] = {}
+        """Of each file, by name, the hash of its content and the keys of its lines."""
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self.starts)
+
+    def append(self, entry: SpoolEntry) -> None:
+        """Put a file and its chunks at the end."""
+        self._file.write(entry.line)
+        self.lines[entry.source.path] = entry.source.sha256, entry.keys
+        self.starts.append(self._end)
+        self.sizes.append(entry.size)
+        self._end += len(entry.line)
+        self.chunks += entry.size
+
+    def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        self._file.seek(0)
+        return map(spooled, self._file)
+
+    def close(self) -> None:
+        """Close the file; a temporary one is gone then."""
+        self._file.close()
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def spooled(line: str | bytes) -> tuple[SourceRecord, list[Chunk]]:
+    """Return the file, and its chunks, that a line of a spool's file holds."""
+    source, chunks = json.loads(line)
+    return SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]

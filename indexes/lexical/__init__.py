@@ -1,0 +1,1 @@
+"""Search by words: full-text search, posting lists and BM25."""

@@ -1,0 +1,165 @@
+"""BM25 over blocks of postings: the scores that FTS5 gives, to the last bit, in a fraction of its time."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.lexical.postings import Block, LiveBlock, open_postings
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
+from ragembed.indexes.storage.selection import Selection
+
+Doubles = NDArray[np.float64]
+Keys = NDArray[np.int64]
+
+K1, B = 1.2, 0.75
+LEAST_IDF = 1e-6
+"""Weight of a term that half of the chunks have, or more."""
+
+_LEAST_SCORE = math.ulp(0.0)
+_SAMPLED, _MORE = 8192, 16
+
+
+class Postings:
+    """The postings of all chunks of a store; threads may share it.
+
+    BM25 is that of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 1.2, b 0.75, idf
+    ``ln((N - n + 0.5) / (n + 0.5))``, at least 1e-6, every column alike. What is one term comes from
+    the blocks; phrases of several terms, and beginnings of terms, are asked of FTS5 one by one.
+    """
+
+    def __init__(self, blocks: Sequence[LiveBlock], terms: IndexedTerms) -> None:
+        self._blocks = blocks
+        self._terms = terms
+        self._chunks = sum(map(len, blocks))
+        mean = sum(int(each.lengths().sum()) for each in blocks) / self._chunks or 1.0
+        self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in blocks]
+
+    def search(
+        self, connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
+    ) -> list[tuple[int, float]]:
+        """Return what :func:`ragembed.indexes.lexical.fulltext.search` does."""
+        if limit == 0:
+            return []
+        found = [np.zeros(len(each.block.chunks)) for each in self._blocks]
+        for phrase in fulltext.phrases(expression):
+            terms = self._terms.of_phrase(fulltext.shown(phrase))
+            if len(terms) == 1 and not phrase.endswith("*"):
+                self._add_term(found, terms[0])
+            elif terms:
+                self._add_phrase(found, connection, phrase)
+        return _best(self._blocks, found, limit, selection)
+
+    def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
+        places = [each.block.of(term) for each in self._blocks]
+        have = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))
+        idf = math.log((self._chunks - have + 0.5) / (have + 0.5))
+        idf = idf if idf > 0 else LEAST_IDF
+        for scores, norms, each, inside in zip(found, self._norms, self._blocks, places, strict=True):
+            positions, counts = each.block.positions[inside], each.block.counts[inside]
+            at, part = positions.astype(np.intp), counts.astype(np.float64)
+            divisor = norms.take(at, mode="clip")  # a fifth of the time of indexing, as add.at is of +=
+            divisor += part
+            part *= K1 + 1.0
+            part /= divisor
+            part *= idf
+            np.add.at(scores, at, part)
+
+    def _add_phrase(self, found: Sequence[Doubles], connection: sqlite3.Connection, phrase: str) -> None:
+        matches = fulltext.all_scores(connection, phrase)
+        keys = np.array([key for key, _ in matches], dtype=np.int64)
+        values = np.array([score for _, score in matches])
+        for scores, each in zip(found, self._blocks, strict=True):
+            chunks, order = each.block.chunks, each.order
+            at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
+            here = chunks[at] == keys
+            scores[at[here]] += values[here]
+
+
+def _best(
+    blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Selection | None
+) -> list[tuple[int, float]]:
+    """Return key and score of the best, those that tie with the last of ``limit`` too, best first."""
+    for each, scores in zip(blocks, found, strict=True):
+        scores[each.dead] = 0.0
+    keys, values = _above(blocks, found, _probable_least(found, limit), selection)
+    if len(keys) < limit:
+        keys, values = _above(blocks, found, _LEAST_SCORE, selection)
+    if len(values) > limit:
+        least = np.partition(values, len(values) - limit)[len(values) - limit]
+        keys, values = keys[values >= least], values[values >= least]
+    order = np.lexsort((keys, -values))
+    return fulltext.with_ties(list(zip(keys[order].tolist(), values[order].tolist(), strict=True)), limit)
+
+
+def _above(
+    blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Selection | None
+) -> tuple[Keys, Doubles]:
+    """Return the keys of selected chunks that score at least ``least``, and what they score."""
+    places = [np.flatnonzero(scores >= least) for scores in found]
+    keys = np.concatenate([each.block.chunks[at] for each, at in zip(blocks, places, strict=True)])
+    values = np.concatenate([scores[at] for scores, at in zip(found, places, strict=True)])
+    if selection is None:
+        return keys, values
+    admitted = selection.admits(keys)
+    return keys[admitted], values[admitted]
+
+
+def _probable_least(found: Sequence[Doubles], limit: int) -> float:
+    """Return a score that probably more than ``limit`` chunks reach, and not many times as many, by a sample."""
+    step = max(1, sum(map(len, found)) // _SAMPLED)
+    sample = np.concatenate([scores[::step] for scores in found])
+    rank = 2 * limit // step + _MORE
+    if rank >= len(sample):
+        return _LEAST_SCORE
+    return max(float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), _LEAST_SCORE)
+
+
+class OpenPostings:
+    """Opens the postings of the store at ``path``; threads may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._blocks: dict[str, Block] = {}
+        self._generation = -1
+        self._postings: Postings | None = None
+        self._terms: IndexedTerms | None = None
+
+    def clear(self) -> None:
+        """Let go of the mapped files."""
+        with self._lock:
+            self._blocks, self._generation, self._postings, self._terms = {}, -1, None, None
+
+    def of(self, connection: sqlite3.Connection) -> Postings | None:
+        """Return the postings of the generation that ``connection`` sees; None unless every chunk has its own."""
+        generation = catalog.meta(connection, "generation", 0)
+        with self._lock:
+            if generation != self._generation:
+                self._postings = self._open(connection)
+                self._generation = generation
+            return self._postings
+
+    def _open(self, connection: sqlite3.Connection) -> Postings | None:
+        records = named_postings(connection)
+        if not records:
+            return None
+        former, self._blocks = self._blocks, {}
+        blocks = []
+        for record in records:
+            name = record.files.folder
+            block = self._blocks[name] = former.get(name) or open_postings(self._path, record.files)
+            blocks.append(LiveBlock.without(block, stale_chunks(connection, record.key)))
+        if sum(map(len, blocks)) != catalog.count(connection, "chunks"):
+            return None
+        self._terms = self._terms or IndexedTerms(catalog.words(connection).language)
+        return Postings(blocks, self._terms)

@@ -1,0 +1,127 @@
+"""BM25 over the store's full-text index (SQLite FTS5)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.text.analyzer import Phrase, Terms, of_language
+from ragembed.indexes.text.stemming import ENGLISH
+
+_UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
+_QUOTED = re.compile(r'"([^"]*)"')
+_PHRASE = re.compile(r'"[^"]*"\*?')
+_LEAST_LETTERS = 2
+_BLOCK = 4096
+
+MOST_TERMS = 1000
+"""Different words and phrases of a question that are searched for: the time that it takes grows with them."""
+
+MOST_TIES = 1000
+"""Chunks that are taken beyond those asked for, where they tie with the last of those."""
+
+
+def match_expression(query: str, terms: Terms | None = None) -> str | None:
+    """Turn a question into an FTS5 expression that matches any of its words; None if it has no word.
+
+    What stands in double quotes is matched as a phrase. What punctuation joins ("faiss.IndexFlat"), and letters of a
+    script without spaces, are matched as a phrase and in parts, so that a text with all of it is better than one with a
+    part. ``terms`` makes the terms of the store's language, English if left out. After ``MOST_TERMS`` words and
+    phrases, the rest of the question is not looked at.
+    """
+    terms = terms or of_language(ENGLISH)
+    query = _UNUSABLE.sub(" ", query)
+    phrases = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if _has_word(phrase)]
+    for piece in _QUOTED.sub(" ", query).replace('"', " ").split():
+        phrases += _phrases(piece, terms)
+    quoted = dict.fromkeys(f'"{phrase.terms.strip()}"{"*" if phrase.prefix else ""}' for phrase in phrases)
+    return " OR ".join(list(quoted)[:MOST_TERMS]) or None
+
+
+def _phrases(piece: str, terms: Terms) -> list[Phrase]:
+    """Return what is to be matched of a part of a question that has no space in it."""
+    parts = terms.parts(piece)
+    if len(parts) < 2:
+        return parts
+    return [terms.of_phrase(piece), *(part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix)]
+
+
+def search(
+    connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
+) -> list[tuple[int, float]]:
+    """Return ``(chunk key, BM25 score)`` of the best ``limit`` selected chunks, best first; higher is better.
+
+    Chunks that tie with the last of them come too, up to a thousand.
+    """
+    if limit == 0:
+        return []
+    left_out = 0 if selection is None else selection.most_left_out
+    found = connection.execute(
+        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
+        (expression, -1 if left_out is None else limit + MOST_TIES + left_out),
+    )
+    best: list[tuple[int, float]] = []
+    while block := found.fetchmany(_BLOCK):
+        keys = np.array([key for key, _ in block], dtype=np.int64)
+        admitted = np.ones(len(keys), dtype=bool) if selection is None else selection.admits(keys)
+        best += [(key, score) for (key, score), is_in in zip(block, admitted.tolist(), strict=True) if is_in]
+        if len(best) >= limit + MOST_TIES or (len(best) > limit and best[-1][1] < best[limit - 1][1]):
+            break
+    return with_ties(best, limit)
+
+
+def phrases(expression: str) -> list[str]:
+    """Return the phrases of which an expression of :func:`match_expression` matches any, each one an expression."""
+    return _PHRASE.findall(expression)
+
+
+def shown(phrase: str) -> str:
+    """Return one of :func:`phrases` as it is shown."""
+    return phrase.replace('"', "")
+
+
+def all_scores(connection: sqlite3.Connection, expression: str) -> list[tuple[int, float]]:
+    """Return ``(chunk key, BM25 score)`` of every chunk that matches ``expression``, in no order."""
+    return [
+        (key, score)
+        for key, score in connection.execute(
+            "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,)
+        )
+    ]
+
+
+def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
+    """Return the BM25 score of each of the chunks ``keys`` that matches ``expression``; higher is better."""
+    found = connection.execute(
+        # The plus keeps SQLite from looking the chunks up one by one, counting the words of the store for each.
+        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
+        " AND +rowid IN (SELECT value FROM json_each(?))",
+        (expression, json.dumps(list(keys))),
+    )
+    return dict(found.fetchall())
+
+
+def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
+    """Return the rank among all chunks of one that has ``score`` for ``expression``: 1 + how many have a higher one."""
+    found = connection.execute(
+        "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ? AND -bm25(chunks_fts) > ?", (expression, score)
+    )
+    return 1 + int(found.fetchone()[0])
+
+
+def with_ties(best: Sequence[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
+    """Return the first ``limit`` of ``best``, which is sorted, and those that tie with the last of them."""
+    if len(best) <= limit:
+        return list(best)
+    least = best[limit - 1][1] if limit else math.inf
+    return [(key, score) for key, score in best[: limit + MOST_TIES] if score >= least]
+
+
+def _has_word(text: str) -> bool:
+    return any(character.isalnum() for character in text)

@@ -1,0 +1,350 @@
+"""Blocks of postings: which of some chunks have a term how often, as arrays, in memory or mapped from a file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ModelError, StoreDamagedError
+from ragembed.files import create_file
+from ragembed.hashing import file_sha256, read_sha256
+from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.layout import BLOCK, POSTINGS
+from ragembed.indexes.storage.named_postings import PostingsFiles
+from ragembed.tensor_map import map_tensors
+
+Integers = NDArray[np.int64]
+Positions = NDArray[np.uint32]
+Counts = NDArray[np.unsignedinteger[Any]]
+
+_NAMES = {np.dtype("u1"): "U8", np.dtype("<u2"): "U16", np.dtype("<u4"): "U32", np.dtype("<i8"): "I64"}
+_ALIGNED = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The postings of ``n`` chunks with ``t`` different terms.
+
+    Parameters
+    ----------
+    chunks
+        Keys of the chunks, int64, shape ``(n,)``; a chunk's place in it is its position.
+    lengths
+        How many terms each chunk has, int64, shape ``(n,)``.
+    text, text_ends
+        The terms as UTF-8, in order of their bytes, one after another, uint8; where each ends, int64, shape ``(t,)``.
+    ends
+        Where the postings of each term end, int64, shape ``(t,)``.
+    positions, counts
+        The postings: positions of chunks, uint32, ascending for each term, and how often each of these has the term, an
+        unsigned type; shapes ``(p,)``.
+    """
+
+    chunks: Integers
+    lengths: Integers
+    text: NDArray[np.uint8]
+    text_ends: Integers
+    ends: Integers
+    positions: Positions
+    counts: Counts
+
+    @classmethod
+    def read(cls, file: Path) -> Block:
+        """Map a file of :func:`write_block`; raises :class:`StoreDamagedError` where it is not one."""
+        try:
+            arrays = dict(map_tensors(file))
+            block = cls(**arrays)
+        except (ModelError, TypeError) as error:
+            raise StoreDamagedError(
+                f"{file} does not hold postings: rebuild it with: ragembed verify --repair"
+            ) from error
+        if not block._is_consistent():
+            raise StoreDamagedError(f"the arrays of {file} do not fit: rebuild it with: ragembed verify --repair")
+        return block
+
+    def _is_consistent(self) -> bool:
+        return (
+            len(self.chunks) == len(self.lengths)
+            and len(self.text_ends) == len(self.ends)
+            and len(self.positions) == len(self.counts) == _last(self.ends)
+            and len(self.text) == _last(self.text_ends)
+        )
+
+    def save(self, file: Path) -> None:
+        """Write the block to ``file``."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        sizes = {name: (array.dtype, len(array)) for name, array in arrays.items()}
+        write_block(file, sizes, {name: [array] for name, array in arrays.items()})
+
+    def term(self, i: int) -> bytes:
+        """Return the term at place ``i``, UTF-8."""
+        return self.text[_start(self.text_ends, i) : self.text_ends[i]].tobytes()
+
+    def place(self, term: bytes) -> int:
+        """Return the place of the first term that does not come before ``term``."""
+        return bisect_left(range(len(self.ends)), term, key=self.term)
+
+    def of(self, term: bytes) -> slice:
+        """Return where the postings of ``term`` are; an empty place where no chunk has it."""
+        i = self.place(term)
+        if i == len(self.ends) or self.term(i) != term:
+            return slice(0, 0)
+        return slice(_start(self.ends, i), int(self.ends[i]))
+
+
+def _start(ends: Integers, i: int) -> int:
+    return int(ends[i - 1]) if i else 0
+
+
+def _last(ends: Integers) -> int:
+    return int(ends[-1]) if len(ends) else 0
+
+
+def counts_type(most: int) -> np.dtype[Any]:
+    """Return the smallest unsigned type that holds ``most``."""
+    return np.min_scalar_type(most).newbyteorder("<")
+
+
+Pieces = Iterable[NDArray[Any]]
+
+
+def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Pieces]) -> None:
+    """Write arrays of one dimension as a safetensors file, each piece by piece.
+
+    ``sizes`` are the type and the length of each, by its name in :class:`Block`, ``pieces`` what to write of it.
+    """
+    header: dict[str, dict[str, Any]] = {}
+    start = 0
+    ordered = sorted(sizes, key=lambda name: -sizes[name][0].itemsize)  # so that each begins where its type may
+    for name in ordered:
+        dtype, length = sizes[name]
+        end = start + dtype.itemsize * length
+        header[name] = {"dtype": _NAMES[dtype], "shape": [length], "data_offsets": [start, end]}
+        start = end
+    described = json.dumps(header).encode()
+    described += b" " * (-len(described) % _ALIGNED)
+    with create_file(file) as stream:
+        stream.write(len(described).to_bytes(8, "little") + described)
+        for name in ordered:
+            for piece in pieces[name]:
+                stream.write(np.ascontiguousarray(piece, dtype=sizes[name][0]).data)
+
+
+Mask = NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+_SEARCH = 16
+"""Postings that are gone through in the time in which one is searched for."""
+
+
+@dataclass(frozen=True, eq=False)
+class LiveBlock:
+    """A block, and which of its chunks are as they were when it was made, shape ``(n,)``; None where all are."""
+
+    block: Block
+    live: Mask | None = None
+
+    @classmethod
+    def without(cls, block: Block, stale: Integers) -> LiveBlock:
+        """Return ``block`` without the chunks whose keys are ``stale``."""
+        return cls(block, ~np.isin(block.chunks, stale) if len(stale) else None)
+
+    def __len__(self) -> int:
+        return len(self.block.chunks) if self.live is None else int(self.live.sum())
+
+    def chunks(self) -> Integers:
+        """Return the keys of the live chunks."""
+        return self.of_chunks(self.block.chunks)
+
+    def lengths(self) -> Integers:
+        """Return how many terms each live chunk has."""
+        return self.of_chunks(self.block.lengths)
+
+    def of_chunks(self, values: Integers) -> Integers:
+        """Return those of ``values``, one for each chunk, that are of live ones."""
+        return values if self.live is None else values[self.live]
+
+    @cached_property
+    def dead(self) -> Integers:
+        """The positions of the chunks that are not live, ascending."""
+        return np.zeros(0, dtype=np.int64) if self.live is None else np.flatnonzero(~self.live)
+
+    @cached_property
+    def order(self) -> Integers:
+        """The positions of the chunks in order of their keys."""
+        return np.argsort(self.block.chunks, kind="stable")
+
+    def count(self, inside: slice) -> int:
+        """Return how many of the block's postings ``inside``, which are of one term, are of live chunks."""
+        positions = self.block.positions[inside]
+        if self.live is None or not len(positions):
+            return len(positions)
+        if len(self.dead) * _SEARCH > len(positions):
+            return int(np.count_nonzero(self.live[positions]))
+        at = np.minimum(np.searchsorted(positions, self.dead.astype(positions.dtype)), len(positions) - 1)
+        return len(positions) - int(np.count_nonzero(positions[at] == self.dead))
+
+    def of_postings(self, values: NDArray[Scalar], inside: slice) -> NDArray[Scalar]:
+        """Return those of ``values``, one for each posting ``inside`` the block's, that are of live chunks."""
+        return values if self.live is None else values[self.live[self.block.positions[inside]]]
+
+    def renumbered(self, first: int) -> Integers:
+        """Return the position of each chunk where the live ones are numbered from ``first``; of others any number."""
+        live = np.ones(len(self.block.chunks), dtype=np.bool_) if self.live is None else self.live
+        return np.cumsum(live, dtype=np.int64) - 1 + first
+
+
+_TERMS = 4096
+"""Terms that are looked at together."""
+
+_READ = 1 << 20
+
+
+def merge(parts: Sequence[LiveBlock], file: Path) -> None:
+    """Write one block of the live chunks of ``parts``, part by part, to ``file``; postings wait in its folder."""
+    chunks = np.concatenate([part.chunks() for part in parts])
+    lengths = np.concatenate([part.lengths() for part in parts])
+    dtype = max((part.block.counts.dtype for part in parts), key=lambda each: each.itemsize)
+    terms: list[bytes] = []
+    of_each: list[Integers] = []
+    with tempfile.TemporaryFile(dir=file.parent) as positions, tempfile.TemporaryFile(dir=file.parent) as counts:
+        renumbered = _renumbered(parts)
+        for some in _by_terms([part.block for part in parts]):
+            merged = _merged(parts, renumbered, some)
+            terms += merged[0]
+            of_each.append(merged[1])
+            positions.write(merged[2].astype("<u4").data)
+            counts.write(merged[3].astype(dtype).data)
+        ends = np.cumsum(np.concatenate([*of_each, np.zeros(0, dtype=np.int64)]), dtype=np.int64)
+        text = np.frombuffer(b"".join(terms), dtype=np.uint8)
+        text_ends = np.cumsum([len(term) for term in terms], dtype=np.int64)
+        total = int(ends[-1]) if len(ends) else 0
+        arrays = {"chunks": chunks, "lengths": lengths, "text": text, "text_ends": text_ends, "ends": ends}
+        write_block(
+            file,
+            {
+                **{name: (array.dtype, len(array)) for name, array in arrays.items()},
+                "positions": (np.dtype("<u4"), total),
+                "counts": (dtype, total),
+            },
+            {
+                **{name: [array] for name, array in arrays.items()},
+                "positions": _read(positions, np.dtype("<u4")),
+                "counts": _read(counts, dtype),
+            },
+        )
+
+
+def _renumbered(parts: Sequence[LiveBlock]) -> list[Integers]:
+    """Return for each part the new position of each of its chunks."""
+    firsts = accumulate((len(part) for part in parts), initial=0)
+    return [part.renumbered(first) for part, first in zip(parts, firsts, strict=False)]
+
+
+def _by_terms(blocks: Sequence[Block]) -> Iterator[list[slice]]:
+    """Yield, until no term is left, places of the next terms in each block: together all that come before a term."""
+    starts = [0] * len(blocks)
+    while any(start < len(block.ends) for start, block in zip(starts, blocks, strict=True)):
+        bounds = [
+            block.term(start + _TERMS)
+            for start, block in zip(starts, blocks, strict=True)
+            if start + _TERMS < len(block.ends)
+        ]
+        stops = [block.place(min(bounds)) if bounds else len(block.ends) for block in blocks]
+        yield [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
+        starts = stops
+
+
+def _merged(
+    parts: Sequence[LiveBlock], renumbered: Sequence[Integers], places: Sequence[slice]
+) -> tuple[list[bytes], Integers, Positions, Counts]:
+    """Return the terms at ``places`` that chunks have, how many have each, and the postings."""
+    words = [
+        [part.block.term(i) for i in range(some.start, some.stop)] for part, some in zip(parts, places, strict=True)
+    ]
+    together = sorted(set().union(*words))
+    number = {word: i for i, word in enumerate(together)}
+    numbers, positions, counts = [], [], []
+    for part, new, some, own in zip(parts, renumbered, places, words, strict=True):
+        if not own:
+            continue
+        ends = part.block.ends[some]
+        first = int(part.block.ends[some.start - 1]) if some.start else 0
+        inside = slice(first, int(ends[-1]))
+        of_term = np.array([number[word] for word in own], dtype=np.uint32)
+        numbers.append(part.of_postings(np.repeat(of_term, np.diff(ends, prepend=first)), inside))
+        positions.append(new[part.of_postings(part.block.positions[inside], inside)])
+        counts.append(part.of_postings(part.block.counts[inside], inside))
+    numbered = np.concatenate(numbers)
+    order = np.argsort(numbered, kind="stable")
+    of_each = np.bincount(numbered, minlength=len(together))
+    used = np.flatnonzero(of_each)
+    return (
+        [together[i] for i in used.tolist()],
+        of_each[used],
+        np.concatenate(positions)[order].astype(np.uint32),
+        np.concatenate(counts)[order],
+    )
+
+
+def _read(file: IO[bytes], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    file.seek(0)
+    while block := file.read(_READ * dtype.itemsize):
+        yield np.frombuffer(block, dtype=dtype)
+
+
+def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Block]) -> PostingsFiles | None:
+    """Write one block of the live chunks of ``old``, and of all of ``new``.
+
+    It counts once the database names it. ``new`` wait in files while there are more to come. Returns None, with nothing
+    written, where no chunk is left.
+    """
+    final = store / POSTINGS / str(uuid.uuid4())
+    temporary = temporary_folder(final)
+    try:
+        parts = list(old)
+        waiting = []
+        for i, block in enumerate(new):
+            file = temporary / f"{i}.part"
+            block.save(file)
+            waiting.append(file)
+            parts.append(LiveBlock(Block.read(file)))
+        chunks = np.concatenate([part.chunks() for part in parts] or [np.zeros(0, dtype=np.int64)])
+        if not len(chunks):
+            shutil.rmtree(temporary)
+            return None
+        merge(parts, temporary / BLOCK)
+        del parts
+        for file in waiting:
+            file.unlink()
+        digest = read_sha256(temporary / BLOCK)
+        publish(temporary, final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return PostingsFiles(final.name, len(chunks), int(chunks.max()), digest)
+
+
+def open_postings(store: Path, files: PostingsFiles) -> Block:
+    """Map a block that was committed; raises :class:`StoreDamagedError` where it is not as it was."""
+    file = store / POSTINGS / files.folder / BLOCK
+    found = file_sha256(file)
+    if found != files.sha256:
+        raise StoreDamagedError(
+            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {files.sha256[:12]}…): "
+            "rebuild it with: ragembed verify --repair"
+        )
+    return Block.read(file)

@@ -1,0 +1,1 @@
+"""Search of one snapshot: dense, hybrid, feedback, ranking, explanations."""

@@ -1,0 +1,186 @@
+"""Reading a store: connections and mapped files that are kept between questions, one snapshot for each question."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.lexical.bm25 import OpenPostings
+from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.snapshot import SegmentSearch, View
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.schema import connect
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.selection import Selection, select
+from ragembed.indexes.types import VectorEncoder
+
+Answer = TypeVar("Answer")
+
+_SNAPSHOT_TRIES = 5
+_SELECTIONS_KEPT = 8
+
+
+class Reader:
+    """The read side of a store; threads may share it.
+
+    ``embedder`` is the one that the store was opened with, if any; else the stored one is loaded on ``device``.
+    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
+    segments, if left out those of this process. Raises what :func:`connect` raises where the
+    store cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        embedder: VectorEncoder | None,
+        device: str | None = None,
+        threads: int | None = None,
+        gpus: Sequence[int] = (),
+        searcher: SegmentSearch | None = None,
+    ) -> None:
+        self._path = path
+        self._given = embedder
+        self._device = device
+        self._threads = threads
+        self._gpus = gpus
+        self._searcher = searcher or LocalSegments(1 if gpus else threads)
+        self._loaded: VectorEncoder | None = None
+        self._segments: dict[str, Segment] = {}
+        self._selected_in = -1
+        self._selections: dict[Filter | None, Selection | None] = {}
+        self._postings = OpenPostings(path)
+        self._idle: list[sqlite3.Connection] = []
+        self._opened: tuple[int, int] | None = None
+        self._lock = threading.RLock()
+        with self.view():  # a store that cannot be read fails here
+            pass
+
+    def close(self) -> None:
+        """Close the database, and let go of mapped files and what searches them; the next question opens them again."""
+        self._let_go()
+        self._searcher.close()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+            self._segments.clear()
+            self._selections.clear()
+            self._postings.clear()
+
+    def read(self, answer: Callable[[View], Answer]) -> Answer:
+        """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
+        for _ in range(_SNAPSHOT_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError), self.view() as view:
+                return answer(view)
+            # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
+        try:
+            with self.view() as view:
+                return answer(view)
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; rebuild it with: ragembed verify --repair"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
+
+    @contextmanager
+    def view(self) -> Iterator[View]:
+        """Pin the current generation for the time of the ``with`` block."""
+        file = self._file()
+        with self._lock:
+            if file != self._opened:  # another store has taken this one's place
+                self._let_go()
+                self._opened, self._loaded = file, None
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect(self._path / DATABASE, writable=False)
+        try:
+            connection.execute("BEGIN")
+            yield View(
+                connection,
+                lambda: self._open_segments(connection),
+                lambda: self._embedder(connection),
+                lambda where: self._select(connection, where),
+                lambda: self._postings.of(connection),
+                self._searcher,
+            )
+        except sqlite3.DatabaseError as error:
+            raise StoreDamagedError(
+                f"the database of {self._path} cannot be used: {error}; look closer with ragembed verify, or delete "
+                "the store and index again"
+            ) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            with self._lock:
+                if file == self._opened:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def _file(self) -> tuple[int, int] | None:
+        """Return what tells the database's file from another of its name, None where there is none."""
+        try:
+            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every question
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _open_segments(self, connection: sqlite3.Connection) -> dict[int, Segment]:
+        records = catalog.segments(connection)
+        with self._lock:
+            for record in records:
+                if record.files.folder not in self._segments:
+                    self._segments[record.files.folder] = Segment(self._path, record.files, self._threads, self._gpus)
+            self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
+            return {record.key: self._segments[record.files.folder] for record in records}
+
+    def _select(self, connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
+        generation = catalog.meta(connection, "generation", 0)
+        with self._lock:
+            if generation != self._selected_in:
+                self._selected_in, self._selections = generation, {}
+            if where in self._selections:
+                return self._selections[where]
+        selection = select(connection, where)
+        with self._lock:
+            if generation == self._selected_in:
+                while len(self._selections) >= _SELECTIONS_KEPT:
+                    self._selections.pop(next(iter(self._selections)))
+                self._selections[where] = selection
+        return selection
+
+    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
+        record = catalog.embedder(connection)
+        with self._lock:
+            for embedder in (self._loaded, self._given):
+                if embedder is not None and embedder.fingerprint == record["fingerprint"]:
+                    return embedder
+            stranger = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
+            if record["kind"] != "ragembed" or stranger:
+                raise IncompatibleStoreError(
+                    f"the vectors of {self._path} were made by {_named(record)}, and {_named(self._given)} was given: "
+                    "open the store with the embeddings it was made with, or search it with mode='lexical'"
+                )
+            self._loaded = load_embedder(self._path, record, self._device)
+            return self._loaded
+
+
+def _named(embedder: VectorEncoder | Mapping[str, Any] | None) -> str:
+    """Return an embedder's model and the beginning of its fingerprint; it is given itself or as kept in a store."""
+    if embedder is None:
+        return "none"
+    if isinstance(embedder, Mapping):
+        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
+    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"

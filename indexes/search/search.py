@@ -1,0 +1,234 @@
+"""Searching a view: dense, lexical, and both fused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.search import dense
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.hybrid import DEPTH, Candidates, Words, candidates
+from ragembed.indexes.search.mmr import mmr
+from ragembed.indexes.search.ranking import Arrangement, Source, arranged
+from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.text.analyzer import of_language
+from ragembed.indexes.types import Hit
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+Mode = Literal["hybrid", "dense", "lexical"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
+"""Cosine and BM25 by chunk key."""
+Vectors: TypeAlias = "Callable[[], Floats]"
+"""Gives the vectors of questions, shape ``(n, d)``, when they are needed."""
+
+_CANDIDATES_PER_HIT = 10
+_BLOCK = 500
+_FEW_QUESTIONS = 8
+"""Questions up to which one thread makes their vectors while another looks for their words."""
+
+
+def search(
+    view: View,
+    queries: Sequence[str],
+    k: int,
+    mode: Mode,
+    where: Filter | None,
+    fusion: Fusion,
+    arrangement: Arrangement | None = None,
+    trace: list[Candidates] | None = None,
+) -> list[list[Hit]]:
+    """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
+
+    Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
+    boilerplate are never found. ``arrangement`` says what else becomes of the candidates, which hybrid search adds to
+    ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an unknown mode or a negative
+    ``k``.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
+    k = _within(view, k)
+    if k == 0 or not queries:
+        return [[] for _ in queries]
+    way = _Search(view, k, mode, fusion, view.select(where), trace)
+    return _arranged(way, queries, _vectors(view, queries, mode), arrangement)
+
+
+def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
+    """Return the ``k`` chunks nearest to each query vector, shape ``(n, d)``, by cosine, best first."""
+    k = _within(view, k)
+    if k == 0:
+        return [[] for _ in vectors]
+    return _arranged(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), lambda: vectors)
+
+
+def search_mmr(
+    view: View, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
+) -> list[Hit]:
+    """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
+
+    See :func:`ragembed.indexes.search.mmr.mmr`; hits come in the order in which they are chosen.
+    """
+    if not 0 <= lambda_mult <= 1:
+        raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
+    [hits] = search_vectors(view, vector[None, :], max(k, fetch_k), where)
+    if not hits:
+        _within(view, k)
+        return []
+    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+    vectors = view.vectors([rows[hit.id] for hit in hits])
+    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
+
+
+def _vectors(view: View, queries: Sequence[str], mode: Mode) -> Vectors | None:
+    if mode == "lexical":
+        return None
+    encode = view.embedder().encode_queries
+    if mode == "hybrid" and len(queries) <= _FEW_QUESTIONS:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-question")
+        begun = thread.submit(encode, queries)
+        thread.shutdown(wait=False)
+        return begun.result
+    vectors = encode(queries)
+    return lambda: vectors
+
+
+def _only(vectors: Vectors | None, question: int) -> Vectors | None:
+    """Return what gives the vector of one question, shape ``(1, d)``."""
+    return None if vectors is None else lambda: vectors()[question : question + 1]
+
+
+def _arranged(
+    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None = None
+) -> list[list[Hit]]:
+    """Return the results for each question."""
+    if arrangement is None:
+        return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
+    return [arranged(_source(way, query, _only(vectors, i)), way.k, arrangement) for i, query in enumerate(queries)]
+
+
+def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
+    """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
+    view = way.view
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        question = view.embedder().encode_queries([query]) if vector is None else vector()
+        rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
+        return unit_rows(question)[0], view.vectors([rows[hit.id] for hit in hits])
+
+    most = catalog.count(view.connection, "chunks")
+    return Source(query, lambda look: way.ranked([query], vector, look)[0], most, geometry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A way to search: how deep candidates are looked for, by what, and in what chunks.
+
+    ``trace`` takes the candidates of hybrid search.
+    """
+
+    view: View
+    k: int
+    mode: Mode
+    fusion: Fusion
+    selection: Selection | None
+    trace: list[Candidates] | None = None
+
+    def ranked(self, queries: Sequence[str], vectors: Vectors | None, look: int) -> list[Iterator[Hit]]:
+        """Return for each question its best chunks, best first: at least ``look``, or all that there are.
+
+        ``vectors`` gives those of the questions; lexical search needs none.
+        """
+        expressions = [None if self.mode == "dense" else question_expression(self.view, query) for query in queries]
+        if vectors is None:
+            return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
+        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
+        few = len(queries) <= _FEW_QUESTIONS
+        words = {
+            i: Words.of(self.view, expression, depth, self.selection, read_vectors=few)
+            for i, expression in enumerate(expressions)
+            if expression is not None
+        }
+        wordless = [i for i in range(len(queries)) if i not in words]
+        ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
+        nearest = dense.nearest(self.view, vectors()[wordless], look, self.selection)
+        for i, cosines in zip(wordless, nearest, strict=True):
+            ranked[i] = _nearest_first(self.view, cosines, look)
+        worded = list(words)
+        together = self._hybrid(vectors()[worded], list(words.values()), depth, look)
+        for i, hits in zip(worded, together, strict=True):
+            ranked[i] = hits
+        return ranked
+
+    def _hybrid(self, vectors: Floats, words: Sequence[Words], depth: int, look: int) -> list[Iterator[Hit]]:
+        if not words:
+            return []
+        vectors = unit_rows(vectors)
+        found = candidates(self.view, vectors, words, depth, look, self.selection, self.fusion)
+        if self.trace is not None:
+            self.trace.extend(found)
+        together = zip(vectors, found, words, strict=True)
+        return [_hybrid_hits(self.view, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
+
+
+def question_expression(view: View, question: str) -> str | None:
+    """Return what a question is in the language of FTS5, with the terms of the store; None if it has no word."""
+    return fulltext.match_expression(question, of_language(catalog.words(view.connection).language))
+
+
+def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+    found = dict(view.matches(expression, k, selection)) if expression else {}
+    return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
+
+
+def _nearest_first(view: View, cosines: dict[int, float], k: int) -> Iterator[Hit]:
+    return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
+
+
+def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Words, k: int) -> Iterator[Hit]:
+    """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
+
+    def parts(keys: list[int]) -> Parts:
+        cosines = words.chunk_vectors(view).cosines(vector, keys)
+        return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
+
+    return _in_order(view, scores, parts, k)
+
+
+def _in_order(view: View, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int) -> Iterator[Hit]:
+    """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
+
+    ``parts`` returns for chunk keys the cosine and BM25 of each.
+    """
+    best = sorted(scores, key=lambda key: (-scores[key], key))
+    start, size = 0, max(k, 1)
+    while start < len(best):
+        stop = min(start + size, len(best))
+        while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
+            stop += 1
+        block = best[start:stop]
+        records = catalog.chunks_by_key(view.connection, block)
+        block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
+        told = parts(block)
+        for key in block:
+            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *told[key])
+        start, size = stop, min(size, _BLOCK)
+
+
+def _within(view: View, k: int) -> int:
+    """Return ``k``, at most the number of chunks; raises :class:`ConfigError` where it is negative."""
+    if k < 0:
+        raise ConfigError(f"k is {k}: expected 0 or more results")
+    return min(k, catalog.count(view.connection, "chunks"))

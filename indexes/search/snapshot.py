@@ -1,0 +1,130 @@
+"""A pinned generation of a store: one snapshot of the database and the segments that it names."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.ann.vectors import Mask
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.lexical.bm25 import Postings
+from ragembed.indexes.search.segment_search import Found
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.types import VectorEncoder
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+_TIES, _MOST_TIES = 8, 1000
+"""Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
+
+
+class SegmentSearch(Protocol):
+    """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
+
+    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+        """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
+
+        ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
+        all may. Raises :class:`FileNotFoundError` where a writer has removed a segment meanwhile.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what is kept between questions; the next takes it up again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
+
+    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
+    ``searcher`` is what searches the segments.
+    """
+
+    connection: sqlite3.Connection
+    segments: Callable[[], Mapping[int, Segment]]
+    embedder: Callable[[], VectorEncoder]
+    select: Callable[[Filter | None], Selection | None]
+    postings: Callable[[], Postings | None]
+    searcher: SegmentSearch
+
+    def dim(self) -> int | None:
+        """Return the dimension of the vectors that are searched, None where there are none yet."""
+        return next((record.files.dim for record in catalog.segments(self.connection)), None)
+
+    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
+
+        Rows that tie with the last of them come too, a thousand at most, so that it is not left to the order in
+        which rows came into the store which of them is found.
+        """
+        if not len(queries):
+            return []
+        queries = unit_rows(queries)
+        looked_at = k + _TIES
+        while True:
+            found = self._nearest(queries, looked_at, selection)
+            if looked_at >= k + _MOST_TIES or not any(_cut_off(hits, k, looked_at) for hits in found):
+                return [{row: -least for least, row in hits if k and least <= hits[:k][-1][0]} for hits in found]
+            looked_at = k + _MOST_TIES
+
+    def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
+        """Return negative cosine and row of the ``k`` nearest for each query, best first."""
+        found: list[list[tuple[float, int]]] = [[] for _ in queries]
+        for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
+            of_part = found[part.first : part.first + len(part.rows)]
+            for hits, row_scores, row_ids in zip(of_part, part.scores.tolist(), part.rows.tolist(), strict=True):
+                hits += [(-score, row) for score, row in zip(row_scores, row_ids, strict=True) if row >= 0]
+        return [sorted(hits)[:k] for hits in found]
+
+    def rows_of(self, key: int) -> Rows:
+        """Return the row of each vector of a segment, int64, ascending, by position."""
+        segment = self.segments()[key]
+        rows = segment.rows
+        if rows is None:
+            rows = segment.rows = catalog.rows_of_segment(self.connection, key)
+        return rows
+
+    def effort(self) -> int | None:
+        """Return how much of an approximate index is looked at, None where that was not measured."""
+        choice = catalog.index_choice(self.connection)
+        return None if choice is None else choice.effort
+
+    def _postprocess(self, raw: Floats) -> Floats:
+        return self.embedder().postprocess_documents(raw)
+
+    def matches(self, expression: str, limit: int, selection: Selection | None) -> list[tuple[int, float]]:
+        """Return what :func:`ragembed.indexes.lexical.fulltext.search` does, from postings where the store has them."""
+        postings = self.postings()
+        if postings is None:
+            return fulltext.search(self.connection, expression, limit, selection)
+        return postings.search(self.connection, expression, limit, selection)
+
+    def vectors(self, rows: Sequence[int]) -> Floats:
+        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        if not rows:
+            return np.zeros((0, self.dim() or 0), dtype=np.float32)
+        places = catalog.places_of_rows(self.connection, rows)
+        segments = self.segments()
+        keys, positions = np.array([places[row] for row in rows], dtype=np.int64).T
+        found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
+        return found
+
+
+def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:
+    """Tell whether there may be more rows that tie with the ``k``-th of ``hits``."""
+    return 0 < k <= len(hits) == looked_at and hits[-1][0] == hits[k - 1][0]

@@ -1,0 +1,293 @@
+"""Why a file is not among the results of a question: where it comes, and the words that it lost by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.contributions import Contributions
+from ragembed.errors import ConfigError
+from ragembed.indexes.ann.vectors import blocks, inner_products
+from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.search.explain import Asked, phrase_scores
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.hybrid import Candidates, shared_words
+from ragembed.indexes.search.search import MODES, Mode, question_expression, search
+from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.types import ChunkRecord, Hit
+
+Doubles = NDArray[np.float64]
+Keys = NDArray[np.int64]
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FileRank:
+    """Where the best chunk of a file comes in one mode of search.
+
+    ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
+    question, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
+    file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
+    candidates. ``needed`` is the score of the last result, None where there are none.
+    """
+
+    mode: Mode
+    rank: int | None
+    of: int
+    score: float | None
+    needed: float | None
+    chunk: ChunkRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostWord:
+    """A word of the question: what it contributes to the cosine of the file's best chunk, and on average to others'."""
+
+    word: str
+    here: float
+    results: float
+
+
+@dataclass(frozen=True, slots=True)
+class LostPhrase:
+    """A phrase of the question by BM25: in the file's best chunk, and in the mean of the results.
+
+    ``in_file`` tells whether any chunk of the file has it, ``found_in`` how many of the results do.
+    """
+
+    phrase: str
+    here: float
+    results: float
+    in_file: bool
+    found_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Where a file comes for a question, and the words by which the ``results`` are better, those that cost most first.
+
+    ``words`` and ``phrases`` are those that count less in the file's best chunk, ``chunk``, than in the mean of the
+    results. ``note`` says what cannot be told.
+    """
+
+    source: str
+    mode: Mode
+    chunks: int
+    results: int
+    standings: tuple[FileRank, ...]
+    chunk: ChunkRecord
+    words: tuple[LostWord, ...]
+    phrases: tuple[LostPhrase, ...]
+    note: str | None
+
+    @property
+    def standing(self) -> FileRank:
+        """Where it comes in the mode that was asked for."""
+        return next(standing for standing in self.standings if standing.mode == self.mode)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, the chunks by their ids."""
+        return {
+            "mode": self.mode,
+            "chunks": self.chunks,
+            "results": self.results,
+            "standings": [
+                {**asdict(standing), "chunk": None if standing.chunk is None else standing.chunk.id}
+                for standing in self.standings
+            ],
+            "chunk": self.chunk.id,
+            "words": [asdict(word) for word in self.words],
+            "phrases": [asdict(phrase) for phrase in self.phrases],
+            "note": self.note,
+        }
+
+
+def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+    """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
+
+    Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
+    in the store or is nothing but boilerplate, and for an unknown mode.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
+    every = _chunks_of(view, source)
+    unsearched, _ = catalog.chunks_of_nothing_else(view.connection)
+    own = [key for key in every if key not in unsearched]
+    if not own:
+        raise ConfigError(
+            f"{source} is not searched: it is nothing but boilerplate, lines that many files repeat; to search it: "
+            "ragembed index --boilerplate keep"
+        )
+    trace: list[Candidates] = []
+    [hits] = search(view, [question], k, mode, None, fusion, trace=trace)
+    expression = question_expression(view, question)
+    candidates = trace[-1] if trace else None
+    asked = None if mode == "lexical" else Asked.of(view, question, fusion, candidates)
+    standings: dict[Mode, FileRank] = {}
+    if asked is not None and candidates is not None:
+        standings["hybrid"] = _in_hybrid(view, own, k, expression or "", fusion, candidates)
+    if asked is not None:
+        standings["dense"] = _in_dense(view, own, k, asked, unsearched)
+    if mode != "dense":
+        standings["lexical"] = _in_lexical(view, own, k, expression, unsearched)
+    # A question without words is searched by its vector alone.
+    judged = mode if mode in standings else "dense"
+    chunk = standings[judged].chunk or _records(view, own)[0]
+    others = [hit for hit in hits if hit.source != source]
+    return WhyNot(
+        source,
+        judged,
+        len(every),
+        len(others),
+        tuple(standings.values()),
+        chunk,
+        () if asked is None else _lost_words(view, asked, chunk, others),
+        () if mode == "dense" else _lost_phrases(view, expression, chunk, every, others),
+        None if asked is None else asked.note,
+    )
+
+
+def _chunks_of(view: View, source: str) -> list[int]:
+    """Return the keys of a file's chunks; raises :class:`ConfigError` where there are none."""
+    keys = catalog.selected_keys(view.connection, (), [source], None)
+    if keys:
+        return keys
+    reason = catalog.skipped(view.connection).get(source)
+    if reason is not None:
+        raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
+    if catalog.sources_below(view.connection, [source]):
+        raise ConfigError(f"{source} is a folder in the store: expected one file")
+    raise ConfigError(f"{source} is not in the store: it was never indexed; add it with: ragembed index PATH")
+
+
+def _records(view: View, keys: Sequence[int]) -> list[ChunkRecord]:
+    found = catalog.chunks_by_key(view.connection, keys)
+    return [found[key] for key in keys]
+
+
+def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
+    keys, cosines = _all_cosines(view, asked.vector)
+    mine = np.flatnonzero(np.isin(keys, own))
+    at = int(mine[np.argmax(cosines[mine])])
+    ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
+    rank = 1 + int((ranked > cosines[at]).sum())
+    [record] = _records(view, [int(keys[at])])
+    return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
+
+
+def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``; no index is asked."""
+    keys, rows = catalog.chunk_rows(view.connection)
+    by_row = np.zeros(catalog.last_row(view.connection) + 1, dtype=np.float32)
+    query = vector.astype(np.float32)[None, :]
+    for segment_key, segment in view.segments().items():
+        of_segment = catalog.rows_of_segment(view.connection, segment_key)
+        for start, block in blocks(segment.vectors(view.embedder().postprocess_documents), _BLOCK):
+            by_row[of_segment[start : start + len(block)]] = inner_products(query, block)[0]
+    return keys, by_row[rows]
+
+
+def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
+    if expression is None:
+        return FileRank("lexical", None, 0, None, None, None)
+    best = view.matches(expression, k, view.select(None))
+    left_out = fulltext.scores_of(view.connection, expression, unsearched.tolist()).values()
+    matching = fulltext.rank(view.connection, expression, -1.0) - 1 - len(left_out)
+    needed = best[: max(k, 1)][-1][1] if best else None
+    mine = fulltext.scores_of(view.connection, expression, own)
+    if not mine:
+        return FileRank("lexical", None, matching, None, needed, None)
+    key = max(mine, key=lambda each: (mine[each], -each))
+    [record] = _records(view, [key])
+    above = sum(score > mine[key] for score in left_out)
+    rank = fulltext.rank(view.connection, expression, mine[key]) - above
+    return FileRank("lexical", rank, matching, mine[key], needed, record)
+
+
+def _in_hybrid(
+    view: View,
+    own: Sequence[int],
+    k: int,
+    expression: str,
+    fusion: Fusion,
+    candidates: Candidates,
+) -> FileRank:
+    scores = candidates.by_key()
+    ordered = sorted(scores.values(), reverse=True)
+    needed = ordered[: max(k, 1)][-1] if ordered else None
+    mine = {key: scores[key] for key in own if key in scores}
+    if mine:
+        key = max(mine, key=lambda each: (mine[each], -each))
+        rank: int | None = 1 + sum(score > mine[key] for score in ordered)
+        score: float | None = mine[key]
+    else:
+        would = _on_their_scale(view, own, expression, fusion, candidates)
+        key = max(own, key=lambda each: (would.get(each, 0.0), -each))
+        rank, score = None, would.get(key)
+    [record] = _records(view, [key])
+    return FileRank("hybrid", rank, len(ordered), score, needed, record)
+
+
+def _on_their_scale(
+    view: View, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
+) -> dict[int, float]:
+    """Return the fused scores that chunks would have by the scale of the candidates; none where ranks are fused."""
+    if fusion.method == "rrf":
+        return {}
+    rows = catalog.rows_of_keys(view.connection, own)
+    cosines = view.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
+    words = fulltext.scores_of(view.connection, expression, own)
+    scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
+    lines = [fusion.line(candidates.dense), fusion.line(candidates.lexical)]
+    if candidates.shared is not None:
+        others = [key for key in candidates.keys if key not in candidates.like]
+        scores.append(shared_words(view, [*candidates.like, *others, *own], len(candidates.like))[-len(own) :])
+        lines.append(fusion.line(candidates.shared))
+    weights = fusion.weights(candidates.lexical, candidates.shared)
+    would = sum(
+        weight * (score - line.origin) / line.unit
+        for weight, score, line in zip(weights, scores, lines, strict=False)
+        if line is not None
+    )
+    return dict(zip(own, np.broadcast_to(would, len(own)).tolist(), strict=True))
+
+
+def _lost_words(view: View, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
+    """Return the question's words that contribute less in a chunk than in others, those that lose most first."""
+    rows = catalog.rows_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])
+    here = _by_word(asked.against(view, chunk.chunk.embedded_text, rows[chunk.id]))
+    there = [_by_word(asked.against(view, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
+    if not there:
+        return ()
+    lost = [LostWord(word, value, float(np.mean([each[word] for each in there]))) for word, value in here.items()]
+    return tuple(sorted((word for word in lost if word.here < word.results), key=lambda word: word.here - word.results))
+
+
+def _by_word(found: Contributions | None) -> Mapping[str, float]:
+    return {} if found is None else {s.word: s.value for s in found.question_words() if s.origin == "text"}
+
+
+def _lost_phrases(
+    view: View, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
+) -> tuple[LostPhrase, ...]:
+    """Return the question's phrases that are worth less in a chunk than in others, those that lose most first."""
+    keys = catalog.keys_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])
+    scores = phrase_scores(view, expression, [*own, *keys.values()])
+    there = [scores[keys[hit.id]] for hit in others]
+    lost = [
+        LostPhrase(
+            phrase,
+            scores[keys[chunk.id]].get(phrase, 0.0),
+            float(np.mean([each.get(phrase, 0.0) for each in there])) if there else 0.0,
+            any(phrase in scores[key] for key in own),
+            sum(phrase in each for each in there),
+        )
+        for phrase in map(fulltext.shown, fulltext.phrases(expression or ""))
+    ]
+    return tuple(sorted((each for each in lost if each.here < each.results), key=lambda each: each.here - each.results))

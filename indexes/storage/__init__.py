@@ -1,0 +1,1 @@
+"""The store on disk: schema, transactions, queries, segments, compaction and copies."""

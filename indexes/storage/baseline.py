@@ -1,0 +1,175 @@
+"""What a store was when its post-processors were fitted: what a later fit need not encode, and drift is measured from.
+
+A file of the embedder's folder, named by its own hash. It counts while the database names it under ``baseline``, with
+the embedder that the store has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.embedder import Embedder
+from ragembed.errors import ModelError, StoreDamagedError
+from ragembed.extractors.protocol import saved_array
+from ragembed.files import replace_file, write_file
+from ragembed.hashing import file_sha256
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import EMBEDDERS
+from ragembed.indexes.types import VectorEncoder
+from ragembed.moments import Moments
+from ragembed.pseudo_queries import PseudoQueries
+
+KEY = "baseline"
+_NAME = re.compile(r"\.?baseline-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
+_FIELDS = ("fingerprint", "file", "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a store held when its post-processors were fitted.
+
+    Parameters
+    ----------
+    last_row
+        The highest row of a vector then; what was added since has a higher one. 0 where it was fitted before there
+        was a store.
+    vectors
+        How many vectors chunks used.
+    moments
+        Of the raw vectors that were fitted on.
+    pseudo_queries
+        Those whose raw vectors are known: that the questions' side was fitted on, or was before it had no fit of its
+        own; None where it never had one.
+    """
+
+    last_row: int
+    vectors: int
+    moments: Moments
+    pseudo_queries: PseudoQueries | None = None
+
+
+def is_baseline(name: str) -> bool:
+    """Tell whether a file of an embedder's folder is a baseline, or what a killed write left of one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def save_baseline(store: Path, fingerprint: str, baseline: Baseline) -> dict[str, str]:
+    """Write ``baseline`` into the folder of the embedder ``fingerprint``; returns what the database keeps of it."""
+    from safetensors.numpy import save
+
+    data = save(_arrays(baseline))
+    sha256 = hashlib.sha256(data).hexdigest()
+    name = f"baseline-{sha256[:16]}.safetensors"
+    replace_file(store / EMBEDDERS / fingerprint / name, data)
+    return {"fingerprint": fingerprint, "file": name, "sha256": sha256}
+
+
+def save_first_baseline(store: Path, embedder: VectorEncoder) -> dict[str, str] | None:
+    """Write what an embedder was fitted on before there was a store, as far as it knows; returns as the above."""
+    if not isinstance(embedder, Embedder) or embedder.fitted_moments is None:
+        return None
+    baseline = Baseline(0, 0, embedder.fitted_moments, embedder.fitted_queries)
+    return save_baseline(store, embedder.fingerprint, baseline)
+
+
+def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | None:
+    """Return the baseline of the store's embedder, None where there is none.
+
+    Raises :class:`StoreDamagedError` where its file is not what was committed, :class:`FileNotFoundError` where it is
+    not there.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if (record := baseline_record(connection)) is None:
+        return None
+    file = baseline_file(store, record)
+    if (found := file_sha256(file)) != record["sha256"]:
+        raise StoreDamagedError(
+            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {record['sha256'][:12]}…): "
+            "drop it with ragembed verify --repair, the next refit writes it anew"
+        )
+    try:
+        return _baseline(load(file.read_bytes()))
+    except (SafetensorError, ModelError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
+        raise StoreDamagedError(f"{file} is damaged: {error}") from error
+
+
+def baseline_record(connection: sqlite3.Connection) -> dict[str, str] | None:
+    """Return what the database keeps of the baseline of the store's embedder, None where there is none."""
+    record = catalog.meta(connection, KEY)
+    if record is None:
+        return None
+    if not is_baseline_record(record):
+        raise StoreDamagedError(f"the store's database holds {str(record)[:60]!r} for {KEY!r}, which no store has")
+    kept: dict[str, str] = record
+    return kept if kept["fingerprint"] == catalog.embedder(connection)["fingerprint"] else None
+
+
+def is_baseline_record(value: object) -> bool:
+    """Tell whether a JSON value is one that :func:`save_baseline` gives, or null."""
+    if value is None:
+        return True
+    texts = [value.get(name) for name in _FIELDS] if isinstance(value, dict) else [None]
+    return all(isinstance(text, str) for text in texts) and is_baseline(str(texts[1]))
+
+
+def baseline_file(store: Path, record: Mapping[str, str]) -> Path:
+    """Return where the file is that ``record`` names."""
+    return store / EMBEDDERS / record["fingerprint"] / record["file"]
+
+
+def copy_baseline(store: Path, connection: sqlite3.Connection, fingerprint: str, folder: Path) -> None:
+    """Copy the file of the baseline into ``folder``, which is to take the place of that of this embedder."""
+    record = baseline_record(connection)
+    if record is not None and record["fingerprint"] == fingerprint:
+        write_file(folder / record["file"], baseline_file(store, record).read_bytes())
+
+
+def sweep_baselines(store: Path, connection: sqlite3.Connection) -> None:
+    """Remove the files of baselines that no commit names."""
+    record = baseline_record(connection)
+    folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
+    for file in _files(folder):
+        if record is None or file.name != record["file"]:
+            file.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    entries = list(folder.iterdir()) if folder.is_dir() else []
+    return (entry for entry in entries if is_baseline(entry.name) and not entry.is_dir())
+
+
+def _arrays(baseline: Baseline) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {
+        "counts": np.array([baseline.last_row, baseline.vectors, baseline.moments.count], dtype=np.int64),
+        "mean": baseline.moments.mean,
+        "spread": np.array([baseline.moments.spread], dtype=np.float64),
+    }
+    if baseline.pseudo_queries is not None:
+        # Their words are what str.split() gives, so that none holds a newline.
+        text = "\n".join(baseline.pseudo_queries.texts).encode("utf-8", "replace")
+        arrays["queries.texts"] = np.frombuffer(text, dtype=np.uint8)
+        arrays["queries.raw"] = np.ascontiguousarray(baseline.pseudo_queries.raw)
+    return arrays
+
+
+def _baseline(arrays: Mapping[str, NDArray[Any]]) -> Baseline:
+    last_row, vectors, count = saved_array(arrays, "counts", np.int64, (3,)).tolist()
+    mean = arrays["mean"]
+    saved_array(arrays, "mean", np.float64, (mean.size,))
+    spread = float(saved_array(arrays, "spread", np.float64, (1,))[0])
+    queries = None
+    if "queries.texts" in arrays:
+        texts = tuple(arrays["queries.texts"].tobytes().decode("utf-8").split("\n"))
+        queries = PseudoQueries(texts, saved_array(arrays, "queries.raw", np.float32, (len(texts), mean.size)))
+    return Baseline(last_row, vectors, Moments(count, mean, spread), queries)

@@ -1,0 +1,398 @@
+"""Reading the store's database: typed answers to the questions other modules ask of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.documents.model import Chunk, embedded_text
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
+from ragembed.indexes.filters import Filter, to_sql
+from ragembed.indexes.storage.folders import FINGERPRINT, require_name
+from ragembed.indexes.storage.kinds import stored_spec
+from ragembed.indexes.storage.layout import is_below
+from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord
+from ragembed.indexes.text.stemming import Words
+from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.int64]
+Value = TypeVar("Value")
+
+_ASKED_AT_ONCE = 500  # of the 999 parameters that any SQLite takes
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_CHUNK_COLUMNS = (
+    "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
+    " c.searched, s.path"
+)
+_EMBEDDED = "SELECT key, coalesce(nullif(searched, ''), text), headings, title FROM chunks"
+_CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = c.source"  # noqa: S608  constants
+
+
+def meta(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
+    """Return the value kept under ``key``, or ``default``."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    try:
+        return default if row is None else json.loads(row[0])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreDamagedError(f"the store's database holds {str(row[0])[:60]!r} for {key!r}, no JSON") from error
+
+
+def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return what is kept of the current embedder; raises :class:`StoreDamagedError` where it is not well formed."""
+    record = meta(connection, "embedder")
+    if not isinstance(record, dict) or not {"kind", "model", "fingerprint", "raw_fingerprint"} <= record.keys():
+        raise StoreDamagedError("the store's database does not say what made its vectors: it is damaged")
+    if FINGERPRINT.fullmatch(str(record["fingerprint"])) is None:
+        raise StoreDamagedError(
+            f"the store's database names an embedder by {record['fingerprint']!r}, which is no hash"
+        )
+    names = record.get("files", {})
+    if not isinstance(names, dict) or not all(_FILE_NAME.fullmatch(name) for name in names):
+        raise StoreDamagedError(
+            f"the store's database names files of an embedder {names!r}, which are no names of ours"
+        )
+    return record
+
+
+def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
+    """Keep a JSON value under ``key``."""
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
+
+
+def index_wanted(connection: sqlite3.Connection) -> Wanted:
+    """Return what is asked of the store's index; raises :class:`StoreDamagedError` where it is not well formed."""
+    return parsed_meta(connection, "index", Wanted.from_dict) or Wanted()
+
+
+def index_choice(connection: sqlite3.Connection) -> Choice | None:
+    """Return the index that was picked, None where none was yet; raises as :func:`index_wanted` does."""
+    return parsed_meta(connection, "index_choice", Choice.from_dict)
+
+
+def index_check(connection: sqlite3.Connection) -> Check | None:
+    """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
+    return parsed_meta(connection, "index_check", Check.from_dict)
+
+
+def words(connection: sqlite3.Connection) -> Words:
+    """Return what made the terms of the full-text index; raises as :func:`index_wanted` does."""
+    return parsed_meta(connection, "words", Words.from_dict) or Words()
+
+
+def index_spec(connection: sqlite3.Connection) -> IndexSpec:
+    """Return the kind of index that segments are to have: the one picked, else the one asked for."""
+    choice, wanted = index_choice(connection), index_wanted(connection)
+    if choice is not None and choice.wanted == wanted:
+        return stored_spec(choice.kind)
+    return stored_spec(FLAT if wanted.kind == AUTO else wanted.kind)
+
+
+def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], Value]) -> Value | None:
+    """Return the value of ``key``, parsed by ``read``, or None; raises :class:`StoreDamagedError` if that fails."""
+    found = meta(connection, key)
+    try:
+        return None if found is None else read(found)
+    except ConfigError as error:
+        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for {key!r}: {error}") from error
+
+
+def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
+    """Return the segments, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
+    rows = connection.execute(
+        "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
+    )
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
+
+
+def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
+    """Return the segments that are to take over from those with the same key, all or for one embedder."""
+    rows = connection.execute(
+        "SELECT r.segment, r.folder, s.rows, r.dim, r.kind, r.raw_sha256, r.index_sha256 FROM rewritten r"
+        " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
+        (fingerprint,),
+    )
+    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
+
+
+def _named(files: SegmentFiles) -> SegmentFiles:
+    require_name("a segment", files.folder)
+    return files
+
+
+def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
+    """Return the row of each vector of a segment, int64, shape ``(rows,)``, by position."""
+    found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
+    return _integers(found)
+
+
+def row_range(connection: sqlite3.Connection, key: int) -> tuple[int, int]:
+    """Return the first and the last row of a segment."""
+    ends = (
+        connection.execute(f"SELECT row FROM vectors WHERE segment = ? ORDER BY row {order} LIMIT 1", (key,)).fetchone()  # noqa: S608  constants
+        for order in ("ASC", "DESC")
+    )
+    first, last = (int(row[0]) for row in ends)
+    return first, last
+
+
+def dead_rows(connection: sqlite3.Connection) -> Rows:
+    """Return the rows that no chunk uses, int64, shape ``(n,)``."""
+    return _integers(connection.execute("SELECT row FROM tombstones"))
+
+
+def live_rows(connection: sqlite3.Connection) -> Rows:
+    """Return the rows that chunks use, int64, shape ``(n,)``, ascending."""
+    return _integers(
+        connection.execute("SELECT row FROM vectors WHERE row NOT IN (SELECT row FROM tombstones) ORDER BY row")
+    )
+
+
+def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
+    """Return how many rows of each segment no chunk uses, for those that have such rows."""
+    found = connection.execute("SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1")
+    return dict(found.fetchall())
+
+
+def last_row(connection: sqlite3.Connection) -> int:
+    """Return the highest vector row, 0 where there is none."""
+    return int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
+
+
+def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks that ``where`` selects, ascending, and the vector row of each; shapes ``(n,)``."""
+    condition, values = to_sql(where)
+    return _pairs(
+        connection,
+        f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} ORDER BY c.key",  # noqa: S608  values are parameters
+        values,
+    )
+
+
+def chunks_of_nothing_else(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks of nothing but boilerplate, ascending, and the row of each; shapes ``(n,)``."""
+    condition = "searched IS NOT NULL AND (searched = '')"  # as in the index over chunks
+    return _pairs(connection, f"SELECT key, row FROM chunks WHERE {condition} ORDER BY key", ())  # noqa: S608  constants
+
+
+def rows_of_those_alone(connection: sqlite3.Connection, rows: Sequence[int]) -> Rows:
+    """Return those of ``rows`` that no other chunk uses than ones of nothing but boilerplate, int64, shape ``(n,)``."""
+    found = connection.execute(
+        "SELECT value FROM json_each(?) WHERE NOT EXISTS"
+        " (SELECT 1 FROM chunks WHERE row = value AND searched IS NOT '')",
+        (json.dumps(list(rows)),),
+    )
+    return _integers(found)
+
+
+def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
+    """Return the names of the files that are any of ``paths`` or lie below one of them."""
+    roots = set(paths)
+    names = sources(connection) if roots else {}
+    return [name for name in names if name in roots or any(is_below(name, root) for root in roots)]
+
+
+def selected_keys(
+    connection: sqlite3.Connection, ids: Iterable[str], names: Iterable[str], where: Filter | None
+) -> list[int]:
+    """Return the keys of the chunks with any of these ids, from any of these files, or that ``where`` selects."""
+    found = connection.execute(
+        "SELECT key FROM chunks WHERE id IN (SELECT value FROM json_each(?)) OR source IN"
+        " (SELECT s.id FROM sources s WHERE s.path IN (SELECT value FROM json_each(?)))",
+        (json_ids(ids), json.dumps(list(names))),
+    )
+    keys = {row[0] for row in found}
+    if where is not None:
+        keys.update(matching(connection, where)[0].tolist())
+    return sorted(keys)
+
+
+def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    return np.fromiter((row[0] for row in found), dtype=np.int64)
+
+
+def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
+    """Return the files in the store by name."""
+    rows = connection.execute("SELECT path, size, mtime_ns, sha256, recipe FROM sources")
+    return {row[0]: SourceRecord(*row) for row in rows}
+
+
+def skipped(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the reason for each file that the last runs skipped."""
+    return {row[0]: row[1] for row in connection.execute("SELECT path, reason FROM skipped ORDER BY path")}
+
+
+def count(connection: sqlite3.Connection, table: str) -> int:
+    """Return the number of rows of ``table``."""
+    if table not in ("chunks", "sources", "segments", "tombstones", "skipped", "vectors"):
+        raise ValueError(f"no table {table!r}")
+    total: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608  checked above
+    return total
+
+
+def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+    statement = "SELECT key, row FROM chunks WHERE row IN (SELECT value FROM json_each(?)) ORDER BY key"
+    return _pairs(connection, statement, (json.dumps(list(rows)),))
+
+
+def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of all chunks, ascending, and the vector row of each; shapes ``(n,)``."""
+    return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
+
+
+def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
+    """Return the two columns of integers that ``statement`` gives, shapes ``(n,)``."""
+    cursor = connection.cursor()
+    cursor.row_factory = None  # plain tuples, which NumPy reads ten times as fast as rows with names
+    pairs = np.array(cursor.execute(statement, values).fetchall(), dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def rows_of_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, int]:
+    """Return the vector row of each chunk key."""
+    found = connection.execute(
+        "SELECT key, row FROM chunks WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)
+    )
+    return dict(found.fetchall())
+
+
+def rows_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the vector row of each chunk id; unknown ids are left out."""
+    found = connection.execute(
+        "SELECT id, row FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
+    )
+    return dict(found.fetchall())
+
+
+def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the key of each chunk id; unknown ids are left out."""
+    found = connection.execute(
+        "SELECT id, key FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
+    )
+    return dict(found.fetchall())
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a vector is: its row, the key of its segment and its position in it; and whether a chunk uses it."""
+
+    row: int
+    segment: int
+    position: int
+    used: bool
+
+
+def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
+    """Return the vector row of each text that has one, by the hash of the text."""
+    keys = list(dict.fromkeys(hashes))
+    found: dict[bytes, int] = {}
+    for start in range(0, len(keys), _ASKED_AT_ONCE):
+        some = keys[start : start + _ASKED_AT_ONCE]
+        marks = ", ".join("?" * len(some))
+        found.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
+    return found
+
+
+def vector_place(connection: sqlite3.Connection, key: bytes) -> Place | None:
+    """Return where the vector of the text with the hash ``key`` is, None where there is none."""
+    found = connection.execute(
+        "SELECT v.row, v.segment, v.position, t.row IS NULL FROM vectors v LEFT JOIN tombstones t ON t.row = v.row"
+        " WHERE v.text_hash = ?",
+        (key,),
+    ).fetchone()
+    return None if found is None else Place(found[0], found[1], found[2], bool(found[3]))
+
+
+def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the key of the segment and the position in it of each vector row."""
+    found = connection.execute(
+        "SELECT row, segment, position FROM vectors WHERE row IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(rows)),),
+    )
+    return {row: (segment, position) for row, segment, position in found}
+
+
+def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+    """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
+    statement = _EMBEDDED + " WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
+    return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
+
+
+def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, ChunkRecord]:
+    """Return the chunks with these keys."""
+    wanted = json.dumps(list(keys))
+    found = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))  # noqa: S608  constants
+    return {row["key"]: _chunk_record(row) for row in found}
+
+
+def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
+    """Return the text that each of ``rows``, which chunks use, is the vector of."""
+    keys, used = chunks_of_rows(connection, rows)
+    key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
+    texts = embedded_by_key(connection, list(key_of.values()))
+    return [texts[key_of[row]] for row in rows]
+
+
+def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
+    """Return the chunks with these ids; unknown ids are left out."""
+    found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
+    return {row["id"]: _chunk_record(row) for row in found}
+
+
+def iterate_chunks(
+    connection: sqlite3.Connection, source: str | None = None, where: Filter | None = None
+) -> Iterator[ChunkRecord]:
+    """Yield the chunks in order of insertion, all or those of one file, and of these those that ``where`` selects."""
+    condition, values = ("1", []) if where is None else to_sql(where)
+    if source is not None:
+        condition, values = f"({condition}) AND s.path = ?", [*values, source]
+    found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key", values)
+    return (_chunk_record(row) for row in found)
+
+
+def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the embedded text of each chunk in order of insertion, at a fifth of what whole chunks cost."""
+    return (text for _, text in _embedded(connection, f"{_EMBEDDED} ORDER BY key"))
+
+
+def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[str] = ()) -> Iterator[tuple[int, str]]:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    for key, text, headings, title in cursor.execute(statement, values):
+        yield key, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
+
+
+def iterate_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, ChunkRecord]]:
+    """Yield each vector row that chunks use, ascending, with the first of its chunks."""
+    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")  # noqa: S608  constants
+    return ((row["row"], _chunk_record(row)) for row in found)
+
+
+def chunk_ids(connection: sqlite3.Connection) -> list[str]:
+    """Return the ids of the chunks in order of insertion."""
+    return [row[0] for row in connection.execute("SELECT id FROM chunks ORDER BY key")]
+
+
+def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
+    chunk = Chunk(
+        text=row["text"],
+        headings=tuple(json.loads(row["headings"])),
+        title=row["title"],
+        start_line=row["start_line"],
+        end_line=row["end_line"],
+        page=row["page"],
+        tokens=row["tokens"],
+        metadata=json.loads(row["metadata"]),
+        searched=row["searched"],
+    )
+    return ChunkRecord(row["id"], chunk, row["path"])

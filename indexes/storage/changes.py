@@ -1,0 +1,137 @@
+"""Changes to chunks and files, each a part of the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from ragembed.documents.places import RemotePath, is_url
+from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash
+
+
+def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
+    """Take a file into the store."""
+    connection.execute(
+        "INSERT INTO sources (path, ext, size, mtime_ns, sha256, recipe) VALUES (?, ?, ?, ?, ?, ?)",
+        (source.path, extension(source.path), source.size, source.mtime_ns, source.sha256, source.recipe),
+    )
+
+
+def extension(path: str) -> str:
+    """Return what follows the last dot of the file's name, in lower case; nothing where there is no dot inside it."""
+    suffix = RemotePath(path).suffix if is_url(path) else PurePosixPath(path).suffix
+    return suffix.removeprefix(".").lower()
+
+
+def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:
+    """Delete a file and its chunks; returns the vector rows that these used."""
+    rows = _delete(connection, "source = (SELECT id FROM sources WHERE path = ?)", path)
+    connection.execute("DELETE FROM sources WHERE path = ?", (path,))
+    return rows
+
+
+def delete_chunks(connection: sqlite3.Connection, ids: Sequence[str]) -> set[int]:
+    """Delete the chunks with these ids that there are; returns the vector rows that they used."""
+    return _delete(connection, "id IN (SELECT value FROM json_each(?))", json_ids(ids))
+
+
+def delete_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> set[int]:
+    """Delete the chunks with these keys; returns the vector rows that they used."""
+    return _delete(connection, "key IN (SELECT value FROM json_each(?))", json.dumps(list(keys)))
+
+
+def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[int]:
+    rows = connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608  constants
+    connection.execute(f"DELETE FROM chunks WHERE {condition}", (value,))  # noqa: S608  as above
+    return {row[0] for row in rows}
+
+
+def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]) -> set[int]:
+    """Insert chunks, whose texts must have vectors; returns the rows of these."""
+    hashes = [text_hash(record.chunk.embedded_text) for record in records]
+    rows = catalog.rows_of_hashes(connection, hashes)
+    sources: dict[str, int] = {}
+    for record, key in zip(records, hashes, strict=True):
+        if UNUSABLE.search(record.id):
+            raise ConfigError(
+                f"the id {record.id!r} holds U+0000 or half of a surrogate pair: expected other characters"
+            )
+        if key not in rows:
+            raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
+        if record.source is not None and record.source not in sources:
+            sources[record.source] = _source_id(connection, record)
+    connection.executemany(
+        "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata,"
+        " searched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (_values(record, rows[key], sources) for record, key in zip(records, hashes, strict=True)),
+    )
+    return set(rows.values())
+
+
+def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[object, ...]:
+    chunk = record.chunk
+    return (
+        record.id,
+        row,
+        None if record.source is None else sources[record.source],
+        chunk.text,
+        chunk.title,
+        json.dumps(list(chunk.headings), ensure_ascii=False),
+        chunk.start_line,
+        chunk.end_line,
+        chunk.page,
+        chunk.tokens,
+        _metadata_json(record),
+        chunk.searched,
+    )
+
+
+def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
+    found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
+    if found is None:
+        raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
+    return int(found[0])
+
+
+def disown(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+    """Let the texts of ``rows``, vectors that no chunk uses, get other vectors; these can be found by none any more."""
+    connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
+
+
+def rebuild_words(connection: sqlite3.Connection) -> None:
+    """Make the full-text index anew from the chunks; postings, which are made of what it holds, go."""
+    connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+    forget_postings(connection)
+
+
+def forget_postings(connection: sqlite3.Connection) -> None:
+    """Forget all postings; lexical search asks FTS5 until there are others."""
+    connection.execute("DELETE FROM postings")
+    connection.execute("DELETE FROM stale_postings")
+
+
+def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
+    """Give those of ``rows`` that no chunk uses a tombstone, and take it from the others."""
+    affected = [(row,) for row in rows]
+    connection.executemany(
+        "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
+        affected,
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO tombstones (row) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE row = ?1)",
+        affected,
+    )
+
+
+def _metadata_json(record: ChunkRecord) -> str:
+    try:
+        return json.dumps(dict(record.chunk.metadata), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the metadata of {record.id!r} cannot be stored: {error}; use strings, numbers, booleans, None, lists and "
+            "dictionaries of these"
+        ) from error

@@ -1,0 +1,220 @@
+"""Rewriting segments from their raw vectors, to merge them and to drop rows that no chunk uses."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.ann.building import shard_sizes
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import sweep_baselines
+from ragembed.indexes.storage.folders import FINGERPRINT, SEGMENT_NAME, sweep
+from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, POSTINGS, SEGMENTS
+from ragembed.indexes.storage.named_postings import named_postings
+from ragembed.indexes.storage.segments import (
+    Make,
+    Segment,
+    SegmentFiles,
+    SegmentRecord,
+    Written,
+    of_kind,
+    write_segments,
+)
+from ragembed.indexes.types import VectorEncoder
+
+Rows = NDArray[np.int64]
+Halves = NDArray[np.float16]
+
+_SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
+_MERGED_TOGETHER = 1 << _SIZE_BITS
+_UNEVEN = 4
+"""Shards are of one size as long as the largest is no more than a fourth above the smallest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Segments that were written to stand in the place of others; none where no row is left."""
+
+    old: Sequence[SegmentRecord]
+    new: Sequence[Written]
+
+
+def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    """Return groups of segments that are worth rewriting, each to be one segment.
+
+    Those of whose rows more than half are dead, each alone; and segments of about one size, as soon as there are
+    eight of them. So a vector is copied a number of times that grows with the logarithm of the store, and so does the
+    number of segments. Of a store in several shards, what is half as large as a shard should be is not merged.
+    """
+    dead = _dead_counts(connection)
+    records = catalog.segments(connection)
+    shards = catalog.index_wanted(connection).shards
+    of_two = sum(record.files.rows for record in records) // (2 * shards)
+    merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, of_two)
+    groups: list[list[SegmentRecord]] = []
+    alike: dict[int, list[SegmentRecord]] = {}
+    for record in records:
+        if 2 * dead.get(record.key, 0) > record.files.rows:
+            groups.append([record])
+        elif record.files.rows < merged_rows:
+            alike.setdefault((record.files.rows.bit_length() - 1) // _SIZE_BITS, []).append(record)
+    return groups + [records for records in alike.values() if len(records) >= _MERGED_TOGETHER]
+
+
+def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    """Return every segment that has dead rows or could be joined with another, in groups that make one segment.
+
+    All of them are one group, which makes as many segments as the store is to have shards, where these are several and
+    not of one size yet, or hold dead rows.
+    """
+    if catalog.index_wanted(connection).shards > 1:
+        return _all_unless_even(connection)
+    dead = _dead_counts(connection)
+    groups: list[list[SegmentRecord]] = []
+    rows = 0
+    for record in sorted(catalog.segments(connection), key=lambda record: record.files.rows):
+        live = record.files.rows - dead.get(record.key, 0)
+        if groups and rows + live <= _MERGED_ROWS:
+            groups[-1].append(record)
+            rows += live
+        else:
+            groups.append([record])
+            rows = live
+    return [group for group in groups if len(group) > 1 or group[0].key in dead]
+
+
+def _all_unless_even(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    records, dead = catalog.segments(connection), _dead_counts(connection)
+    if not records:
+        return []
+    shards = shard_sizes(_kept_rows(connection, records), catalog.index_wanted(connection).shards)
+    sizes = [record.files.rows for record in records]
+    uneven = max(sizes) - min(sizes) > max(1, min(sizes) // _UNEVEN)
+    return [records] if dead or uneven or len(records) != len(shards) else []
+
+
+def _kept_rows(connection: sqlite3.Connection, records: Sequence[SegmentRecord]) -> int:
+    """Return how many rows of ``records`` are left when they are rewritten."""
+    dead = _dead_counts(connection)
+    return sum(record.files.rows - dead.get(record.key, 0) for record in records)
+
+
+def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
+    """Return how many rows of each segment may go: none while a run over files is to be carried on."""
+    return {} if _unfinished(connection) else catalog.dead_counts(connection)
+
+
+def _unfinished(connection: sqlite3.Connection) -> bool:
+    return bool(catalog.meta(connection, "unfinished", False))
+
+
+def live_raw(
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord]
+) -> Iterator[tuple[Rows, Halves]]:
+    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, by row, in blocks."""
+    return _raw(store, connection, records, "row NOT IN (SELECT row FROM tombstones)")
+
+
+def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentRecord) -> Iterator[tuple[Rows, Halves]]:
+    """Yield all rows of a segment and their raw vectors, shape ``(n, d)``, by position, in blocks."""
+    raw, rows = Segment(store, record.files).raw(), catalog.rows_of_segment(connection, record.key)
+    for start in range(0, len(rows), _READ_ROWS):
+        yield rows[start : start + _READ_ROWS], raw[start : start + _READ_ROWS]
+
+
+def _raw(
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], condition: str
+) -> Iterator[tuple[Rows, Halves]]:
+    opened = {record.key: Segment(store, record.files) for record in records}
+    chosen = connection.execute(
+        f"SELECT row, segment, position FROM vectors WHERE {condition}"  # noqa: S608  constants
+        " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
+        (json.dumps(list(opened)),),
+    )
+    while block := chosen.fetchmany(_READ_ROWS):
+        rows, keys, positions = np.array([tuple(place) for place in block], dtype=np.int64).T
+        raw = np.empty((len(rows), next(iter(opened.values())).raw().shape[1]), dtype=np.float16)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            raw[inside] = opened[key].raw()[positions[inside]]
+        yield rows, raw
+
+
+def rewrite(
+    store: Path,
+    connection: sqlite3.Connection,
+    records: Sequence[SegmentRecord],
+    embedder: VectorEncoder,
+    make: Make | None = None,
+    shards: int = 1,
+) -> Rewritten:
+    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them.
+
+    There are ``shards`` of them, of about one size, each of a range of rows. While a run over files is to be carried
+    on, all rows are taken along. ``make`` makes the indexes, of the kind that the store asks for if it is left out.
+    """
+    make = make or of_kind(catalog.index_spec(connection))
+    kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
+    first = next(kept, None)
+    if first is None:
+        return Rewritten(records, ())
+    sizes = () if shards == 1 else shard_sizes(_kept_rows(connection, records), shards)[:-1]
+    written = write_segments(store, chain([first], kept), embedder.postprocess_documents, make, sizes)
+    return Rewritten(records, written)
+
+
+def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
+    """Name the new segments in the place of the old, within the caller's transaction; rows in none of them go."""
+    old = json.dumps([record.key for record in rewritten.old])
+    for files, rows in rewritten.new:
+        key = insert_segment(connection, files)
+        connection.executemany(
+            "UPDATE vectors SET segment = ?, position = ? WHERE row = ?",
+            ((key, position, row) for position, row in enumerate(rows.tolist())),
+        )
+    connection.execute("DELETE FROM vectors WHERE segment IN (SELECT value FROM json_each(?))", (old,))
+    connection.execute("DELETE FROM segments WHERE key IN (SELECT value FROM json_each(?))", (old,))
+
+
+def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
+    """Remove what writes left in the store's folder that never committed, and what no commit names any more."""
+    named = [*catalog.segments(connection), *catalog.rewritten(connection)]
+    sweep(store / SEGMENTS, [record.files.folder for record in named], SEGMENT_NAME)
+    sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
+    sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)], SEGMENT_NAME)
+    sweep_baselines(store, connection)
+    for file in store.glob(f".{DATABASE}*"):  # of a database that was never finished
+        file.unlink(missing_ok=True)
+
+
+def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:
+    """Name a segment, within the caller's transaction; returns its key."""
+    inserted = connection.execute(
+        "INSERT INTO segments (folder, rows, dim, kind, raw_sha256, index_sha256) VALUES (?, ?, ?, ?, ?, ?)",
+        astuple(files),
+    )
+    return int(inserted.lastrowid or 0)
+
+
+def stage_rewritten(connection: sqlite3.Connection, key: int, files: SegmentFiles, fingerprint: str) -> None:
+    """Take note of files that are to take over from those of segment ``key``, within the caller's transaction."""
+    connection.execute(
+        "INSERT INTO rewritten (segment, fingerprint, folder, dim, kind, raw_sha256, index_sha256)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (key, fingerprint, files.folder, files.dim, files.kind, files.raw_sha256, files.index_sha256),
+    )
+
+
+def replace_files(connection: sqlite3.Connection, key: int, files: SegmentFiles) -> None:
+    """Name other files with the same rows for segment ``key``, within the caller's transaction."""
+    connection.execute(
+        "UPDATE segments SET folder = ?, rows = ?, dim = ?, kind = ?, raw_sha256 = ?, index_sha256 = ? WHERE key = ?",
+        (*astuple(files), key),
+    )

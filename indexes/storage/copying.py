@@ -1,0 +1,102 @@
+"""Copying a store: its last commit, and the files that it names, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+from ragembed.errors import StoreError
+from ragembed.files import make_folders, sync, write_file
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
+from ragembed.indexes.storage.layout import (
+    DATABASE,
+    EMBEDDERS,
+    GITIGNORE,
+    GITIGNORE_TEXT,
+    POSTINGS,
+    SEGMENTS,
+    WORK,
+    is_store,
+)
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.named_postings import named_postings
+from ragembed.indexes.storage.schema import connect
+
+
+def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
+    """Write the last commit of ``store`` to the folder ``target``, and replace the store that is there.
+
+    Nothing is done where both are the same. Names of files in the copy are relative to the folder that holds it, as in
+    every store. Raises :class:`StoreError` where ``target`` is a symbolic link or holds anything that is not part of a
+    store, or cannot be written, and :class:`ragembed.errors.StoreLockedError` where either store is written for longer
+    than ``wait_seconds``.
+    """
+    store = store.resolve()
+    if store == target.resolve():
+        return
+    target = target.parent.resolve() / target.name if target.is_symlink() else target.resolve()
+    former = target.with_name(f".{target.name}.former")
+    temporary = temporary_name(target)
+    for folder in (target, former, temporary):
+        _require_replaceable(folder)
+    try:
+        make_folders(target.parent)
+        temporary_folder(target)
+        try:
+            with writer_lock(store, wait_seconds):
+                _write(store, temporary)
+            _take_place(temporary, target, former, wait_seconds)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"the store {store} could not be copied to {target}: {reason}") from error
+
+
+def _require_replaceable(folder: Path) -> None:
+    remedy = "choose another folder for the copy"
+    require_own(folder, remedy)
+    if (folder / WORK).exists():
+        raise StoreError(f"{folder} holds an indexing run that is not finished, {folder / WORK}: {remedy}")
+
+
+def _write(store: Path, copy: Path) -> None:
+    write_file(copy / GITIGNORE, GITIGNORE_TEXT)
+    with closing(connect(store / DATABASE, writable=False)) as source:
+        with closing(sqlite3.connect(copy / DATABASE)) as database:
+            source.backup(database)
+        source.execute("BEGIN")
+        folders = [
+            Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
+        ]
+        folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
+        folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
+    sync(copy / DATABASE)
+    for folder in folders:
+        make_folders((copy / folder).parent)
+        shutil.copytree(store / folder, copy / folder)
+        for file in (copy / folder).iterdir():
+            sync(file)
+        sync(copy / folder)
+    sync(copy)
+
+
+def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:
+    if target.exists():
+        shutil.rmtree(former, ignore_errors=True)  # else a copy that was killed below left it as the only store
+    with writer_lock(target, wait_seconds) if is_store(target) else nullcontext():
+        _require_replaceable(target)  # again: another process may have written there meanwhile
+        try:
+            if target.exists():
+                target.rename(former)
+            temporary.rename(target)
+        except BaseException:
+            if former.exists() and not target.exists():
+                former.rename(target)
+            raise
+    sync(target.parent)
+    shutil.rmtree(former, ignore_errors=True)

@@ -1,0 +1,139 @@
+"""Folders of a store: published whole, swept when nothing names them, and told from folders of others."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.files import make_folders, sync
+from ragembed.indexes.storage.layout import (
+    APPLICATION_ID,
+    DATABASE,
+    EMBEDDERS,
+    GITIGNORE,
+    GITIGNORE_TEXT,
+    POSTINGS,
+    SEGMENTS,
+    WORK,
+    is_store,
+)
+from ragembed.indexes.storage.lock import HOLDER, LOCK
+
+SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+_FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
+_FILES = re.compile(rf"{DATABASE}(-wal|-shm|-journal|-generation)?|\.{DATABASE}\.(\d+\.tmp|new)|{LOCK}|{HOLDER}")
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68
+
+
+def require_place(store: str | Path) -> Path:
+    """Return the path of a store that can be made there: the folder is absent, empty, or a store cut off in creation.
+
+    Raises :class:`StoreError` where it holds a store already, or anything that ragembed did not write.
+    """
+    if not str(store):
+        raise StoreError("the path of the store is empty: give the name of a folder, as in .ragembed")
+    path = Path(store)
+    if is_store(path) and has_application_id(path / DATABASE):
+        raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
+    require_own(path, "choose an absent or empty folder for the store")
+    return path
+
+
+def require_own(folder: Path, remedy: str) -> None:
+    """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
+
+    A folder that is absent or empty passes, and so does what a killed process left of a store. ``remedy`` ends the
+    message. Only the names in the folder, and those of its segments, postings and embedders, are looked at.
+    """
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file: {remedy}")
+    if (foreign := _foreign_entry(folder)) is not None:
+        raise StoreError(f"{folder} holds {foreign.name!r}, which is not part of a ragembed store: {remedy}")
+
+
+def _foreign_entry(folder: Path) -> Path | None:
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if entry.is_symlink():
+            return entry
+        if entry.name in _FOLDERS:
+            names = _FOLDERS[entry.name]
+            inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
+            foreign = [child for child in inside if not _is_named(child, names)]
+            if foreign:
+                return foreign[0]
+        elif not _is_own_file(entry):
+            return entry
+    return None
+
+
+def _is_own_file(entry: Path) -> bool:
+    if entry.name == WORK:
+        return entry.is_dir()
+    if not entry.is_file():
+        return False
+    if entry.name == DATABASE:
+        return has_application_id(entry)
+    if entry.name == GITIGNORE:
+        return entry.read_bytes() == GITIGNORE_TEXT
+    return _FILES.fullmatch(entry.name) is not None
+
+
+def _is_named(entry: Path, names: re.Pattern[str]) -> bool:
+    named = names.fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
+    return named and entry.is_dir() and not entry.is_symlink()
+
+
+def has_application_id(database: Path) -> bool:
+    """Tell whether ``database`` is an SQLite database with the application id of ragembed's stores."""
+    with database.open("rb") as file:
+        header = file.read(_APPLICATION_ID_AT + 4)
+    return header.startswith(_SQLITE_MAGIC) and header[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def require_name(what: str, folder: str) -> None:
+    """Raise :class:`StoreDamagedError` unless ``folder``, which the database names as ``what``, is called by a UUID."""
+    if SEGMENT_NAME.fullmatch(folder) is None:
+        raise StoreDamagedError(f"the store's database names {what} {folder!r}, which is no name of ours")
+
+
+def temporary_name(final: Path) -> Path:
+    """Return the folder in which the files of ``final`` are written before they are published."""
+    return final.with_name(f".{final.name}.tmp")
+
+
+def temporary_folder(final: Path) -> Path:
+    """Make :func:`temporary_name` as an empty folder, and return it."""
+    temporary = temporary_name(final)
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_folders(temporary)
+    return temporary
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Give a finished folder its final name; it and its files are on disk when this returns."""
+    for file in temporary.iterdir():
+        sync(file)
+    sync(temporary)
+    temporary.rename(final)
+    sync(final.parent)
+
+
+def sweep(folder: Path, keep: Collection[str], names: re.Pattern[str]) -> None:
+    """Remove the folders in ``folder`` that are called like ours and are not in ``keep``.
+
+    They are what writes left that never committed. Raises :class:`StoreDamagedError` where ``folder`` is a symbolic
+    link: a store has none, and what lies behind one is not ours to remove.
+    """
+    if folder.is_symlink():
+        raise StoreDamagedError(f"{folder} is a symbolic link, which no store has: put the folder itself in its place")
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.name not in keep and _is_named(entry, names):
+            shutil.rmtree(entry, ignore_errors=True)

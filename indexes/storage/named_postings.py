@@ -1,0 +1,73 @@
+"""What the database says of postings: their files, and which chunks they count for."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.storage.folders import require_name
+
+Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsFiles:
+    """What a folder of postings holds; ``last_chunk`` is the highest key of its chunks."""
+
+    folder: str
+    chunks: int
+    last_chunk: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsRecord:
+    """Postings as the database names them; those of a higher key were made later."""
+
+    key: int
+    files: PostingsFiles
+
+
+def named_postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
+    """Return the files of postings, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
+    rows = connection.execute("SELECT key, folder, chunks, last_chunk, sha256 FROM postings ORDER BY key")
+    records = [PostingsRecord(key, PostingsFiles(*files)) for key, *files in rows.fetchall()]
+    for record in records:
+        require_name("postings", record.files.folder)
+    return records
+
+
+def stale_chunks(connection: sqlite3.Connection, key: int) -> Keys:
+    """Return the chunks for which the postings ``key`` do not count any more, int64, shape ``(n,)``."""
+    return _keys(connection.execute("SELECT chunk FROM stale_postings WHERE postings >= ?", (key,)))
+
+
+def chunks_without_postings(connection: sqlite3.Connection) -> Keys:
+    """Return the keys of the chunks that no postings count for, int64, shape ``(n,)``, ascending."""
+    return _keys(
+        connection.execute(
+            "SELECT key FROM chunks WHERE key > (SELECT coalesce(max(last_chunk), 0) FROM postings)"
+            " UNION SELECT chunk FROM stale_postings s JOIN chunks c ON c.key = s.chunk"
+            " WHERE s.postings = (SELECT max(key) FROM postings) ORDER BY 1"
+        )
+    )
+
+
+def term_columns(
+    connection: sqlite3.Connection, keys: Sequence[int]
+) -> Iterator[tuple[int, str | None, str | None, str | None]]:
+    """Yield keys, ascending, and what the full-text index holds of these chunks: title, headings and text."""
+    found = connection.execute(
+        "SELECT key, title, headings, text FROM chunk_terms WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
+        (json.dumps(list(keys)),),
+    )
+    return ((key, title, headings, text) for key, title, headings, text in found)
+
+
+def _keys(found: Iterable[Sequence[int]]) -> Keys:
+    return np.fromiter((row[0] for row in found), dtype=np.int64)

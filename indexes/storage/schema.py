@@ -1,0 +1,325 @@
+"""The store's database: tables, format version, connections.
+
+``store.db`` is the only commit point. Everything else in a store is an immutable file that a row here names with
+its hash. See ``docs/store-format.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import weakref
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.files import sync, write_file
+from ragembed.indexes import filters
+from ragembed.indexes.storage import catalog, digests
+from ragembed.indexes.storage.layout import APPLICATION_ID
+from ragembed.indexes.text import analyzer
+from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER, tokenizer
+
+FORMAT_VERSION = 1
+
+_BUSY_SECONDS = 10.0
+_WRITABLE = "mode=rw"
+
+_SCHEMA = """
+CREATE TABLE segments (
+    key          INTEGER PRIMARY KEY,
+    folder       TEXT NOT NULL UNIQUE,  -- name below segments/
+    rows         INTEGER NOT NULL,
+    dim          INTEGER NOT NULL,
+    kind         TEXT NOT NULL,         -- FAISS index kind
+    raw_sha256   TEXT NOT NULL,
+    index_sha256 TEXT NOT NULL
+);
+
+CREATE TABLE vectors (
+    row       INTEGER PRIMARY KEY AUTOINCREMENT,   -- the id in the FAISS index; never reused
+    text_hash BLOB NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text
+    segment   INTEGER NOT NULL REFERENCES segments (key),
+    position  INTEGER NOT NULL                     -- row of segments/<folder>/raw.f16
+);
+CREATE INDEX vectors_by_segment ON vectors (segment);
+
+CREATE TABLE rewritten (                -- segments made for another embedder, until all of them are and take over
+    segment      INTEGER PRIMARY KEY REFERENCES segments (key) ON DELETE CASCADE,
+    fingerprint  TEXT NOT NULL,
+    folder       TEXT NOT NULL UNIQUE,
+    dim          INTEGER NOT NULL,
+    kind         TEXT NOT NULL,
+    raw_sha256   TEXT NOT NULL,
+    index_sha256 TEXT NOT NULL
+);
+
+CREATE TABLE sources (
+    id         INTEGER PRIMARY KEY,
+    path       TEXT NOT NULL UNIQUE,    -- relative to the folder that holds the store, with /
+    ext        TEXT NOT NULL,           -- what follows the last dot of the file's name, in lower case
+    size       INTEGER NOT NULL,
+    mtime_ns   INTEGER NOT NULL,
+    sha256     TEXT NOT NULL,
+    recipe     TEXT NOT NULL            -- reader and chunker that made its chunks
+);
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL                 -- JSON
+) WITHOUT ROWID;
+
+CREATE TABLE tombstones (
+    row INTEGER PRIMARY KEY REFERENCES vectors (row) ON DELETE CASCADE   -- a vector that no chunk uses
+);
+
+CREATE TABLE skipped (
+    path   TEXT PRIMARY KEY,
+    reason TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE chunks (
+    key        INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         TEXT NOT NULL UNIQUE,
+    row        INTEGER NOT NULL REFERENCES vectors (row),
+    source     INTEGER REFERENCES sources (id),
+    text       TEXT NOT NULL,
+    title      TEXT,
+    headings   TEXT NOT NULL,           -- JSON array
+    start_line INTEGER,
+    end_line   INTEGER,
+    page       INTEGER,
+    tokens     INTEGER NOT NULL,
+    metadata   TEXT NOT NULL,           -- JSON object
+    searched   TEXT                     -- the part of the text that search goes by, where it is not all of it
+);
+CREATE INDEX chunks_by_row ON chunks (row);
+CREATE INDEX chunks_by_source ON chunks (source);
+
+CREATE VIEW chunk_terms AS              -- what the full-text index holds
+SELECT key, terms(title) AS title, terms(headings) AS headings, terms(coalesce(searched, text)) AS text FROM chunks;
+CREATE VIRTUAL TABLE chunks_fts USING fts5 (
+    title, headings, text, content = 'chunk_terms', content_rowid = 'key',
+    tokenize = "{tokenizer}"
+);
+
+CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
+END;
+CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT OR REPLACE INTO stale_postings (chunk, postings)
+    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
+END;
+CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
+    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
+    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
+    INSERT INTO chunks_fts (rowid, title, headings, text)
+    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
+    INSERT OR REPLACE INTO stale_postings (chunk, postings)
+    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
+END;
+
+CREATE TABLE postings (                 -- files that are made of what the full-text index holds
+    key        INTEGER PRIMARY KEY AUTOINCREMENT,
+    folder     TEXT NOT NULL UNIQUE,    -- name below postings/
+    chunks     INTEGER NOT NULL,
+    last_chunk INTEGER NOT NULL,        -- highest key of its chunks
+    sha256     TEXT NOT NULL
+);
+CREATE TABLE stale_postings (           -- chunks that were deleted or changed since
+    chunk    INTEGER PRIMARY KEY,
+    postings INTEGER NOT NULL           -- highest key of postings then: these, and all before, count no more for it
+);
+
+CREATE TABLE source_lines (
+    source INTEGER PRIMARY KEY REFERENCES sources (id) ON DELETE CASCADE,
+    keys   BLOB NOT NULL                -- a number for each line, in order
+);
+
+CREATE TABLE boilerplate (
+    kind  TEXT NOT NULL,                -- of the files that repeat it
+    line  TEXT NOT NULL,                -- as it stands in one of them
+    files INTEGER NOT NULL,
+    PRIMARY KEY (kind, line)
+) WITHOUT ROWID;
+
+CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
+
+CREATE TABLE run_records (              -- which chunks a program that synchronises documents wrote
+    namespace  TEXT NOT NULL,
+    key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
+    group_id   TEXT,                    -- what the chunk was made from, as the program calls it
+    updated_at REAL NOT NULL,           -- seconds since 1970
+    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run has taken note of it
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+CREATE INDEX run_records_by_key ON run_records (key);
+CREATE INDEX run_records_by_time ON run_records (namespace, updated_at);
+"""
+
+
+def _define(connection: sqlite3.Connection, language: str) -> None:
+    connection.executescript(_SCHEMA.format(tokenizer=tokenizer(language)))
+    digests.define(connection)
+
+
+def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:
+    """Make a database for texts in ``language`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    write_file(temporary, b"")
+    connection = sqlite3.connect(temporary)
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        _define(connection, language)
+        digests.register(connection)
+        connection.executemany(
+            "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
+        )
+        connection.commit()
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """Open the database in autocommit mode; transactions are explicit.
+
+    In a folder that cannot be written, a reader reads the file as immutable; that is safe where all commits are in the
+    file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's, or not in its own schema,
+    :class:`IncompatibleStoreError` when its format is another, :class:`StoreError` when it cannot be opened, and what
+    :func:`stemmer` raises when it is to be written and its language cannot be stemmed here.
+    """
+    try:
+        return _checked(path, _WRITABLE if writable else "mode=ro")
+    except sqlite3.OperationalError as error:
+        if writable or not _is_locked_up(error) or os.access(path.parent, os.W_OK):
+            raise StoreError(f"{path} cannot be opened: {error}") from error
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise StoreError(
+                f"{path} cannot be opened: its last commits are in {wal.name}, which can be read only where the folder "
+                "can be written; make it writable once, or copy the store"
+            ) from error
+    try:
+        return _checked(path, "immutable=1")
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+
+
+def _is_locked_up(error: sqlite3.OperationalError) -> bool:
+    """Tell whether SQLite could not make the files that it needs beside the database."""
+    return "unable to open" in str(error) or "readonly" in str(error)
+
+
+def _checked(path: Path, mode: str) -> sqlite3.Connection:
+    connection = _open(path, mode)
+    try:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreDamagedError(f"{path} is not the database of a ragembed store")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT_VERSION:
+            raise IncompatibleStoreError(
+                f"the store {path.parent} has format {version}, this version of ragembed reads format "
+                f"{FORMAT_VERSION}: use the version of ragembed that wrote it, or delete the store and index again"
+            )
+        language = _language(connection)
+        if language is None:
+            raise StoreDamagedError(
+                f"{path} has other tables than a store of format {version}: it is damaged, or another program changed "
+                "it; delete the store and index again"
+            )
+        filters.register(connection)
+        analyzer.register(connection, language)
+        digests.register(connection)
+        if mode == _WRITABLE:
+            analyzer.of_language(language)
+    except sqlite3.OperationalError:
+        connection.close()
+        raise
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message may quote a name that is damaged
+        connection.close()
+        raise StoreDamagedError(f"{path} cannot be read as a store's database: {error}") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    """Open the database whatever it holds; ``mode`` is SQLite's, as in ``"mode=ro"``."""
+    uri = f"{path.resolve().as_uri()}?{mode}"
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=ClosingConnection,
+    )
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+class ClosingConnection(sqlite3.Connection):
+    """A connection that is closed when :meth:`close` returns.
+
+    SQLite keeps one open for as long as there is a cursor that was not read to its end, as a traceback may hold it; it
+    would then be closed after the others, and checkpoint on its own.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        """Execute a statement, and remember its cursor."""
+        cursor = super().execute(*args)
+        self._cursors.add(cursor)
+        return cursor
+
+    def close(self) -> None:
+        """Close all cursors, and then the connection."""
+        for cursor in list(self._cursors):
+            cursor.close()
+        super().close()
+
+
+def _schema(connection: sqlite3.Connection) -> dict[str, str]:
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    return {name: _squeezed(sql) for name, sql in found}
+
+
+def _language(connection: sqlite3.Connection) -> str | None:
+    """Return the language that the store's words are in, None where the schema is not that of a store in it."""
+    found = _schema(connection)
+    tokenized = next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
+    if tokenized is None:
+        return None
+    language = catalog.words(connection).language
+    return language if (language == ENGLISH) == (tokenized == ENGLISH) else None
+
+
+@cache
+def _expected_schema(language: str) -> dict[str, str]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        _define(connection, language)
+        return _schema(connection)
+    finally:
+        connection.close()
+
+
+def _squeezed(sql: str) -> str:
+    """Return SQL without what does not change its meaning here: comments, space, and quotes around a table's name."""
+    return re.sub(r'[\s"]+', "", re.sub(r"--[^\n]*", "", sql))

@@ -1,0 +1,274 @@
+"""Segments: immutable folders of raw vectors and their index, written whole and named by the database.
+
+``raw.f16`` holds the raw vectors, float16, little-endian, row-major; ``index.faiss`` holds the unit vectors that the
+embedder makes of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import StoreDamagedError
+from ragembed.files import create_file
+from ragembed.hashing import file_sha256, read_sha256
+from ragembed.indexes.ann.building import Shard, build_index, check
+from ragembed.indexes.ann.index import StoredIndex, open_index
+from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.kinds import kind_for, stored_spec
+from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
+from ragembed.postprocess import unit_rows
+
+Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
+Rows = NDArray[np.int64]
+
+RAW_TYPE = np.dtype("<f2")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """What a segment's folder holds."""
+
+    folder: str
+    rows: int
+    dim: int
+    kind: str
+    raw_sha256: str
+    index_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """A segment as the database names it."""
+
+    key: int
+    files: SegmentFiles
+
+
+def to_raw(vectors: Floats) -> Halves:
+    """Round raw vectors to the stored precision; raises :class:`ValueError` when one is not finite in it."""
+    with np.errstate(over="ignore"):
+        halves = vectors.astype(RAW_TYPE)
+    finite = np.isfinite(halves).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"vector {int(np.flatnonzero(~finite)[0])} holds a value that is not finite in float16")
+    return halves
+
+
+Make = Callable[[Sequence[Shard]], Sequence[IndexSpec]]
+"""Writes the index of each shard to its file, and returns of which kind each is."""
+
+Written: TypeAlias = "tuple[SegmentFiles, Rows]"
+"""A segment that was written, and the row of each of its vectors, by position."""
+
+
+def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
+    """Return what makes indexes of the kind that the store asks for; see :func:`kind_for`.
+
+    It raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
+    """
+
+    def built(shard: Shard) -> IndexSpec:
+        spec = kind_for(wanted, len(shard.rows))
+        check(spec, shard.vectors.dim)
+        build_index(spec, shard.vectors, shard.rows, shard.file, gpus=gpus)
+        return spec
+
+    return lambda shards: [built(shard) for shard in shards]
+
+
+def as_it_was(files: SegmentFiles) -> Make:
+    """Return what rebuilds the index of a segment, of the kind that it had."""
+
+    def built(shard: Shard) -> IndexSpec:
+        spec = stored_spec(files.kind)
+        build_index(spec, shard.vectors, shard.rows, shard.file)
+        return spec
+
+    return lambda shards: [built(shard) for shard in shards]
+
+
+def write_segment(
+    store: Path, blocks: Iterable[tuple[Rows, Halves]], postprocess: Callable[[Floats], Floats], make: Make
+) -> Written:
+    """Write one new segment as :func:`write_segments` does."""
+    [written] = write_segments(store, blocks, postprocess, make)
+    return written
+
+
+def write_segments(
+    store: Path,
+    blocks: Iterable[tuple[Rows, Halves]],
+    postprocess: Callable[[Floats], Floats],
+    make: Make,
+    sizes: Sequence[int] = (),
+) -> list[Written]:
+    """Write new segments below ``store``; they count once the database names them.
+
+    ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, and their raw vectors, shape ``(n, d)``, one vector
+    or more in all. The first segments have as many of them as ``sizes`` says, each more than 0; what is left over is
+    one more, so that there is one segment where nothing is said. ``postprocess`` maps raw vectors to vectors. Indexes
+    are always made from the rounded raw vectors, so that rebuilding one gives the same.
+    """
+    finals: list[Path] = []
+    temporaries: list[Path] = []
+    raws: list[tuple[Rows, int]] = []
+    try:
+        for _, pieces in groupby(_cut(blocks, sizes), key=itemgetter(0)):
+            finals.append(store / SEGMENTS / str(uuid.uuid4()))
+            temporaries.append(temporary_folder(finals[-1]))
+            raws.append(_write_raw(temporaries[-1] / RAW, ((rows, raw) for _, rows, raw in pieces)))
+        specs, dim = _write_indexes(temporaries, raws, postprocess, make)
+        hashes = [(read_sha256(folder / RAW), read_sha256(folder / INDEX)) for folder in temporaries]
+        for temporary, final in zip(temporaries, finals, strict=True):
+            publish(temporary, final)
+    except BaseException:
+        for folder in temporaries:  # they may be as large as the store, and the next write far away
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    together = zip(finals, raws, specs, hashes, strict=True)
+    return [
+        (SegmentFiles(final.name, len(rows), dim, spec.name, *of_files), rows)
+        for final, (rows, _), spec, of_files in together
+    ]
+
+
+def _cut(blocks: Iterable[tuple[Rows, Halves]], sizes: Sequence[int]) -> Iterator[tuple[int, Rows, Halves]]:
+    """Yield ``blocks``, cut where a segment ends, with the number of the segment that each is for."""
+    number, room = 0, sizes[0] if sizes else None
+    for rows, raw in blocks:
+        start = 0
+        while start < len(rows):
+            stop = len(rows) if room is None else min(start + room, len(rows))
+            yield number, rows[start:stop], raw[start:stop]
+            room = None if room is None else room - (stop - start)
+            start = stop
+            if room == 0:
+                number += 1
+                room = sizes[number] if number < len(sizes) else None
+
+
+def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows, int]:
+    rows, width = [], 0
+    with create_file(file) as stream:
+        for ids, raw in blocks:
+            rows.append(ids)
+            width = raw.shape[1]
+            stream.write(np.ascontiguousarray(raw, dtype=RAW_TYPE).data)
+    return np.concatenate(rows), width
+
+
+def _write_indexes(
+    folders: Sequence[Path], raws: Sequence[tuple[Rows, int]], postprocess: Callable[[Floats], Floats], make: Make
+) -> tuple[Sequence[IndexSpec], int]:
+    """Make the indexes of the raw vectors in ``folders``; returns their kinds, and the dimension of vectors.
+
+    ``raws`` are the rows of each folder, and the dimension of its raw vectors. None of these is mapped any more then,
+    as Windows would not rename it.
+    """
+    shards = [
+        Shard(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
+        for folder, (rows, width) in zip(folders, raws, strict=True)
+    ]
+    return make(shards), shards[0].vectors.dim
+
+
+def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> RawVectors:
+    return RawVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
+
+
+def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
+    """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes of stored raw vectors."""
+    return unit_rows(postprocess(raw.astype(np.float32)))
+
+
+class RawVectors:
+    """The vectors that ``postprocess`` makes of raw vectors, float16, shape ``(n, d)``; made whenever they are read."""
+
+    def __init__(self, raw: Halves, postprocess: Callable[[Floats], Floats]) -> None:
+        self._raw = raw
+        self._postprocess = postprocess
+
+    @cached_property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return int(self.block(0, 1).shape[1])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._raw)
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return those from position ``start`` to before ``stop``."""
+        return to_vectors(self._raw[start:stop], self._postprocess)
+
+    def at(self, positions: Rows) -> Floats:
+        """Return those at ``positions``, int64, shape ``(n,)``."""
+        return to_vectors(self._raw[positions], self._postprocess)
+
+
+class Segment:
+    """A committed segment; each of its files is checked against its hash when it is first used.
+
+    ``rows`` are kept here by whoever looks them up in the database: the row of each vector, int64, by position.
+    """
+
+    def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
+        folder = store / SEGMENTS / files.folder
+        self.files = files
+        self.raw_file, self.index_file = folder / RAW, folder / INDEX
+        self.spec = stored_spec(files.kind)
+        self.rows: Rows | None = None
+        self._threads = threads
+        self._gpus = gpus
+        self._raw: Halves | None = None
+        self._index: StoredIndex | None = None
+
+    @property
+    def flat(self) -> bool:
+        """Whether its index keeps the vectors as they are, one after the other."""
+        return self.spec.name == FLAT
+
+    def index(self) -> StoredIndex:
+        """Return the index, mapped."""
+        if self._index is None:
+            _check_hash(self.index_file, self.files.index_sha256)
+            shape = self.files.rows, self.files.dim
+            self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
+        return self._index
+
+    def vectors(self, postprocess: Callable[[Floats], Floats]) -> RawVectors:
+        """Return the unit vectors that ``postprocess`` makes of the raw ones."""
+        return RawVectors(self.raw(), postprocess)
+
+    def raw(self) -> Halves:
+        """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""
+        if self._raw is None:
+            _check_hash(self.raw_file, self.files.raw_sha256)
+            numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
+            if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
+                raise StoreDamagedError(f"{self.raw_file} does not hold {self.files.rows:,} vectors")
+            shape = (self.files.rows, numbers // self.files.rows)
+            self._raw = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r", shape=shape)
+        return self._raw
+
+
+def _check_hash(file: Path, expected: str) -> None:
+    found = file_sha256(file)
+    if found != expected:
+        raise StoreDamagedError(
+            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…): "
+            "rebuild it with: ragembed verify --repair"
+        )

@@ -1,0 +1,64 @@
+"""Which rows and chunks a search may return."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.storage import catalog
+
+Mask = NDArray[np.bool_]
+Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What may be found: ``mask`` tells it of each vector row, ``keys`` are the chunks, ascending, None for all.
+
+    ``without`` are chunks, ascending, that may not be found though ``keys`` are all: those of nothing but boilerplate.
+    """
+
+    mask: Mask
+    keys: Keys | None
+    without: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def admits(self, keys: Keys) -> Mask:
+        """Tell of each of the chunk keys, shape ``(n,)``, whether it may be found."""
+        if self.keys is None:
+            return ~_among(keys, self.without)
+        return _among(keys, self.keys)
+
+    @property
+    def most_left_out(self) -> int | None:
+        """How many chunks are left out at most, None where that is not known."""
+        return len(self.without) if self.keys is None else None
+
+
+def _among(keys: Keys, ascending: Keys) -> Mask:
+    if len(ascending) == 0:
+        return np.zeros(len(keys), dtype=bool)
+    at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
+    return np.asarray(ascending[at] == keys)
+
+
+def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
+    """Return the chunks that match ``where`` and can be found, None where every row is of such a chunk."""
+    size = catalog.last_row(connection) + 1
+    without, rows_without = catalog.chunks_of_nothing_else(connection)
+    if where is not None:
+        keys, rows = catalog.matching(connection, where)
+        searched = ~_among(keys, without)
+        mask = np.zeros(size, dtype=bool)
+        mask[rows[searched]] = True
+        return Selection(mask, keys[searched])
+    dead = catalog.dead_rows(connection)
+    if len(dead) == 0 and len(without) == 0:
+        return None
+    mask = np.ones(size, dtype=bool)
+    mask[dead] = False
+    mask[catalog.rows_of_those_alone(connection, rows_without.tolist())] = False
+    return Selection(mask, None, without)

@@ -1,0 +1,1 @@
+"""Writing to a store: chunks, the index, postings and boilerplate."""

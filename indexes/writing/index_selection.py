@@ -1,0 +1,270 @@
+"""The index of a whole store: when it is picked anew, and what the one it has is measured to find."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.embedder import Embedder
+from ragembed.errors import IndexWarning
+from ragembed.indexes.ann import tuning
+from ragembed.indexes.ann.building import Shard, shard_sizes
+from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
+from ragembed.indexes.ann.index import RefinedIndex
+from ragembed.indexes.ann.library import has_faiss
+from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, Questions, least_asked, pick
+from ragembed.indexes.ann.records import Check, Choice, Measurement, Wanted
+from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.ann.vectors import Floats, Vectors
+from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.selection import select
+from ragembed.indexes.types import Progress, VectorEncoder, text_hash
+from ragembed.postprocess import unit_rows
+from ragembed.pseudo_queries import draw_pseudo_queries
+
+QUERIES = 300
+"""Pseudo-queries that an index is tuned on, and as many others that it is measured on."""
+
+_GROWTH, _SHRINKAGE, _DRIFT = 2, 4, 0.1
+_ROUNDING = 1e-9
+_SEED = 20
+_TEXTS_PER_QUERY = 4
+
+
+def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> bool:
+    """Tell whether the index that is ``wanted`` is to be picked for ``rows`` vectors that chunks use.
+
+    It is where the one that there is was picked for something else, and where the store has doubled since, or is a
+    quarter of what it was. A store for which nothing was asked is flat until it has so many vectors that it could be
+    anything else, and without FAISS, until that is installed.
+    """
+    choice = catalog.index_choice(connection)
+    if rows == 0 or _exact_without_faiss(wanted):
+        return False
+    if choice is None or choice.wanted != wanted:
+        all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
+        return not (all_flat and _stays_flat(wanted, rows))
+    open_kind = Wanted(wanted.kind, shards=wanted.shards)
+    if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
+        return True  # there were too few vectors for the kind that is asked for
+    if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
+        return True
+    return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
+
+
+def _stays_flat(wanted: Wanted, rows: int) -> bool:
+    if not wanted.budget.open:
+        return False
+    if wanted.kind == AUTO:
+        return rows < LEAST_APPROXIMATE
+    return wanted.kind == FLAT or too_few(wanted, rows)
+
+
+def _exact_without_faiss(wanted: Wanted) -> bool:
+    return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
+
+
+def exact_note(wanted: Wanted, rows: int) -> list[str]:
+    """Return a warning if the store has outgrown exact search, and FAISS, which would do better, is not installed."""
+    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
+    return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}"] if outgrown else []
+
+
+def too_few(wanted: Wanted, rows: int) -> bool:
+    """Tell whether the kind that is asked for begins at more vectors than there are in a shard."""
+    return wanted.kind != AUTO and min(shard_sizes(rows, wanted.shards)) < least_asked(parse_spec(wanted.kind))
+
+
+def pick_index(
+    store: Path,
+    connection: sqlite3.Connection,
+    embedder: VectorEncoder,
+    wanted: Wanted,
+    progress: Progress,
+    gpus: Sequence[int] = (),
+    built_on: str = "on the CPU",
+) -> tuple[compaction.Rewritten, Choice, Check]:
+    """Write all vectors that chunks use into segments with the index that is ``wanted``, one for each shard.
+
+    Returns the segments and what is to be kept of the choice, once it is committed. Raises
+    :class:`ragembed.errors.BudgetError` where nothing meets what is asked for.
+    """
+    questions = _questions(connection, embedder)
+    picked: list[Picked] = []
+
+    def make(shards: Sequence[Shard]) -> Sequence[IndexSpec]:
+        picked.append(pick(shards, questions, wanted, progress, gpus=gpus))
+        return [picked[0].spec] * len(shards)
+
+    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make, wanted.shards)
+    [best] = picked
+    rows = sum(files.rows for files, _ in rewritten.new)
+    folders = tuple(files.folder for files, _ in rewritten.new)
+    choice = Choice(wanted, best.kind, best.effort, rows, best.reasons, best.runner_up, built_on)
+    return rewritten, choice, Check(best.measured, _today(), rows, folders)
+
+
+def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
+    """Tell whether the index is to be measured anew: an approximate part of it is new, or a tenth of the rows is."""
+    approximate = _approximate_folders(connection)
+    check = catalog.index_check(connection)
+    if check is None:
+        return bool(approximate)
+    return bool(approximate) and (
+        not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
+    )
+
+
+def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> Check:
+    """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
+    segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
+    view = View(
+        connection,
+        lambda: segments,
+        lambda: embedder,
+        lambda where: select(connection, where),
+        lambda: None,
+        LocalSegments(1),
+    )
+    queries = _questions(connection, embedder).measuring
+    size = sum(segment.index_file.stat().st_size for segment in segments.values())
+    folders = tuple(segment.files.folder for segment in segments.values())
+    if len(queries) < tuning.LEAST_QUERIES:
+        return Check(Measurement(None, None, size), _today(), rows, folders)
+
+    def search(vectors: Floats, k: int) -> Floats:
+        found = [list(of_query.values())[:k] for of_query in view.nearest_rows(vectors, k, view.select(None))]
+        return np.array([scores + [-np.inf] * (k - len(scores)) for scores in found], dtype=np.float32)
+
+    truth = tuning.exact(_live_parts(connection, segments, embedder), queries)
+    recall = tuning.recall(search, truth)
+    latency = tuning.latency_ms(_bare_search(connection, segments, embedder), queries)
+    return Check(Measurement(recall, latency, size), _today(), rows, folders)
+
+
+def _bare_search(
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+) -> tuning.Search:
+    """Return a search of the indexes alone, as it is timed when one is picked."""
+    choice = catalog.index_choice(connection)
+    effort = None if choice is None else choice.effort
+    indexes = [
+        RefinedIndex(
+            segment.index(),
+            segment.spec,
+            segment.vectors(embedder.postprocess_documents),
+            catalog.rows_of_segment(connection, key),
+        )
+        for key, segment in segments.items()
+    ]
+    return lambda vectors, k: np.hstack([index.search(vectors, k, effort=effort)[0] for index in indexes])
+
+
+def degradation(wanted: Wanted, before: Check | None, now: Check) -> str | None:
+    """Return what is to be said where the index does not keep to what is wanted, None where it does.
+
+    A recall is always wanted; latency and memory where they were asked for.
+    """
+    budget, found = wanted.budget, now.measurement
+    missed = [
+        f"{what} {limit:g}"
+        for what, limit, exceeded in (
+            (
+                "recall@10",
+                budget.wanted_recall,
+                found.recall is not None and found.recall.mean < budget.wanted_recall - _ROUNDING,
+            ),
+            ("ms a query", budget.max_latency_ms, _above(found.latency_ms, budget.max_latency_ms)),
+            ("bytes", budget.max_memory, _above(found.bytes, budget.max_memory)),
+        )
+        if exceeded
+    ]
+    if not missed:
+        return None
+    was = "" if before is None else f", and it was {before.measurement.describe()}"
+    return (
+        f"the index has become worse than what is wanted ({', '.join(missed)}): {found.describe()}{was}; build it anew "
+        "with ragembed optimize"
+    )
+
+
+def _above(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Warn of what is to be said of an index, with :class:`ragembed.errors.IndexWarning`."""
+    for note in notes:
+        warnings.warn(note, IndexWarning, stacklevel=3)
+
+
+def _approximate_folders(connection: sqlite3.Connection) -> set[str]:
+    records = catalog.segments(connection)
+    specs = ((record.files.folder, IndexSpec(record.files.kind)) for record in records)
+    return {folder for folder, spec in specs if spec.family != "exhaustive"}
+
+
+def _live_parts(
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+) -> Iterator[tuple[Vectors, NDArray[np.bool_]]]:
+    dead = catalog.dead_rows(connection)
+    for key, segment in segments.items():
+        rows = catalog.rows_of_segment(connection, key)
+        yield segment.vectors(embedder.postprocess_documents), ~np.isin(rows, dead)
+
+
+def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions:
+    """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts.
+
+    Where the embedder was fitted just now, those that it was fitted on are enough, and nothing is encoded.
+    """
+    fitted = _fitted_questions(connection, embedder)
+    if fitted is not None:
+        return fitted
+    texts = _texts(connection, _TEXTS_PER_QUERY * 2 * QUERIES)
+    whole = set(texts)
+    drawn = draw_pseudo_queries(texts, 2 * QUERIES, _SEED)
+    spans = [span.partition(" ")[2] or span if span in whole else span for span in drawn]
+    if not spans:
+        nothing = np.zeros((0, 1), dtype=np.float32)
+        return Questions(nothing, nothing)
+    vectors = unit_rows(embedder.encode_queries(spans))
+    return Questions(vectors[::2], vectors[1::2])
+
+
+def _fitted_questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions | None:
+    """Return pseudo-queries that ``embedder`` was fitted on, None where it has too few that are no whole text."""
+    if not isinstance(embedder, Embedder) or embedder.fitted_queries is None:
+        return None
+    queries = embedder.fitted_queries
+    hashes = [text_hash(text) for text in queries.texts]
+    whole = catalog.rows_of_hashes(connection, hashes)
+    raw = queries.raw[[key not in whole for key in hashes]][: 2 * QUERIES]
+    if len(raw) < 2 * QUERIES:
+        return None
+    vectors = unit_rows(embedder.postprocess_queries(raw))
+    return Questions(vectors[::2], vectors[1::2])
+
+
+def _texts(connection: sqlite3.Connection, count: int) -> Sequence[str]:
+    """Return the texts of up to ``count`` chunks that are spread evenly over the store."""
+    low, high = connection.execute("SELECT min(key), max(key) FROM chunks").fetchone()
+    if low is None:
+        return []
+    nearest = "SELECT key FROM chunks WHERE key >= ? ORDER BY key LIMIT 1"
+    wanted = np.unique(np.linspace(low, high, count).astype(np.int64)).tolist()
+    keys = {connection.execute(nearest, (key,)).fetchone()[0] for key in wanted}
+    return [record.chunk.text for record in catalog.chunks_by_key(connection, sorted(keys)).values()]
+
+
+def _today() -> str:
+    return dt.datetime.now(dt.timezone.utc).date().isoformat()

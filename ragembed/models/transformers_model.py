@@ -1,0 +1,208 @@
+"""Any Hugging Face model through PyTorch: token ids to hidden states. The only importer of transformers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config.specs import WORD_EMBEDDINGS
+from ragembed.errors import ConfigError, GpuError, ModelError
+from ragembed.extras import needed_for
+
+with needed_for("a model that is not a plain BERT with a tokenizer.json"):
+    import torch
+    import transformers
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Floats = NDArray[np.float32]
+
+_MEMORY_SHARE = 0.8  # of what is free on a GPU; the rest is for its libraries' workspaces and for fragmentation
+_VECTORS_PER_BLOCK = 8  # of each token, that a block holds at once: input, query, key, value, sums
+
+_LOADING = threading.Lock()  # transformers patches torch while it loads a model
+
+
+class TransformersModel:
+    """Any Hugging Face encoder or decoder, in eval mode, without gradients.
+
+    Parameters
+    ----------
+    folder
+        The model's folder; weights are read from safetensors, code in it is never run.
+    dtype
+        ``"float32"`` or ``"bfloat16"``.
+    device
+        A name that :func:`ragembed.models.torch_devices.find_devices` gives.
+
+    Raises
+    ------
+    ModelError
+        Where the model cannot be loaded.
+    GpuError
+        Where it does not fit in the device's memory.
+    """
+
+    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+        self._device = torch.device(device)
+        try:
+            with loading_model():
+                model: Any = transformers.AutoModel.from_pretrained(
+                    str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
+                )
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+        if model.config.is_encoder_decoder:
+            model = model.get_encoder()
+        try:
+            self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
+        except torch.cuda.OutOfMemoryError as error:
+            raise GpuError(
+                f"the model in {folder} does not fit in the free memory of {device}: free some, or choose another "
+                "device or a smaller model"
+            ) from error
+        self.dim = int(model.config.hidden_size)
+        self.n_layers = int(model.config.num_hidden_layers)
+        self._budget = _memory_budget(self._device)
+
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
+
+        A batch that does not fit in the device's memory is computed in parts, halved until they fit. Raises
+        :class:`GpuError` where a single window does not.
+        """
+        while True:
+            rows = len(ids)
+            if self._budget is not None:
+                rows = max(1, min(rows, self._budget // self._row_bytes(ids.shape[1], layers)))
+            try:
+                return self._in_parts(ids, lengths, layers, rows)
+            except torch.cuda.OutOfMemoryError as error:
+                if rows == 1:
+                    raise GpuError(
+                        f"1 window of {ids.shape[1]} tokens, from a batch of {len(ids)}, does not fit in the free "
+                        f"memory of {self._device}: free some, set max_tokens below {ids.shape[1]}, or choose another "
+                        "device"
+                    ) from error
+                self._budget = rows // 2 * self._row_bytes(ids.shape[1], layers)
+            torch.cuda.empty_cache()  # here and not above, where the error still holds what was computed
+
+    def _in_parts(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
+    ) -> list[Floats]:
+        if rows >= len(ids):
+            return self._compute(ids, lengths, layers)
+        parts = [
+            self._compute(ids[start : start + rows], lengths[start : start + rows], layers)
+            for start in range(0, len(ids), rows)
+        ]
+        return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
+
+    def _compute(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+        with torch.inference_mode(), _current(self._device):
+            tokens = torch.from_numpy(ids).to(self._device)
+            output = None
+            if any(layer != WORD_EMBEDDINGS for layer in layers):
+                output = self._model(
+                    input_ids=tokens,
+                    attention_mask=torch.from_numpy(mask).to(self._device),
+                    output_hidden_states=self._needs_all(layers),
+                )
+            return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        table: Floats = self._model.get_input_embeddings().weight.detach().float().cpu().numpy()
+        return table
+
+    def _needs_all(self, layers: tuple[int, ...]) -> bool:
+        return any(layer not in (WORD_EMBEDDINGS, self.n_layers) for layer in layers)
+
+    def _row_bytes(self, tokens: int, layers: tuple[int, ...]) -> int:
+        """Return an upper bound of what a window of ``tokens`` tokens takes on the device."""
+        config = self._model.config
+        kept = self.n_layers + 1 if self._needs_all(layers) else 1
+        inner = 3 * _largest(config, "intermediate_size", 4 * self.dim)  # gate, values and their product
+        scores = 2 * _largest(config, "num_attention_heads", 0) * tokens  # before and after the softmax
+        values = (kept + _VECTORS_PER_BLOCK) * self.dim + inner + scores
+        size: int = tokens * (values * self._model.dtype.itemsize + 4 * self.dim)  # one layer at a time as float32
+        return size
+
+    def _state(self, layer: int, tokens: torch.Tensor, output: Any) -> Any:
+        if layer == WORD_EMBEDDINGS:
+            embeddings = self._model.get_input_embeddings()
+            if embeddings.embedding_dim != self.dim:
+                raise ConfigError(
+                    f"layer {WORD_EMBEDDINGS} of this model has {embeddings.embedding_dim} dimensions, its other "
+                    f"layers {self.dim}: choose layers from 0"
+                )
+            return embeddings(tokens)
+        return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+
+
+def config_shape(folder: Path) -> tuple[int, int]:
+    """Return dimension and number of blocks of the model in ``folder``, by whatever names its configuration uses."""
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        return int(config.hidden_size), int(config.num_hidden_layers)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"the configuration of the model in {folder} cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def loading_model() -> Iterator[None]:
+    """Load one model at a time, without transformers' own progress bar."""
+    logging: Any = transformers.utils.logging
+    with _LOADING:
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()
+
+
+def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """Build the fast tokenizer of a model that ships only the slow one's files."""
+    try:
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the model folder {folder} has no tokenizer that can be read: {error}") from error
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"the tokenizer in {folder} has no fast form: save the model with a tokenizer.json")
+    result: tokenizers.Tokenizer = backend
+    return result
+
+
+def _memory_budget(device: torch.device) -> int | None:
+    """Return how many bytes a batch may take on ``device``; None where that is not limited."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(_MEMORY_SHARE * free)
+
+
+def _largest(config: Any, name: str, default: int) -> int:
+    """Return a size of a model's configuration, the largest where each block has its own."""
+    size = getattr(config, name, None)
+    return default if size is None else int(np.max(size))
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a GPU this thread's current one, for kernels that go by that."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
