@@ -11,11 +11,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
-from ragembed.extractors.sbert_wk import SbertWk
 
 POSTPROCESSORS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt", "normalize")
 WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
@@ -23,6 +22,9 @@ POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
 
 WORD_EMBEDDINGS = -1
 """The layer that is the bare word-embedding table, before positions and types are added."""
+
+Variant = Literal["paper", "released-code"]
+"""Versions of SBERT-WK: as the paper describes it, or as its authors' program computes it."""
 
 _LAYER = {str(number): number for number in range(-999, 1000)}
 _ABTT_DIRECTIONS = 2
@@ -86,6 +88,74 @@ class Words:
     def __post_init__(self) -> None:
         if self.drop < 0:
             raise ConfigError(f"drop is {self.drop}: expected 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class SbertWk:
+    """Settings of SBERT-WK.
+
+    The context of a token's vector at layer i is the same token's vectors at up to ``window`` layers on both sides
+    of i, out of ``start_layer``..L: the paper leaves the layers before the start out of the whole fusion
+    (section V-A), and the authors' program cuts them off first.
+
+    Parameters
+    ----------
+    window
+        The paper's m: layers on each side of a layer that form its context.
+    start_layer
+        First layer that is fused; 0 is the input of the blocks.
+    alignment
+        Weigh layers by their inverse alignment, one over the mean cosine with the context.
+    novelty
+        Weigh layers by their novelty, the share of the vector's length that is orthogonal to the context. With
+        ``alignment`` too, the weight is the mean of both; with neither, every layer has the same.
+    importance
+        Weigh tokens by the variance over layers of the cosine between consecutive layers; otherwise uniformly.
+    variant
+        ``"paper"``, or ``"released-code"`` for the authors' program, which differs in four ways: a layer with fewer
+        than ``window`` fused layers before it has no left half of a context C; the alignment is divided by the
+        length of the projection instead of the vector's, and multiplied by ``2 (|C| + 1)``; the variance leaves out
+        the layers before the start; the last token is left out.
+    """
+
+    window: int = 2
+    start_layer: int = 4
+    alignment: bool = True
+    novelty: bool = True
+    importance: bool = True
+    variant: Variant = "paper"
+
+    def __post_init__(self) -> None:
+        one_of("variant", self.variant, get_args(Variant))
+        if self.window < 1:
+            raise ConfigError(f"window is {self.window}: expected at least 1")
+
+    def check(self, n_layers: int) -> None:
+        """Raise :class:`ragembed.errors.ConfigError` unless a model of ``n_layers`` blocks can be fused like this."""
+        if not 0 <= self.start_layer <= n_layers:
+            raise ConfigError(f"start_layer is {self.start_layer}: expected a layer of the model, 0 to {n_layers}")
+        fused = n_layers - self.start_layer + 1
+        if (self.alignment or self.novelty) and fused <= self.window:
+            raise ConfigError(
+                f"too few layers for a window: layers {self.start_layer} to {n_layers} are {fused}, a window of "
+                f"{self.window} expects at least {self.window + 1}; lower start_layer or window"
+            )
+        compared = len(self.layers(n_layers))
+        if self.importance and compared < 3:
+            raise ConfigError(
+                f"too few layers for token importance: a variance of cosines between consecutive layers expects at "
+                f"least 3 layers, there are {compared}; set importance=false"
+            )
+
+    def layers(self, n_layers: int) -> tuple[int, ...]:
+        """Return the hidden states that are read of a model of ``n_layers`` blocks, ascending."""
+        first = 0 if self.compares_all_layers else self.start_layer
+        return tuple(range(first, n_layers + 1))
+
+    @property
+    def compares_all_layers(self) -> bool:
+        """Whether tokens are weighed by all layers, and not by the fused ones alone."""
+        return self.importance and self.variant == "paper"
 
 
 Extraction: TypeAlias = "Transformer | Avg | BertAvg | RandomEmbeddings | Words | SbertWk"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
-from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Words, parse_layers, parse_postprocessor
+from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, SbertWk, Words, parse_layers, parse_postprocessor
 from ragembed.config.templates import PLAIN, Template
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
@@ -18,7 +18,6 @@ from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
 from ragembed.extractors.random_embeddings import RandomTable
-from ragembed.extractors.sbert_wk import SbertWk
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge

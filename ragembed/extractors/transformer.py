@@ -1,7 +1,7 @@
 """Transformer extractor: the weighted mean of a text's contextual token vectors.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020 for
-:class:`~ragembed.extractors.sbert_wk.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
+:class:`~ragembed.config.specs.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config.specs import SbertWk
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.pooling import WeightedMean, mean_shares, pooled_tokens
 from ragembed.extractors.protocol import Floats, Progress, Side
-from ragembed.extractors.sbert_wk import SbertWk
+from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.models.tokenizer import TokenKind
 
@@ -87,7 +88,7 @@ class WordKnowledge:
 
     def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
         """Return unified token vectors and their importances."""
-        return self._settings.token_vectors([states[layer] for layer in self.layers], batch.lengths)
+        return token_vectors(self._settings, [states[layer] for layer in self.layers], batch.lengths)
 
 
 @dataclass(frozen=True, slots=True)

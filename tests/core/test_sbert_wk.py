@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ragembed.config.specs import SbertWk
 from ragembed.errors import ConfigError
-from ragembed.extractors.sbert_wk import SbertWk
+from ragembed.extractors.sbert_wk import token_vectors
 
 VARIANTS = ("paper", "released-code")
 DIM = 24
@@ -69,7 +70,7 @@ def fuse(fused, inverse_alignment, novelty, settings):
 def assert_equals_loops(settings, states, lengths):
     settings.check(len(states) - 1)
     needed = [states[layer] for layer in settings.layers(len(states) - 1)]
-    vectors, importance = settings.token_vectors(needed, lengths)
+    vectors, importance = token_vectors(settings, needed, lengths)
     assert vectors.dtype == importance.dtype == np.float32
     assert vectors.shape == states[0].shape
     assert importance.shape == states[0].shape[:2]
@@ -105,7 +106,7 @@ def test_each_part_can_be_left_out(variant, ablation):
     whole = SbertWk(variant=variant)
     part = dataclasses.replace(whole, **{ablation: False})
     assert_equals_loops(part, states, lengths)
-    results = [settings.token_vectors(states[-len(settings.layers(6)) :], lengths) for settings in (whole, part)]
+    results = [token_vectors(settings, states[-len(settings.layers(6)) :], lengths) for settings in (whole, part)]
     changed = 1 if ablation == "importance" else 0
     assert not np.allclose(results[0][changed], results[1][changed], rtol=1e-4)
     np.testing.assert_allclose(results[0][1 - changed], results[1][1 - changed], rtol=1e-5)
@@ -116,7 +117,7 @@ def test_neither_alignment_nor_novelty_is_the_plain_mean(variant):
     states, lengths = drifting_states(6)
     settings = SbertWk(alignment=False, novelty=False, importance=False, variant=variant)
     assert_equals_loops(settings, states, lengths)
-    vectors, _ = settings.token_vectors(states[4:], lengths)
+    vectors, _ = token_vectors(settings, states[4:], lengths)
     np.testing.assert_allclose(vectors[0, 0], np.mean([state[0, 0] for state in states[4:]], axis=0), rtol=1e-5)
 
 
@@ -129,14 +130,14 @@ def test_a_turn_of_a_right_angle_by_hand():
     # The middle layer lies in the plane of the outer two, at 45 degrees to each: alignment weights 1/3 each, novelty
     # weights 1/2, 0, 1/2.
     states, lengths = stack([1, 0], [1, 1], [0, 1])
-    vectors, _ = SbertWk(window=1, start_layer=0).token_vectors(states, lengths)
+    vectors, _ = token_vectors(SbertWk(window=1, start_layer=0), states, lengths)
     np.testing.assert_allclose(vectors[0, 0], [5 / 12 + 1 / 6, 1 / 6 + 5 / 12], rtol=1e-5)
 
 
 def test_a_turn_of_a_right_angle_by_hand_as_released():
     # Alignment over the projection is 1, 1/sqrt(2), 1; contexts have 1, 2 and 1 layers.
     states, lengths = stack([1, 0], [1, 1], [0, 1])
-    vectors, _ = SbertWk(window=1, start_layer=0, variant="released-code").token_vectors(states, lengths)
+    vectors, _ = token_vectors(SbertWk(window=1, start_layer=0, variant="released-code"), states, lengths)
     inverse = np.array([1 / 4, np.sqrt(2) / 6, 1 / 4])
     outer, middle = 0.5 * (inverse / inverse.sum() + np.array([0.5, 0.0, 0.5]))[:2]
     np.testing.assert_allclose(vectors[0, 0], [outer + middle] * 2, rtol=1e-5)
@@ -145,8 +146,8 @@ def test_a_turn_of_a_right_angle_by_hand_as_released():
 def test_importance_by_hand():
     # Cosines 1, 0, 1 between consecutive layers have variance 2/9, cosines 0, 1 from layer 1 on 1/4.
     states, lengths = stack([3, 0], [2, 0], [0, 1], [0, 5])
-    _, paper = SbertWk(window=1, start_layer=1).token_vectors(states, lengths)
-    _, released = SbertWk(window=1, start_layer=1, variant="released-code").token_vectors(states[1:], lengths)
+    _, paper = token_vectors(SbertWk(window=1, start_layer=1), states, lengths)
+    _, released = token_vectors(SbertWk(window=1, start_layer=1, variant="released-code"), states[1:], lengths)
     np.testing.assert_allclose(paper, [[2 / 9, 2 / 9]], rtol=1e-6)
     np.testing.assert_allclose(released, [[1 / 4, 0]], rtol=1e-6)
 
@@ -154,15 +155,15 @@ def test_importance_by_hand():
 def test_the_context_ends_at_the_start_layer():
     states, lengths = drifting_states(6)
     settings = SbertWk()
-    before, _ = settings.token_vectors(states, lengths)
-    other, _ = settings.token_vectors([*(state[..., ::-1] for state in states[:4]), *states[4:]], lengths)
+    before, _ = token_vectors(settings, states, lengths)
+    other, _ = token_vectors(settings, [*(state[..., ::-1] for state in states[:4]), *states[4:]], lengths)
     np.testing.assert_array_equal(before, other)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_orthogonal_layers_weigh_alike(variant):
     states, lengths = stack(*np.eye(3))
-    vectors, importance = SbertWk(start_layer=0, variant=variant).token_vectors(states, lengths)
+    vectors, importance = token_vectors(SbertWk(start_layer=0, variant=variant), states, lengths)
     np.testing.assert_allclose(vectors[0, 0], [1 / 3] * 3, rtol=1e-6)
     assert importance[0, 0] > 0
 
@@ -171,7 +172,7 @@ def test_orthogonal_layers_weigh_alike(variant):
 def test_identical_layers_give_their_vector_and_uniform_importance(variant):
     state = np.random.default_rng(0).standard_normal((2, 9, 384)).astype(np.float32)
     settings = SbertWk(variant=variant)
-    vectors, importance = settings.token_vectors([state] * len(settings.layers(12)), np.array([9, 9]))
+    vectors, importance = token_vectors(settings, [state] * len(settings.layers(12)), np.array([9, 9]))
     used = 9 if variant == "paper" else 8
     np.testing.assert_allclose(vectors[:, :used], state[:, :used], rtol=1e-6)
     shares = importance / importance.sum(axis=1, keepdims=True)
@@ -184,7 +185,7 @@ def test_equal_directions_of_other_lengths_give_uniform_importance(variant, scal
     state = np.random.default_rng(0).standard_normal((1, 5, 384)).astype(np.float32)
     settings = SbertWk(variant=variant)
     states = [np.float32(scale * (1 + layer / 7)) * state for layer in settings.layers(12)]
-    vectors, importance = settings.token_vectors(states, np.array([5]))
+    vectors, importance = token_vectors(settings, states, np.array([5]))
     assert np.isfinite(vectors).all()
     np.testing.assert_allclose(importance[0, :4], importance[0, 0], rtol=1e-3)
 
@@ -195,7 +196,7 @@ def test_zero_vectors_are_finite(variant, zero):
     states, lengths = drifting_states(6)
     states = [np.zeros_like(state) if layer in zero else state for layer, state in enumerate(states)]
     settings = SbertWk(variant=variant)
-    vectors, importance = settings.token_vectors(states[-len(settings.layers(6)) :], lengths)
+    vectors, importance = token_vectors(settings, states[-len(settings.layers(6)) :], lengths)
     assert np.isfinite(vectors).all()
     assert np.isfinite(importance).all()
     assert (importance[:, 0] > 0).all()
@@ -203,7 +204,7 @@ def test_zero_vectors_are_finite(variant, zero):
 
 def test_a_zero_vector_has_no_novelty():
     states, lengths = stack([1, 0], [0, 0], [0, 1])
-    vectors, _ = SbertWk(window=1, start_layer=0, alignment=False).token_vectors(states, lengths)
+    vectors, _ = token_vectors(SbertWk(window=1, start_layer=0, alignment=False), states, lengths)
     np.testing.assert_allclose(vectors[0, 0], [1 / 2, 1 / 2], rtol=1e-5)
 
 
@@ -211,7 +212,7 @@ def test_a_zero_vector_has_no_novelty():
 def test_opposite_layers_are_finite_and_none_has_a_negative_weight(variant):
     states, lengths = stack([1, 0, 0], [-1, 0.1, 0], [1, 0, 0.1], [-1, 0, 0.1])
     settings = SbertWk(window=1, start_layer=0, novelty=False, variant=variant)
-    vectors, _ = settings.token_vectors(states, lengths)
+    vectors, _ = token_vectors(settings, states, lengths)
     np.testing.assert_allclose(vectors[0, 0], np.mean([state[0, 0] for state in states], axis=0), rtol=1e-6)
 
 
@@ -221,7 +222,7 @@ def test_a_repeated_layer_adds_no_direction_to_a_context(scale):
     first, second, last = np.random.default_rng(0).standard_normal((3, 1, 50, 384)).astype(np.float32) + np.float32(1)
     states = [first, second, np.float32(scale) * second, last]
     settings = SbertWk(window=3, start_layer=0, alignment=False, importance=False)
-    vectors, _ = settings.token_vectors(states, np.array([50]))
+    vectors, _ = token_vectors(settings, states, np.array([50]))
 
     def novelty(vector, *context):
         basis, _ = np.linalg.qr(np.array(context, dtype=np.float64).T)
@@ -245,9 +246,9 @@ def test_a_text_does_not_depend_on_its_batch(variant):
     states, lengths = drifting_states(6)
     settings = SbertWk(variant=variant)
     states = states[-len(settings.layers(6)) :]
-    together = settings.token_vectors(states, lengths)
+    together = token_vectors(settings, states, lengths)
     for row, length in enumerate(lengths):
-        alone = settings.token_vectors([state[row : row + 1, :length] for state in states], lengths[row : row + 1])
+        alone = token_vectors(settings, [state[row : row + 1, :length] for state in states], lengths[row : row + 1])
         for whole, part in zip(together, alone, strict=True):
             np.testing.assert_allclose(whole[row, :length], part[0], rtol=1e-6, atol=1e-7)
 
@@ -258,7 +259,7 @@ def test_one_token_counts_and_no_token_is_nothing(variant, importance):
     states, _ = drifting_states(6, shape=(2, 3))
     settings = SbertWk(variant=variant, importance=importance)
     states = states[-len(settings.layers(6)) :]
-    vectors, weights = settings.token_vectors(states, np.array([1, 0]))
+    vectors, weights = token_vectors(settings, states, np.array([1, 0]))
     assert weights[0, 0] > 0
     assert vectors[0, 0].any()
     assert not weights[0, 1:].any()

@@ -4,6 +4,7 @@ from ragembed.config.specs import (
     Avg,
     BertAvg,
     RandomEmbeddings,
+    SbertWk,
     Transformer,
     Words,
     parse_extractor,
@@ -12,7 +13,6 @@ from ragembed.config.specs import (
     parse_weighting,
 )
 from ragembed.errors import ConfigError
-from ragembed.extractors.sbert_wk import SbertWk
 
 
 @pytest.mark.parametrize(
