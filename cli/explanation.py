@@ -8,7 +8,7 @@ import click
 
 from ragembed.cli.output import printable
 from ragembed.contributions import Contributions, WordShare
-from ragembed.indexes.search.explain import Explanation, Part
+from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.types import ChunkRecord
 
 WORDS = 6
@@ -99,7 +99,7 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
     return lines
 
 
-def _scaled(name: str, part: Part, candidates: int | None) -> str:
+def _scaled(name: str, part: ScorePart, candidates: int | None) -> str:
     if part.rank is not None:
         return f"{name} {part.score:.3f}, rank {part.rank} of {candidates:,} candidates"
     if part.line is None:

@@ -15,7 +15,7 @@ from ragembed.config.presets import DEFAULT_PRESET, PRESETS
 from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError
-from ragembed.indexes import Arrangement
+from ragembed.indexes import RankingOptions
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
@@ -351,17 +351,17 @@ def arranging_options(command: Command) -> Command:
         click.option(
             "--rerank-depth",
             type=click.IntRange(1),
-            default=Arrangement().rerank_depth,
+            default=RankingOptions().rerank_depth,
             show_default=True,
             help="How many it reads.",
         ),
     )
 
 
-def arrangement(options: Mapping[str, Any]) -> Arrangement:
+def arrangement(options: Mapping[str, Any]) -> RankingOptions:
     """Return what the options ask for; raises as :class:`ragembed.reranking.CrossEncoderReranker` does."""
     model = options["rerank"]
-    return Arrangement(
+    return RankingOptions(
         dedupe=options["dedupe"],
         reranker=None if model is None else CrossEncoderReranker(model),
         rerank_depth=options["rerank_depth"],

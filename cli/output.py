@@ -19,7 +19,7 @@ from ragembed.documents.places import Place, RemotePath, is_url
 from ragembed.errors import IndexWarning
 
 if TYPE_CHECKING:
-    from ragembed.indexes.ann.records import Check, Choice
+    from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
 
 SCHEMA_VERSION = 1
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
@@ -83,7 +83,7 @@ def _commands(character: str) -> bool:
     return turns or unicodedata.category(character) == "Cc"
 
 
-def say_choice(choice: Choice, check: Check) -> None:
+def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:
     """Print on stderr which index was picked, and why."""
     say(f"index: {choice.kind}, {check.describe()}, built {choice.built_on}", err=True)
     for name, text in choice.describe():

@@ -14,14 +14,14 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_index, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
 
 
-class Candidate(NamedTuple):
+class NamedConfig(NamedTuple):
     """A configuration, called as its preset or file."""
 
     name: str
@@ -77,7 +77,7 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
-def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False) -> Wanted | None:
+def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False) -> IndexConfig | None:
     """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
 
     A kind that is asked for drops the limits that were asked for before with another; the number of shards stays.
@@ -86,11 +86,11 @@ def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
     if not given and not reset:
         return None
-    stored = Wanted() if reset else stored_index(store) or Wanted()
+    stored = IndexConfig() if reset else stored_index(store) or IndexConfig()
     kind, shards = given.pop("index_kind", stored.kind), given.pop("shards", stored.shards)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
-    return Wanted(kind, replace(budget, **limits), shards)
+    return IndexConfig(kind, replace(budget, **limits), shards)
 
 
 def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:
@@ -106,7 +106,7 @@ def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> Em
     return _configuration(settings, None if named or store is None else stored_config(store))
 
 
-def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[Candidate]:
+def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[NamedConfig]:
     """Return every combination of the values given.
 
     ``sides`` holds where the option is not given; None leaves the preset's.
@@ -117,7 +117,7 @@ def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[C
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     single = {name: value for name, value in settings.items() if name not in several}
     return [
-        Candidate(_name(choice, single), _configuration({**single, **choice}))
+        NamedConfig(_name(choice, single), _configuration({**single, **choice}))
         for values in product(*several.values())
         for choice in [dict(zip(several, values, strict=True))]
     ]

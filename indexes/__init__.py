@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.ranking import Arrangement
+from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord, VectorEncoder
 
-__all__ = ["Arrangement", "Budget", "ChunkRecord", "Fusion", "Hit", "SourceRecord", "Store", "VectorEncoder", "Wanted"]
+__all__ = ["RankingOptions", "Budget", "ChunkRecord", "Fusion", "Hit", "SourceRecord", "Store", "VectorEncoder", "IndexConfig"]

@@ -13,7 +13,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.ranking import Arrangement
+from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
@@ -69,7 +69,7 @@ def search(
     *,
     where: Where | None = None,
     fusion: Fusion | None = None,
-    arrangement: Arrangement | None = None,
+    arrangement: RankingOptions | None = None,
 ) -> list[Hit]:
     """Return the best ``k`` chunks of a store for a query, best first.
 

@@ -24,16 +24,16 @@ from ragembed.files import make_folders, write_file
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.gpus import searching_gpus
 from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.search import search
 from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.ranking import Arrangement
-from ragembed.indexes.search.reader import Reader
+from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.reader import SnapshotReader
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snapshot import SegmentSearch, View
+from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
@@ -54,11 +54,11 @@ from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
-from ragembed.indexes.text.stemming import ENGLISH, Words
+from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
-from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.version import __version__
 
@@ -87,7 +87,7 @@ class Store:
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = Reader(path, embedder, device, threads, searching_gpus(search_device), searcher)
+        self._reader = SnapshotReader(path, embedder, device, threads, searching_gpus(search_device), searcher)
 
     @classmethod
     def create(
@@ -112,8 +112,8 @@ class Store:
         language and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
         """
         path = require_place(path)
-        words = Words.of_language(language)
-        wanted = Wanted(index, budget or Budget(), shards)
+        words = AnalyzerConfig.of_language(language)
+        wanted = IndexConfig(index, budget or Budget(), shards)
         require_library(index)
         about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
@@ -203,7 +203,7 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
     ) -> list[Hit]:
         """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
 
@@ -223,7 +223,7 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
     ) -> list[list[Hit]]:
         """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
@@ -231,7 +231,7 @@ class Store:
         condition = None if where is None else parse(where)
         asked = list(queries)
 
-        def answer(view: View) -> list[list[Hit]]:
+        def answer(view: Snapshot) -> list[list[Hit]]:
             fused = fusion or stored_fusion(view.connection)
             return search.search(view, asked, k, mode, condition, fused, arrangement)
 
@@ -250,14 +250,14 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
     ) -> list[Explanation]:
         """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)
 
-        def answer(view: View) -> list[Explanation]:
+        def answer(view: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(view.connection)
             return explain(view, question, k, mode, condition, fused, arrangement)
 
@@ -273,7 +273,7 @@ class Store:
         """
         from ragembed.indexes.search.why_not import why_not
 
-        def answer(view: View) -> WhyNot:
+        def answer(view: Snapshot) -> WhyNot:
             return why_not(view, question, source, k, mode, fusion or stored_fusion(view.connection))
 
         return self._reader.read(answer)
@@ -294,7 +294,7 @@ class Store:
         if vectors.ndim != 2:
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
 
-        def answer(view: View) -> list[list[Hit]]:
+        def answer(view: Snapshot) -> list[list[Hit]]:
             self._require_dimension(view, vectors)
             return search.search_vectors(view, vectors, k, condition)
 
@@ -316,7 +316,7 @@ class Store:
         """
         condition = None if where is None else parse(where)
 
-        def answer(view: View) -> list[Hit]:
+        def answer(view: Snapshot) -> list[Hit]:
             vector = view.embedder().encode_queries([query])[0]
             return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
 
@@ -335,7 +335,7 @@ class Store:
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
-        def answer(view: View) -> list[Hit]:
+        def answer(view: Snapshot) -> list[Hit]:
             self._require_dimension(view, vector[None, :])
             return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
 
@@ -344,13 +344,13 @@ class Store:
     def vectors(self, ids: Sequence[str]) -> Floats:
         """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
 
-        def answer(view: View) -> Floats:
+        def answer(view: Snapshot) -> Floats:
             rows = catalog.rows_of_ids(view.connection, ids)
             return view.vectors([rows[chunk_id] for chunk_id in ids])
 
         return self._reader.read(answer)
 
-    def _require_dimension(self, view: View, vectors: Floats) -> None:
+    def _require_dimension(self, view: Snapshot, vectors: Floats) -> None:
         if (dim := view.dim()) not in (None, vectors.shape[1]):
             raise DimensionError(
                 f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
@@ -417,7 +417,7 @@ class Store:
     def wanted_chain(self) -> tuple[tuple[str, ...], Sides]:
         """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
 
-        def answer(view: View) -> tuple[tuple[str, ...], Sides]:
+        def answer(view: Snapshot) -> tuple[tuple[str, ...], Sides]:
             embedder = view.embedder()
             made = embedder.config if isinstance(embedder, Embedder) else EmbedderConfig(postprocess=(), sides="one")
             wanted = catalog.meta(view.connection, "wanted", {})
@@ -431,15 +431,15 @@ class Store:
         return self._reader.read(lambda view: catalog.words(view.connection).language)
 
     @property
-    def wanted_index(self) -> Wanted:
+    def wanted_index(self) -> IndexConfig:
         """What is asked of the index."""
         return self._reader.read(lambda view: catalog.index_wanted(view.connection))
 
-    def index_choice(self) -> Choice | None:
+    def index_choice(self) -> IndexSelection | None:
         """Return the index that was picked and why, None where none was."""
         return self._reader.read(lambda view: catalog.index_choice(view.connection))
 
-    def index_check(self) -> Check | None:
+    def index_check(self) -> IndexEvaluation | None:
         """Return the last measurement of the index, None where there was none."""
         return self._reader.read(lambda view: catalog.index_check(view.connection))
 
@@ -451,7 +451,7 @@ class Store:
     def status(self) -> dict[str, Any]:
         """Return what is in the store, and what made it, as JSON values."""
 
-        def answer(view: View) -> dict[str, Any]:
+        def answer(view: Snapshot) -> dict[str, Any]:
             connection = view.connection
             return {
                 "path": str(self.path),
@@ -543,7 +543,7 @@ class Store:
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records)
             writer.merge()
-            tell(writer.settle())
+            warn(writer.refresh_index())
         return [record.id for record in records]
 
     def delete(
@@ -562,7 +562,7 @@ class Store:
         with self.writer(wait_seconds) as writer:
             deleted = writer.delete(list(ids), list(paths), condition)
             writer.merge()
-            tell(writer.settle())
+            warn(writer.refresh_index())
         return deleted
 
     def count_selected(self, ids: Iterable[str] = (), *, paths: Iterable[str] = (), where: Where | None = None) -> int:
@@ -570,14 +570,14 @@ class Store:
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
 
-        def answer(view: View) -> int:
+        def answer(view: Snapshot) -> int:
             names = catalog.sources_below(view.connection, chosen[1])
             return len(catalog.selected_keys(view.connection, chosen[0], names, condition))
 
         return self._reader.read(answer)
 
     def optimize(
-        self, progress: Progress | None = None, wait_seconds: float = 0.0, *, index: Wanted | None = None
+        self, progress: Progress | None = None, wait_seconds: float = 0.0, *, index: IndexConfig | None = None
     ) -> None:
         """Join small segments, drop what no chunk uses, and give the space back to the disk.
 
@@ -586,7 +586,7 @@ class Store:
         store keeps the one that it has.
         """
         with self.writer(wait_seconds) as writer:
-            tell(writer.optimize(index, progress))
+            warn(writer.optimize(index, progress))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
         """Write a copy of the store, as of its last commit, to the folder ``target``, in the place of a store there.
@@ -653,7 +653,7 @@ class RunRecords:
     """The records of one namespace in a store; see :meth:`ragembed.indexes.Store.run_records`."""
 
     def __init__(
-        self, namespace: str, reader: Reader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
+        self, namespace: str, reader: SnapshotReader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
     ) -> None:
         self.namespace = namespace
         self._reader = reader

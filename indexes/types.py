@@ -173,7 +173,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress:
     """Says nothing."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ragembed.embedder import Embedder
     from ragembed.indexes.api import index, search
     from ragembed.indexes.search.fusion import Fusion
-    from ragembed.indexes.search.ranking import Arrangement
+    from ragembed.indexes.search.ranking import RankingOptions
     from ragembed.indexes.store import Store
     from ragembed.indexes.types import Hit
 
 __all__ = [
-    "Arrangement",
+    "RankingOptions",
     "Chunk",
     "Embedder",
     "EmbedderConfig",
@@ -45,7 +45,7 @@ __getattr__ = lazy_attributes(
         "documents.model": ("Chunk",),
         "embedder": ("Embedder",),
         "indexes.api": ("index", "search"),
-        "indexes.search.ranking": ("Arrangement",),
+        "indexes.search.ranking": ("RankingOptions",),
         "indexes.search.fusion": ("Fusion",),
         "indexes.types": ("Hit",),
         "indexes.store": ("Store",),

@@ -136,7 +136,7 @@ class Ragembed:
         from ragembed.errors import BudgetError
         from ragembed.indexes.ann.choosing import Budget
         from ragembed.indexes.ann.picking import Questions, pick
-        from ragembed.indexes.ann.records import Wanted
+        from ragembed.indexes.ann.records import IndexConfig
         from ragembed.indexes.ann.shards import Shard
         from ragembed.indexes.ann.vectors import ArrayVectors
 
@@ -146,7 +146,7 @@ class Ragembed:
         questions = Questions(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
         told: dict[str, Any] = {"min_recall": budget.wanted_recall}
         try:
-            picked = pick([shard], questions, Wanted(budget=budget))
+            picked = pick([shard], questions, IndexConfig(budget=budget))
         except BudgetError as error:
             return {**told, "refused": str(error)}
         told |= {"kind": picked.kind, "effort": picked.effort}

@@ -10,7 +10,7 @@ import click
 from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
-from ragembed.documents.discovery import Candidate, discover, why
+from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
 from ragembed.indexes.storage.layout import choose_store
 
@@ -53,6 +53,6 @@ def command(
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
 
-def _as_dict(candidate: Candidate) -> dict[str, Any]:
+def _as_dict(candidate: FileCandidate) -> dict[str, Any]:
     path = shown_path(candidate.path) + ("/" if candidate.is_dir else "")
     return {"path": path, "size": candidate.size, "reason": candidate.skipped}

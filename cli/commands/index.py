@@ -30,7 +30,7 @@ from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import choose_store, file_path, is_store
-from ragembed.indexes.types import Silent
+from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.boilerplate_store import MODES
 
 _LISTED = 20
@@ -83,7 +83,7 @@ def command(
     where = choose_store(store)
     workers = chosen_workers(**{name: given.pop(name) for name in WORKER_OPTIONS})
     request = indexing_request(where, paths, given, reset=reset_options, device=device, language=language)
-    progress = Silent() if quiet else StderrProgress()
+    progress = SilentProgress() if quiet else StderrProgress()
     try:
         if workers is None or dry_run:
             report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)

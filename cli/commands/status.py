@@ -12,7 +12,7 @@ from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
 from ragembed.config.settings import EmbedderConfig
 from ragembed.indexes import Fusion, Store
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path
@@ -136,16 +136,16 @@ def _fusion(fusion: dict[str, Any]) -> str:
 def _index(status: dict[str, Any]) -> str:
     kinds = sorted({segment["kind"] for segment in status["segments"]})
     count = len(status["segments"])
-    wanted = Wanted.from_dict(status["index"]["wanted"])
-    asked = "" if wanted == Wanted() else f"; asked for: {wanted.describe()}"
+    wanted = IndexConfig.from_dict(status["index"]["wanted"])
+    asked = "" if wanted == IndexConfig() else f"; asked for: {wanted.describe()}"
     return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}{asked}"
 
 
 def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
-    told = [] if index["check"] is None else [("measured", Check.from_dict(index["check"]).describe())]
+    told = [] if index["check"] is None else [("measured", IndexEvaluation.from_dict(index["check"]).describe())]
     if index["choice"] is None:
         return told
-    choice = Choice.from_dict(index["choice"])
+    choice = IndexSelection.from_dict(index["choice"])
     effort = [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
     return [*told, *effort, *choice.describe(), ("built", choice.built_on)]
 

@@ -107,7 +107,7 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
 
 def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
     from ragembed.training import TrainingRequest, train_from_dictionary
-    from ragembed.training.progress import Silent
+    from ragembed.training.progress import SilentTraining
 
     out: Path = given["out"]
     request = TrainingRequest(
@@ -119,7 +119,7 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         given["pictures"],
         given["device"],
     )
-    report = train_from_dictionary(request, Silent() if quiet else StderrTrainingProgress())
+    report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
     if output == "json":
         print_json(report)
     elif output == "jsonl":

@@ -16,7 +16,7 @@ from ragembed.cli.options import WritingCommand, device_option, format_option, s
 from ragembed.cli.output import print_json, print_jsonl, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
-from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
     from ragembed.indexes.tuning import Candidate, Compared, TuningReport
@@ -57,7 +57,7 @@ def command(
     """
     from ragembed.indexes.tuning import tune_store
 
-    progress: Progress = Silent() if quiet else StderrProgress()
+    progress: Progress = SilentProgress() if quiet else StderrProgress()
     with warnings_as_notes():
         report = tune_store(
             choose_store(store),

@@ -12,10 +12,10 @@ import click
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
 from ragembed.cli.options import embedding_options, format_option, with_options
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
-    from ragembed.cli.requests import Candidate
+    from ragembed.cli.requests import NamedConfig
     from ragembed.evaluation.table import Result
     from ragembed.evaluation.tasks import Measured, Task
 
@@ -42,7 +42,7 @@ def _task(name: str, counted: str | None, help_text: str) -> click.Command:
             from ragembed.evaluation.plots import check_plot
 
             check_plot(named, plot_file)
-        progress: Progress = Silent() if quiet else StderrProgress()
+        progress: Progress = SilentProgress() if quiet else StderrProgress()
         found: list[Result] = []
         for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
             found += results(collection, named, _measured(one, named, collection, progress))
@@ -74,7 +74,7 @@ def _read(task: str, path: Path, runs: int | None) -> Task:
     return read(path) if runs is None else read(path, runs)
 
 
-def _measured(task: Task, named: Sequence[Candidate], collection: str, progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], collection: str, progress: Progress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
     progress.start(collection, "configurations", len(named))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.output import print_json, print_jsonl, printable
-from ragembed.cli.requests import Candidate, embedder_config, embedder_configs
+from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVERY_LAYER = "each"
 
 
-def candidates(given: Mapping[str, Any], *, sides: str | None) -> list[Candidate]:
+def candidates(given: Mapping[str, Any], *, sides: str | None) -> list[NamedConfig]:
     """Return every combination of the embedding options; ``sides`` holds where the option is not given."""
     return embedder_configs({**given, "layers": _layers(given)}, sides=sides)
 
@@ -33,7 +33,7 @@ def names(found: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 
 def results(
-    collection: str, named: Sequence[Candidate], measured: Sequence[Measured] | Iterator[Measured]
+    collection: str, named: Sequence[NamedConfig], measured: Sequence[Measured] | Iterator[Measured]
 ) -> Iterator[Result]:
     """Yield the results of a collection; from the second on with the difference to the first, where it is known."""
     from ragembed.evaluation.table import Result

@@ -19,13 +19,13 @@ from ragembed.cli.evaluation.systems import System, parse_system, runs, searches
 from ragembed.cli.options import EMBEDDING_OPTIONS, embedding_options, format_option, store_option
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.requests import Candidate
+from ragembed.cli.requests import NamedConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.tuning.store_evaluation import Search
-from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.table import Result
@@ -105,7 +105,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
 
         check_plot(base, wanted.plot_file)
     note: Note = _silence if quiet else _note
-    progress: Progress = Silent() if quiet else StderrProgress()
+    progress: Progress = SilentProgress() if quiet else StderrProgress()
     rows: list[list[Row]] = []
     for one, name in zip(judged, names([one.name for one in judged], wanted.places), strict=True):
         for text in one.notes():
@@ -178,7 +178,7 @@ class _Wanted:
         return choose_store(None) if alone else None
 
 
-def _systems(wanted: _Wanted, base: Sequence[Candidate]) -> list[System]:
+def _systems(wanted: _Wanted, base: Sequence[NamedConfig]) -> list[System]:
     """Return what is measured; two systems where they are compared."""
     if wanted.run_files:
         taken = {"--compare": wanted.compared, "--store": wanted.store, "--mode": wanted.mode}
@@ -230,7 +230,7 @@ def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file:
     """Print the table of embeddings that the other tasks have, too."""
     found: list[Result] = []
     for row in rows:
-        named = [Candidate(each.system.label, each.system.config) for each in row if each.system.config is not None]
+        named = [NamedConfig(each.system.label, each.system.config) for each in row if each.system.config is not None]
         measured = results(row[0].collection, named, [each.measured for each in row])
         found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
     print_results("retrieval", found, output)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from ragembed.cli.requests import Candidate, embedder_configs
+from ragembed.cli.requests import NamedConfig, embedder_configs
 from ragembed.config.presets import PRESETS
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
@@ -53,7 +53,7 @@ class System:
         }
 
 
-def searches(named: Sequence[Candidate], search: Search) -> list[System]:
+def searches(named: Sequence[NamedConfig], search: Search) -> list[System]:
     """Return the system of each configuration, named with its mode where that is not dense; words alone need none."""
     if search.mode == "lexical":
         return [System(search.mode, search)]
@@ -68,7 +68,7 @@ def runs(paths: Sequence[Path]) -> list[System]:
     return [System(path.name if distinct else str(path), run=path) for path in paths]
 
 
-def parse_system(spec: str, base: Candidate, search: Search, store: Path | None, *, searchable: bool) -> System:
+def parse_system(spec: str, base: NamedConfig, search: Search, store: Path | None, *, searchable: bool) -> System:
     """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
     NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion`` and
@@ -110,7 +110,7 @@ def parse_system(spec: str, base: Candidate, search: Search, store: Path | None,
     return system
 
 
-def _named(spec: str, name: str, base: Candidate, search: Search, store: Path | None) -> System:
+def _named(spec: str, name: str, base: NamedConfig, search: Search, store: Path | None) -> System:
     config = None if store is not None else base.config
     if name in MODES:
         mode: Mode = next(each for each in MODES if each == name)

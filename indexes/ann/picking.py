@@ -18,7 +18,7 @@ from ragembed.indexes.ann.building import Shard, build_index, check
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
 from ragembed.indexes.ann.index import RefinedIndex, open_index
 from ragembed.indexes.ann.library import faiss, has_faiss
-from ragembed.indexes.ann.records import Measurement, Wanted
+from ragembed.indexes.ann.records import IndexConfig, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.tuning import (
     LEAST_QUERIES,
@@ -31,7 +31,7 @@ from ragembed.indexes.ann.tuning import (
     tuned_effort,
 )
 from ragembed.indexes.ann.vectors import Floats
-from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.types import Progress, SilentProgress
 
 LEAST_ASKED = 1_000
 """Vectors of a shard below which an index is flat although another kind was asked for."""
@@ -72,7 +72,7 @@ class Picked:
 def pick(
     shards: Sequence[Shard],
     questions: Questions,
-    wanted: Wanted,
+    wanted: IndexConfig,
     progress: Progress | None = None,
     *,
     machine: Machine | None = None,
@@ -92,7 +92,7 @@ def pick(
         if wanted.kind != AUTO or not has_faiss()
         else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
-    trial = _Trial(shards, questions, wanted.budget, progress or Silent(), gpus)
+    trial = _Trial(shards, questions, wanted.budget, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
@@ -192,13 +192,13 @@ def least_asked(spec: IndexSpec) -> int:
     return 0 if spec.named and spec.family == "exhaustive" else max(LEAST_ASKED, spec.least_rows)
 
 
-def beginning(wanted: Wanted) -> str:
+def beginning(wanted: IndexConfig) -> str:
     """Return in words from how many vectors on an index is of the kind that was asked for."""
     each = "" if wanted.shards == 1 else f" in each of {wanted.shards:,} shards"
     return f"{wanted.kind} begins at {least_asked(parse_spec(wanted.kind)):,} vectors{each}"
 
 
-def _to_try(wanted: Wanted, options: Sequence[Option], rows: int) -> list[IndexSpec]:
+def _to_try(wanted: IndexConfig, options: Sequence[Option], rows: int) -> list[IndexSpec]:
     """Return the kinds to try, in order; the one that exceeds the budget least where none is in it."""
     if wanted.kind != AUTO:
         spec = parse_spec(wanted.kind)
@@ -223,7 +223,7 @@ def _excess(measured: Measurement, budget: Budget, *, defaults: bool) -> float:
 
 
 def _reasons(
-    wanted: Wanted, best: _Attempt, attempts: Sequence[_Attempt], options: Sequence[Option]
+    wanted: IndexConfig, best: _Attempt, attempts: Sequence[_Attempt], options: Sequence[Option]
 ) -> tuple[str, ...]:
     if wanted.kind != AUTO:
         if best.spec.name != wanted.kind:
@@ -248,7 +248,7 @@ def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str |
     return f"{left[0].spec.name} (about {cost.bytes / 1e6:,.0f} MB, {cost.latency_ms:.2g} ms a query)"
 
 
-def _refusal(wanted: Wanted, attempts: Sequence[_Attempt], best: _Attempt, shape: tuple[int, int]) -> str:
+def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, shape: tuple[int, int]) -> str:
     rows, dim = shape
     hint = ""
     if wanted.kind == AUTO and rows < LEAST_APPROXIMATE:

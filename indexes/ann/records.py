@@ -14,7 +14,7 @@ Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IndexConfig:
     """What is asked of the index of a store: a kind, or ``"auto"``, a budget, and in how many shards it is.
 
     Raises :class:`ConfigError` for a kind that there is not, and where ``shards`` is no whole number from 1 on.
@@ -35,7 +35,7 @@ class Wanted:
         return {"kind": self.kind, **asdict(self.budget), "shards": self.shards}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Wanted:
+    def from_dict(cls, values: Mapping[str, Any]) -> IndexConfig:
         """Return what :meth:`to_dict` made of it, one shard where it names none.
 
         Raises :class:`ConfigError` for anything else.
@@ -95,14 +95,14 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class IndexSelection:
     """The kind of index that was picked for ``wanted`` at ``rows`` vectors, and why.
 
     ``effort`` is how much a search looks at (efSearch or nprobe), None where everything is or nothing was measured;
     ``built_on`` names the processor.
     """
 
-    wanted: Wanted
+    wanted: IndexConfig
     kind: str
     effort: int | None
     rows: int
@@ -128,14 +128,14 @@ class Choice:
         return {**asdict(self), "wanted": self.wanted.to_dict()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Choice:
+    def from_dict(cls, values: Mapping[str, Any]) -> IndexSelection:
         """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
         rest = _fields(values, ("wanted", "reasons"))
-        return _made(cls, wanted=Wanted.from_dict(values["wanted"]), reasons=_tuple(values["reasons"]), **rest)
+        return _made(cls, wanted=IndexConfig.from_dict(values["wanted"]), reasons=_tuple(values["reasons"]), **rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class IndexEvaluation:
     """A measurement of a store's index: at which date, at how many vectors, and in which segments."""
 
     measurement: Measurement
@@ -157,7 +157,7 @@ class Check:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Check:
+    def from_dict(cls, values: Mapping[str, Any]) -> IndexEvaluation:
         """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
         rest = _fields(values, ("measurement", "segments"))
         measurement = Measurement.from_dict(values["measurement"])

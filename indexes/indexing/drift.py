@@ -18,7 +18,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import Baseline, load_baseline
 from ragembed.indexes.store import Store
@@ -180,7 +180,7 @@ def measure_drift(store: Store) -> DriftReport:
     return store._reader.read(lambda view: _measured(store.path, view))
 
 
-def _measured(store: Path, view: View) -> DriftReport:
+def _measured(store: Path, view: Snapshot) -> DriftReport:
     embedder, connection = view.embedder(), view.connection
     if not isinstance(embedder, Embedder):
         raise StoreError(f"the vectors of {store} are not ragembed's own: it was not fitted on them")

@@ -14,8 +14,8 @@ from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, Silent
-from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.moments import Moments
 from ragembed.postprocess import Chain
@@ -56,8 +56,8 @@ def refit_store(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
         wanted = {"postprocess": list(steps), "sides": fitted.config.sides}
-        fit_store(store, writer, fitted, progress or Silent(), {"wanted": wanted})
-        tell(writer.settle(progress=progress))
+        fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
+        warn(writer.refresh_index(progress=progress))
         return fitted
 
 

@@ -12,7 +12,7 @@ from ragembed.config.templates import Template
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
@@ -33,7 +33,7 @@ class IndexingRequest:
     paths: tuple[Place, ...] = ()
     options: IndexingOptions | None = None
     embedder: EmbedderConfig | None = None
-    index: Wanted | None = None
+    index: IndexConfig | None = None
     device: str | None = None
     language: str | None = None
 
@@ -49,7 +49,7 @@ def stored_request(store: Path) -> tuple[tuple[Place, ...], IndexingOptions] | N
     return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
 
 
-def stored_index(store: Path) -> Wanted | None:
+def stored_index(store: Path) -> IndexConfig | None:
     """Return what was asked of the index of the store, None where there is no store."""
     if not is_store(store):
         return None

@@ -23,7 +23,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import Check, Choice
+from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.backend import (
     ChunkedFiles,
@@ -41,7 +41,7 @@ from ragembed.indexes.storage.layout import WORK, is_below, is_store, make_folde
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
-from ragembed.indexes.types import ChunkRecord, Progress, Silent, SourceRecord, chunk_ids
+from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids
 from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 
@@ -65,8 +65,8 @@ class IndexingReport:
     encoded: int
     seconds: float
     devices: tuple[str, ...] = ()
-    picked: Choice | None = None
-    check: Check | None = None
+    picked: IndexSelection | None = None
+    check: IndexEvaluation | None = None
     stages: tuple[StageReport, ...] = ()
 
 
@@ -85,7 +85,7 @@ def index_files(
     :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
     other errors of :mod:`ragembed.errors` for a store that cannot be used.
     """
-    return _Run(request, progress or Silent(), backend or LocalBackend()).run(dry_run, wait_seconds)
+    return _Run(request, progress or SilentProgress(), backend or LocalBackend()).run(dry_run, wait_seconds)
 
 
 class _Run:
@@ -206,7 +206,7 @@ class _Run:
                 if writer.meta("unfinished") or writer.meta("boilerplate") != done:
                     writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
                 writer.merge()
-                scan.warnings.extend(writer.settle(self._index, self._progress))
+                scan.warnings.extend(writer.refresh_index(self._index, self._progress))
             scan.warnings.extend(fitting.outgrown(store))
             scan.warnings.extend(self._slow_model(store, encoded))
             if self._backend.resume_token is None:

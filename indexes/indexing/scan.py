@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents.chunking import Chunker, ChunkingConfig
-from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, size_reason
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
@@ -166,7 +166,7 @@ class Scanner:
         progress.finish()
         return result
 
-    def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[Candidate]:
+    def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[FileCandidate]:
         """Yield the files below ``paths`` that have to be read; of the others ``result`` and ``progress`` take note."""
         for candidate in discover(paths, self._options.discovery()):
             name = source_path(candidate.path, self._store) if candidate.is_dir else self._names.of(candidate.path)
@@ -194,16 +194,16 @@ class Scanner:
             and not any(is_below(name, place) for place in result.unseen)
         ]
 
-    def _is_as_it_was(self, candidate: Candidate, name: str) -> bool:
+    def _is_as_it_was(self, candidate: FileCandidate, name: str) -> bool:
         known = self._known.get(name)
         now = candidate.size, candidate.mtime_ns
         return known is not None and (known.size, known.mtime_ns) == now and known.recipe == self._recipe_of(candidate)
 
-    def _recipe_of(self, candidate: Candidate) -> str:
+    def _recipe_of(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
         return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}")
 
-    def read(self, candidate: Candidate, result: Scan, spool: Spool) -> None:
+    def read(self, candidate: FileCandidate, result: Scan, spool: Spool) -> None:
         """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
         name = self._names.of(candidate.path)
         known = self._known.get(name)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.lexical.postings import Block, LiveBlock, open_postings
+from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.selection import Selection
@@ -130,7 +130,7 @@ class OpenPostings:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._blocks: dict[str, Block] = {}
+        self._blocks: dict[str, PostingsBlock] = {}
         self._generation = -1
         self._postings: Postings | None = None
         self._terms: IndexedTerms | None = None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.text.analyzer import Phrase, Terms, of_language
+from ragembed.indexes.text.analyzer import Analyzer, Phrase, of_language
 from ragembed.indexes.text.stemming import ENGLISH
 
 _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
@@ -27,7 +27,7 @@ MOST_TIES = 1000
 """Chunks that are taken beyond those asked for, where they tie with the last of those."""
 
 
-def match_expression(query: str, terms: Terms | None = None) -> str | None:
+def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
     """Turn a question into an FTS5 expression that matches any of its words; None if it has no word.
 
     What stands in double quotes is matched as a phrase. What punctuation joins ("faiss.IndexFlat"), and letters of a
@@ -44,7 +44,7 @@ def match_expression(query: str, terms: Terms | None = None) -> str | None:
     return " OR ".join(list(quoted)[:MOST_TERMS]) or None
 
 
-def _phrases(piece: str, terms: Terms) -> list[Phrase]:
+def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
     """Return what is to be matched of a part of a question that has no space in it."""
     parts = terms.parts(piece)
     if len(parts) < 2:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.lexical.postings import Block, counts_type
+from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.text.stemming import tokenizer
 
 Columns = tuple[str | None, str | None, str | None]
@@ -40,7 +40,7 @@ class IndexedTerms:
             found = self._connection.execute("SELECT term FROM instances ORDER BY offset").fetchall()
         return tuple(term.encode() for (term,) in found)
 
-    def postings(self, keys: Sequence[int], texts: Sequence[Columns]) -> Block:
+    def postings(self, keys: Sequence[int], texts: Sequence[Columns]) -> PostingsBlock:
         """Return the postings of the chunks ``keys``, of which ``texts`` are the columns."""
         with self._lock:
             self._fill(texts)
@@ -53,7 +53,7 @@ class IndexedTerms:
         together = np.repeat(np.arange(len(found)), of_each) * len(keys) + positions
         pairs, counts = np.unique(together, return_counts=True)
         terms = [term for term, _ in found]
-        return Block(
+        return PostingsBlock(
             chunks=np.array(keys, dtype=np.int64),
             lengths=np.bincount(positions, minlength=len(keys)).astype(np.int64),
             text=np.frombuffer(b"".join(terms), dtype=np.uint8),

@@ -34,7 +34,7 @@ _ALIGNED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class PostingsBlock:
     """The postings of ``n`` chunks with ``t`` different terms.
 
     Parameters
@@ -61,7 +61,7 @@ class Block:
     counts: Counts
 
     @classmethod
-    def read(cls, file: Path) -> Block:
+    def read(cls, file: Path) -> PostingsBlock:
         """Map a file of :func:`write_block`; raises :class:`StoreDamagedError` where it is not one."""
         try:
             arrays = dict(map_tensors(file))
@@ -123,7 +123,7 @@ Pieces = Iterable[NDArray[Any]]
 def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Pieces]) -> None:
     """Write arrays of one dimension as a safetensors file, each piece by piece.
 
-    ``sizes`` are the type and the length of each, by its name in :class:`Block`, ``pieces`` what to write of it.
+    ``sizes`` are the type and the length of each, by its name in :class:`PostingsBlock`, ``pieces`` what to write of it.
     """
     header: dict[str, dict[str, Any]] = {}
     start = 0
@@ -154,11 +154,11 @@ _SEARCH = 16
 class LiveBlock:
     """A block, and which of its chunks are as they were when it was made, shape ``(n,)``; None where all are."""
 
-    block: Block
+    block: PostingsBlock
     live: Mask | None = None
 
     @classmethod
-    def without(cls, block: Block, stale: Integers) -> LiveBlock:
+    def without(cls, block: PostingsBlock, stale: Integers) -> LiveBlock:
         """Return ``block`` without the chunks whose keys are ``stale``."""
         return cls(block, ~np.isin(block.chunks, stale) if len(stale) else None)
 
@@ -254,7 +254,7 @@ def _renumbered(parts: Sequence[LiveBlock]) -> list[Integers]:
     return [part.renumbered(first) for part, first in zip(parts, firsts, strict=False)]
 
 
-def _by_terms(blocks: Sequence[Block]) -> Iterator[list[slice]]:
+def _by_terms(blocks: Sequence[PostingsBlock]) -> Iterator[list[slice]]:
     """Yield, until no term is left, places of the next terms in each block: together all that come before a term."""
     starts = [0] * len(blocks)
     while any(start < len(block.ends) for start, block in zip(starts, blocks, strict=True)):
@@ -306,7 +306,7 @@ def _read(file: IO[bytes], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
         yield np.frombuffer(block, dtype=dtype)
 
 
-def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Block]) -> PostingsFiles | None:
+def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[PostingsBlock]) -> PostingsFiles | None:
     """Write one block of the live chunks of ``old``, and of all of ``new``.
 
     It counts once the database names it. ``new`` wait in files while there are more to come. Returns None, with nothing
@@ -321,7 +321,7 @@ def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Block]) 
             file = temporary / f"{i}.part"
             block.save(file)
             waiting.append(file)
-            parts.append(LiveBlock(Block.read(file)))
+            parts.append(LiveBlock(PostingsBlock.read(file)))
         chunks = np.concatenate([part.chunks() for part in parts] or [np.zeros(0, dtype=np.int64)])
         if not len(chunks):
             shutil.rmtree(temporary)
@@ -338,7 +338,7 @@ def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Block]) 
     return PostingsFiles(final.name, len(chunks), int(chunks.max()), digest)
 
 
-def open_postings(store: Path, files: PostingsFiles) -> Block:
+def open_postings(store: Path, files: PostingsFiles) -> PostingsBlock:
     """Map a block that was committed; raises :class:`StoreDamagedError` where it is not as it was."""
     file = store / POSTINGS / files.folder / BLOCK
     found = file_sha256(file)
@@ -347,4 +347,4 @@ def open_postings(store: Path, files: PostingsFiles) -> Block:
             f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {files.sha256[:12]}…): "
             "rebuild it with: ragembed verify --repair"
         )
-    return Block.read(file)
+    return PostingsBlock.read(file)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import DimensionError
 from ragembed.indexes.ann.vectors import inner_products
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
 from ragembed.postprocess import unit_rows
@@ -17,7 +17,7 @@ from ragembed.postprocess import unit_rows
 Floats = NDArray[np.float32]
 
 
-def nearest(view: View, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+def nearest(view: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
     """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key.
 
     Raises :class:`DimensionError` where the store holds vectors of another dimension.
@@ -34,7 +34,7 @@ def nearest(view: View, vectors: Floats, k: int, selection: Selection | None) ->
 class ChunkVectors:
     """Unit vectors of a view's chunks by key, each read once."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Snapshot) -> None:
         self._view = view
         self._places: dict[int, int] = {}
         self._vectors = np.zeros((0, view.dim() or 0), dtype=np.float32)
@@ -56,7 +56,7 @@ class ChunkVectors:
         return dict(zip(keys, found.tolist(), strict=True))
 
 
-def _of_chunks(view: View, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
+def _of_chunks(view: Snapshot, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
     keys, rows = catalog.chunks_of_rows(view.connection, list(by_row))
     admitted = slice(None) if selection is None else selection.admits(keys)
     return {key: by_row[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}

@@ -14,11 +14,11 @@ from ragembed.contributions import Contributions, TextParts, contributions
 from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.fusion import Fusion, Line
+from ragembed.indexes.search.fusion import Fusion, LinearScale
 from ragembed.indexes.search.hybrid import Candidates
-from ragembed.indexes.search.ranking import Arrangement
+from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.search import Mode, question_expression, search
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
@@ -47,7 +47,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """How the dense, the lexical or the shared score of a chunk entered its fused score, as ``value``.
 
     ``score`` is the cosine of the question as it was moved, BM25, or how much the chunk shares the words of the best;
@@ -58,7 +58,7 @@ class Part:
     score: float
     weight: float
     value: float
-    line: Line | None
+    line: LinearScale | None
     rank: int | None
 
     @property
@@ -86,9 +86,9 @@ class Explanation:
     unit: Literal["score", "cosine"] = "score"
     contributions: Contributions | None = None
     phrases: Mapping[str, float] = field(default_factory=dict)
-    dense: Part | None = None
-    lexical: Part | None = None
-    shared: Part | None = None
+    dense: ScorePart | None = None
+    lexical: ScorePart | None = None
+    shared: ScorePart | None = None
     candidates: int | None = None
     towards: tuple[ChunkRecord, ...] = ()
     like: tuple[ChunkRecord, ...] = ()
@@ -147,13 +147,13 @@ class Explanation:
 
 
 def explain(
-    view: View,
+    view: Snapshot,
     question: str,
     k: int,
     mode: Mode,
     where: Filter | None = None,
     fusion: Fusion | None = None,
-    arrangement: Arrangement | None = None,
+    arrangement: RankingOptions | None = None,
 ) -> list[Explanation]:
     """Search as :func:`search` does, and explain each of the best ``k`` hits, best first."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
@@ -162,7 +162,7 @@ def explain(
 
 
 def explain_hits(
-    view: View, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
+    view: Snapshot, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
 ) -> list[Explanation]:
     """Explain hits; ``candidates`` are those of hybrid search, None where another search found the hits."""
     if not hits:
@@ -199,7 +199,7 @@ class Asked:
     note: str | None
 
     @classmethod
-    def of(cls, view: View, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
+    def of(cls, view: Snapshot, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
         """Encode a question, as a whole and token by token."""
         embedder = view.embedder()
         vector = unit_rows(embedder.encode_queries([question]))[0].astype(np.float64)
@@ -215,7 +215,7 @@ class Asked:
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
-    def against(self, view: View, text: str, row: int, cosine: float | None = None) -> Contributions | None:
+    def against(self, view: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
         """Return what pairs of tokens contribute to the ``cosine`` of the question and a text, whose row is given."""
         embedder = view.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
@@ -226,7 +226,7 @@ class Asked:
         return found if cosine is None else replace(found, residual=cosine - float(found.pairs.sum()))
 
 
-def phrase_scores(view: View, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
+def phrase_scores(view: Snapshot, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
     """Return by chunk key the BM25 score of each phrase of ``expression`` that the chunk has; they sum to its own."""
     scores: dict[int, dict[str, float]] = {key: {} for key in keys}
     for phrase in fulltext.phrases(expression or ""):
@@ -235,15 +235,15 @@ def phrase_scores(view: View, expression: str | None, keys: Sequence[int]) -> di
     return scores
 
 
-class Parts(NamedTuple):
+class ScoreParts(NamedTuple):
     """How the scores of a chunk were fused; ``shared`` is None where words of the best were not compared."""
 
-    dense: Part
-    lexical: Part
-    shared: Part | None
+    dense: ScorePart
+    lexical: ScorePart
+    shared: ScorePart | None
 
 
-def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> Parts | None:
+def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts | None:
     """Return how the scores of a chunk were fused; None for one that is no candidate."""
     if key not in candidates.keys:
         return None
@@ -251,16 +251,22 @@ def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> Parts | Non
     of_all = candidates.dense, candidates.lexical, candidates.shared
     values, weights = fusion.parts(*of_all), fusion.weights(candidates.lexical, candidates.shared)
 
-    def part(i: int, scores: Doubles) -> Part:
+    def part(i: int, scores: Doubles) -> ScorePart:
         rank = 1 + int((scores > scores[at]).sum()) if fusion.method == "rrf" else None
-        return Part(float(scores[at]), weights[i], float(values[i][at]), fusion.line(scores), rank)
+        return ScorePart(float(scores[at]), weights[i], float(values[i][at]), fusion.line(scores), rank)
 
     shared = None if candidates.shared is None else part(2, candidates.shared)
-    return Parts(part(0, candidates.dense), part(1, candidates.lexical), shared)
+    return ScoreParts(part(0, candidates.dense), part(1, candidates.lexical), shared)
 
 
 def _hybrid(
-    view: View, hit: Hit, key: int, asked: Asked, phrases: Mapping[str, float], parts: Parts, candidates: Candidates
+    view: Snapshot,
+    hit: Hit,
+    key: int,
+    asked: Asked,
+    phrases: Mapping[str, float],
+    parts: ScoreParts,
+    candidates: Candidates,
 ) -> Explanation:
     row = catalog.rows_of_keys(view.connection, [key])[key]
     vector = view.vectors([row])[0].astype(np.float64)
@@ -305,7 +311,7 @@ def _hybrid(
     )
 
 
-def _constant(kind: Literal["dense", "lexical", "shared"], part: Part) -> Term:
+def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> Term:
     """Return what the value of a part has beside what the chunk's own score gives."""
     if part.rank is not None:
         return Term(kind, f"rank {part.rank}", part.value)
@@ -314,7 +320,7 @@ def _constant(kind: Literal["dense", "lexical", "shared"], part: Part) -> Term:
     return Term(kind, "the candidates' own", -part.factor * part.line.origin)
 
 
-def _dense(view: View, hit: Hit, key: int, asked: Asked) -> Explanation:
+def _dense(view: Snapshot, hit: Hit, key: int, asked: Asked) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
     row = catalog.rows_of_keys(view.connection, [key])[key]
     found = asked.against(view, hit.chunk.embedded_text, row, cosine)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
 from ragembed.indexes.ann.vectors import Mask
-from ragembed.indexes.search.segment_search import Found, search_part, search_segment
-from ragembed.indexes.search.snapshot import SegmentSearch, View
+from ragembed.indexes.search.segment_search import SegmentHits, search_part, search_segment
+from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 
 Floats = NDArray[np.float32]
 
@@ -72,7 +72,7 @@ class LocalSegments:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
         lock = threading.Lock()
 
@@ -81,8 +81,8 @@ class LocalSegments:
                 embedder = view.embedder()
             return embedder.postprocess_documents(raw)
 
-        small: list[Callable[[], Found]] = []
-        large: list[Callable[[], Found]] = []
+        small: list[Callable[[], SegmentHits]] = []
+        large: list[Callable[[], SegmentHits]] = []
         segments = view.segments()
         effort = None if all(segment.flat for segment in segments.values()) else view.effort()
         threads = 1 if len(queries) > FEW_QUERIES else self._threads or most_threads()
@@ -102,7 +102,7 @@ class LocalSegments:
             found.append(mine() if other.cancel() else other.result())
         return found
 
-    def _in_threads(self, asks: Sequence[Callable[[], Found]]) -> list[Future[Found]]:
+    def _in_threads(self, asks: Sequence[Callable[[], SegmentHits]]) -> list[Future[SegmentHits]]:
         with self._lock:
             if self._pool is None:
                 most = max((self._threads or most_threads()) - 1, 1)

@@ -20,7 +20,7 @@ _NOISE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinearScale:
     """Scores on a straight line: ``(score - origin) / unit``, with mean and deviation, or the least and the range."""
 
     origin: float
@@ -116,13 +116,13 @@ class Fusion:
             spread = 1.0 if line is None else line.unit
         return self.alpha, words / spread, words * self.feedback / spread
 
-    def line(self, scores: Doubles) -> Line | None:
+    def line(self, scores: Doubles) -> LinearScale | None:
         """Return how the scores of all candidates are scaled, None where they count nothing or by rank alone."""
         if self.method == "rrf" or not _tells_apart(scores):
             return None
         if self.method == "zscore":
-            return Line(float(scores.mean()), float(scores.std()))
-        return Line(float(scores.min()), float(scores.max() - scores.min()))
+            return LinearScale(float(scores.mean()), float(scores.std()))
+        return LinearScale(float(scores.min()), float(scores.max() - scores.min()))
 
     def _on_line(self, scores: Doubles) -> Doubles:
         line = self.line(scores)

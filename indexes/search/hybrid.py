@@ -13,14 +13,14 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-SharedWords: TypeAlias = "Callable[[View, Sequence[int], int], Doubles]"
+SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
 """Tells how much chunks share the words of the first of them, as :func:`shared_words`."""
 
 DEPTH = 200
@@ -82,7 +82,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class LexicalMatches:
     """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
 
     ``likely`` are the keys that are good enough by words alone, ``vectors`` those read before the question's own was
@@ -96,8 +96,8 @@ class Words:
 
     @classmethod
     def of(
-        cls, view: View, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
-    ) -> Words:
+        cls, view: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
+    ) -> LexicalMatches:
         """Search for the best ``depth`` and beyond; ``read_vectors`` reads those of the likely chunks, and keeps them.
 
         That takes time that passes anyway where another thread makes the question's vector, and memory.
@@ -113,7 +113,7 @@ class Words:
             vectors.of(likely)
         return cls(dict(matches), floor, likely, vectors)
 
-    def chunk_vectors(self, view: View) -> ChunkVectors:
+    def chunk_vectors(self, view: Snapshot) -> ChunkVectors:
         """Return the vectors that were read before, and read others; where none are kept, all are read anew."""
         return self.vectors or ChunkVectors(view)
 
@@ -123,9 +123,9 @@ class Words:
 
 
 def candidates(
-    view: View,
+    view: Snapshot,
     vectors: Floats,
-    worded: Sequence[Words],
+    worded: Sequence[LexicalMatches],
     depth: int,
     look: int,
     selection: Selection | None,
@@ -153,9 +153,9 @@ def candidates(
 
 
 def _fused(
-    view: View,
+    view: Snapshot,
     vectors: Floats,
-    worded: Sequence[Words],
+    worded: Sequence[LexicalMatches],
     depth: int,
     selection: Selection | None,
     fusion: Fusion,
@@ -174,13 +174,13 @@ def _fused(
     return found
 
 
-def _like_the_best(view: View, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
+def _like_the_best(view: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
     """Fuse candidates anew, with how much each shares the words of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
     return replace(found, shared=shared(view, found.keys, len(like)), like=like).fused(fusion)
 
 
-def shared_words(view: View, keys: Sequence[int], best: int) -> Doubles:
+def shared_words(view: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """Return how much each of the chunks ``keys`` shares the words of the first ``best``, float64, shape ``(n,)``.
 
     See :func:`ragembed.indexes.search.feedback.likeness`; words are those of the store's language.

@@ -28,7 +28,7 @@ _FIRST_LOOK, _DEEPER = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class RankingOptions:
     """What becomes of candidates once they are scored; without settings, they come by score.
 
     Parameters
@@ -104,7 +104,7 @@ class Source:
     geometry: Callable[[Sequence[Hit]], tuple[Floats, Floats]]
 
 
-def arranged(source: Source, k: int, arrangement: Arrangement) -> list[Hit]:
+def arranged(source: Source, k: int, arrangement: RankingOptions) -> list[Hit]:
     """Return the best ``k`` of the candidates as ``arrangement`` says, all where there are fewer.
 
     Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
@@ -115,7 +115,7 @@ def arranged(source: Source, k: int, arrangement: Arrangement) -> list[Hit]:
     best: list[Hit] = []
     look = min(arrangement.first_look(k), source.most)
     while True:
-        pile = _Pile(source.candidates(look), arrangement.dedupe)
+        pile = DuplicateGroups(source.candidates(look), arrangement.dedupe)
         if pile.fill(needed) or pile.is_all_of(look, source.most):
             best = _best(pile, source.question, arrangement, wanted, needed, scores)
             if len(best) >= wanted or pile.is_all_of(look, source.most):
@@ -129,7 +129,7 @@ def arranged(source: Source, k: int, arrangement: Arrangement) -> list[Hit]:
     return [pool[i] for i in mmr.choose(relevance, vectors, k, arrangement.mmr)]
 
 
-class _Pile:
+class DuplicateGroups:
     """Candidates in groups of near-duplicates, read as far as is asked for; ``read`` counts them."""
 
     def __init__(self, candidates: Iterator[Hit], dedupe: bool) -> None:
@@ -159,7 +159,12 @@ class _Pile:
 
 
 def _best(
-    pile: _Pile, question: str, arrangement: Arrangement, wanted: int, needed: int, scores: dict[str, float]
+    pile: DuplicateGroups,
+    question: str,
+    arrangement: RankingOptions,
+    wanted: int,
+    needed: int,
+    scores: dict[str, float],
 ) -> list[Hit]:
     """Return at least ``wanted`` hits, reranked and few of a file, or all that the pile gives."""
     while True:

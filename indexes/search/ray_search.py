@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ragembed.errors import WorkerLostError
 from ragembed.indexes.ann.vectors import Mask
-from ragembed.indexes.search.segment_search import Found, search_segment
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.segment_search import SegmentHits, search_segment
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.storage.segments import Segment, SegmentFiles
@@ -82,7 +82,7 @@ class SegmentHost:
         self._held: dict[str, Segment] = {}
         self._postprocess: dict[str, Callable[[Floats], Floats]] = {}
 
-    def search(self, asked: Sequence[tuple[SegmentFiles, RowBits | None]], question: Question) -> list[Found]:
+    def search(self, asked: Sequence[tuple[SegmentFiles, RowBits | None]], question: Question) -> list[SegmentHits]:
         """Search the segments that are ``asked``, each among its rows that may be found, None for all."""
         self._held = {files.folder: self._segment(files) for files, _ in asked}
         return [self._found(self._held[files.folder], bits, question) for files, bits in asked]
@@ -91,7 +91,7 @@ class SegmentHost:
         held = self._held.get(files.folder)
         return Segment(self._path, files) if held is None or held.files != files else held
 
-    def _found(self, segment: Segment, bits: RowBits | None, question: Question) -> Found:
+    def _found(self, segment: Segment, bits: RowBits | None, question: Question) -> SegmentHits:
         if not segment.flat and segment.rows is None:
             segment.rows = segment.index().rows()
         mask = None if bits is None else bits.mask()
@@ -180,7 +180,7 @@ class RaySegments:
         self._host = self._ray.remote(scheduling_strategy="SPREAD")(SegmentHost)
         self._connected = True
 
-    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
         Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a question.
@@ -235,7 +235,7 @@ class RaySegments:
 
     # Asking
 
-    def _answers(self, tasks: Sequence[_Task]) -> Iterator[list[Found]]:
+    def _answers(self, tasks: Sequence[_Task]) -> Iterator[list[SegmentHits]]:
         """Yield what is found for each task, in any order."""
         under_way = {self._ask(task): task for task in tasks}
         while under_way:
@@ -287,7 +287,7 @@ def _first_line(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 
-def _bits(view: View, key: int, mask: Mask) -> RowBits:
+def _bits(view: Snapshot, key: int, mask: Mask) -> RowBits:
     return RowBits.of(mask, *catalog.row_range(view.connection, key))
 
 

@@ -15,7 +15,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import SegmentSearch, View
+from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.layout import DATABASE
@@ -30,7 +30,7 @@ _SNAPSHOT_TRIES = 5
 _SELECTIONS_KEPT = 8
 
 
-class Reader:
+class SnapshotReader:
     """The read side of a store; threads may share it.
 
     ``embedder`` is the one that the store was opened with, if any; else the stored one is loaded on ``device``.
@@ -79,7 +79,7 @@ class Reader:
             self._selections.clear()
             self._postings.clear()
 
-    def read(self, answer: Callable[[View], Answer]) -> Answer:
+    def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
         """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
         for _ in range(_SNAPSHOT_TRIES - 1):
             with contextlib.suppress(FileNotFoundError), self.view() as view:
@@ -96,7 +96,7 @@ class Reader:
             raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self) -> Iterator[Snapshot]:
         """Pin the current generation for the time of the ``with`` block."""
         file = self._file()
         with self._lock:
@@ -107,7 +107,7 @@ class Reader:
         connection = connection or connect(self._path / DATABASE, writable=False)
         try:
             connection.execute("BEGIN")
-            yield View(
+            yield Snapshot(
                 connection,
                 lambda: self._open_segments(connection),
                 lambda: self._embedder(connection),

@@ -16,10 +16,10 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.hybrid import DEPTH, Candidates, Words, candidates
+from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.mmr import mmr
-from ragembed.indexes.search.ranking import Arrangement, Source, arranged
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.ranking import RankingOptions, Source, arranged
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
@@ -41,13 +41,13 @@ _FEW_QUESTIONS = 8
 
 
 def search(
-    view: View,
+    view: Snapshot,
     queries: Sequence[str],
     k: int,
     mode: Mode,
     where: Filter | None,
     fusion: Fusion,
-    arrangement: Arrangement | None = None,
+    arrangement: RankingOptions | None = None,
     trace: list[Candidates] | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
@@ -66,7 +66,7 @@ def search(
     return _arranged(way, queries, _vectors(view, queries, mode), arrangement)
 
 
-def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
+def search_vectors(view: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
     """Return the ``k`` chunks nearest to each query vector, shape ``(n, d)``, by cosine, best first."""
     k = _within(view, k)
     if k == 0:
@@ -75,7 +75,7 @@ def search_vectors(view: View, vectors: Floats, k: int, where: Filter | None = N
 
 
 def search_mmr(
-    view: View, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
+    view: Snapshot, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
 ) -> list[Hit]:
     """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
 
@@ -92,7 +92,7 @@ def search_mmr(
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
 
 
-def _vectors(view: View, queries: Sequence[str], mode: Mode) -> Vectors | None:
+def _vectors(view: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors | None:
     if mode == "lexical":
         return None
     encode = view.embedder().encode_queries
@@ -111,7 +111,7 @@ def _only(vectors: Vectors | None, question: int) -> Vectors | None:
 
 
 def _arranged(
-    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: Arrangement | None = None
+    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each question."""
     if arrangement is None:
@@ -139,7 +139,7 @@ class _Search:
     ``trace`` takes the candidates of hybrid search.
     """
 
-    view: View
+    view: Snapshot
     k: int
     mode: Mode
     fusion: Fusion
@@ -157,7 +157,7 @@ class _Search:
         depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
         few = len(queries) <= _FEW_QUESTIONS
         words = {
-            i: Words.of(self.view, expression, depth, self.selection, read_vectors=few)
+            i: LexicalMatches.of(self.view, expression, depth, self.selection, read_vectors=few)
             for i, expression in enumerate(expressions)
             if expression is not None
         }
@@ -172,7 +172,7 @@ class _Search:
             ranked[i] = hits
         return ranked
 
-    def _hybrid(self, vectors: Floats, words: Sequence[Words], depth: int, look: int) -> list[Iterator[Hit]]:
+    def _hybrid(self, vectors: Floats, words: Sequence[LexicalMatches], depth: int, look: int) -> list[Iterator[Hit]]:
         if not words:
             return []
         vectors = unit_rows(vectors)
@@ -183,21 +183,23 @@ class _Search:
         return [_hybrid_hits(self.view, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
 
 
-def question_expression(view: View, question: str) -> str | None:
+def question_expression(view: Snapshot, question: str) -> str | None:
     """Return what a question is in the language of FTS5, with the terms of the store; None if it has no word."""
     return fulltext.match_expression(question, of_language(catalog.words(view.connection).language))
 
 
-def _lexical(view: View, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+def _lexical(view: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
     found = dict(view.matches(expression, k, selection)) if expression else {}
     return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
 
-def _nearest_first(view: View, cosines: dict[int, float], k: int) -> Iterator[Hit]:
+def _nearest_first(view: Snapshot, cosines: dict[int, float], k: int) -> Iterator[Hit]:
     return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
 
 
-def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Words, k: int) -> Iterator[Hit]:
+def _hybrid_hits(
+    view: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
+) -> Iterator[Hit]:
     """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
 
     def parts(keys: list[int]) -> Parts:
@@ -207,7 +209,9 @@ def _hybrid_hits(view: View, vector: Floats, scores: dict[int, float], words: Wo
     return _in_order(view, scores, parts, k)
 
 
-def _in_order(view: View, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int) -> Iterator[Hit]:
+def _in_order(
+    view: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
+) -> Iterator[Hit]:
     """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
 
     ``parts`` returns for chunk keys the cosine and BM25 of each.
@@ -227,7 +231,7 @@ def _in_order(view: View, scores: Mapping[int, float], parts: Callable[[list[int
         start, size = stop, min(size, _BLOCK)
 
 
-def _within(view: View, k: int) -> int:
+def _within(view: Snapshot, k: int) -> int:
     """Return ``k``, at most the number of chunks; raises :class:`ConfigError` where it is negative."""
     if k < 0:
         raise ConfigError(f"k is {k}: expected 0 or more results")

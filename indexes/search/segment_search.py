@@ -21,7 +21,7 @@ _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
 _BLOCK_BYTES = 64 * 1024**2
 
 
-class Found(NamedTuple):
+class SegmentHits(NamedTuple):
     """Cosines and rows, shapes ``(n, m)``, best first, of ``n`` queries, of which the first has the number ``first``.
 
     The row is -1 where there is none.
@@ -40,7 +40,7 @@ def search_segment(
     rows: Rows | None,
     effort: int | None,
     postprocess: Callable[[Floats], Floats],
-) -> Found:
+) -> SegmentHits:
     """Return the ``k`` nearest of a segment for each of ``queries``, unit vectors, shape ``(n, d)``.
 
     ``mask`` tells of each row whether it may be found, None that all may. ``rows`` has the row of each vector by
@@ -48,7 +48,7 @@ def search_segment(
     :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess``, which maps raw vectors to vectors.
     """
     if rows is None:
-        return Found(*segment.index().search(queries, k, mask))
+        return SegmentHits(*segment.index().search(queries, k, mask))
     chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
     share = len(chosen) / len(rows)
     vectors = segment.vectors(postprocess)
@@ -56,16 +56,16 @@ def search_segment(
         index = RefinedIndex(segment.index(), segment.spec, vectors, rows)
         scores, found = index.search(queries, k, mask, share, effort)
         if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
-            return Found(scores, found)
+            return SegmentHits(scores, found)
     return _one_by_one(queries, vectors, chosen, rows, k)
 
 
-def search_part(segment: Segment, queries: Floats, k: int, mask: Mask | None, start: int, stop: int) -> Found:
+def search_part(segment: Segment, queries: Floats, k: int, mask: Mask | None, start: int, stop: int) -> SegmentHits:
     """Return the ``k`` nearest among the vectors ``start`` to before ``stop`` of a flat segment, as a search of all."""
-    return Found(*segment.index().search_part(queries, k, start, stop, mask))
+    return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
 
 
-def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> Found:
+def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> SegmentHits:
     """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
     scores = np.empty((len(queries), 0), dtype=np.float32)
     found = np.empty((len(queries), 0), dtype=np.int64)
@@ -76,4 +76,4 @@ def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: 
         found = np.hstack([found, np.broadcast_to(rows[block], (len(queries), len(block)))])
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores, found = np.take_along_axis(scores, best, axis=1), np.take_along_axis(found, best, axis=1)
-    return Found(scores, found)
+    return SegmentHits(scores, found)

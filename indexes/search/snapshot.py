@@ -14,7 +14,7 @@ from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
-from ragembed.indexes.search.segment_search import Found
+from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
@@ -31,7 +31,7 @@ _TIES, _MOST_TIES = 8, 1000
 class SegmentSearch(Protocol):
     """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
-    def nearest(self, view: View, queries: Floats, k: int, mask: Mask | None) -> Sequence[Found]:
+    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
@@ -45,7 +45,7 @@ class SegmentSearch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
 
     ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.

@@ -17,7 +17,7 @@ from ragembed.indexes.search.explain import Asked, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, shared_words
 from ragembed.indexes.search.search import MODES, Mode, question_expression, search
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
 
@@ -108,7 +108,7 @@ class WhyNot:
         }
 
 
-def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+def why_not(view: Snapshot, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
     """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
@@ -153,7 +153,7 @@ def why_not(view: View, question: str, source: str, k: int, mode: Mode, fusion: 
     )
 
 
-def _chunks_of(view: View, source: str) -> list[int]:
+def _chunks_of(view: Snapshot, source: str) -> list[int]:
     """Return the keys of a file's chunks; raises :class:`ConfigError` where there are none."""
     keys = catalog.selected_keys(view.connection, (), [source], None)
     if keys:
@@ -166,12 +166,12 @@ def _chunks_of(view: View, source: str) -> list[int]:
     raise ConfigError(f"{source} is not in the store: it was never indexed; add it with: ragembed index PATH")
 
 
-def _records(view: View, keys: Sequence[int]) -> list[ChunkRecord]:
+def _records(view: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
     found = catalog.chunks_by_key(view.connection, keys)
     return [found[key] for key in keys]
 
 
-def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
+def _in_dense(view: Snapshot, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
     keys, cosines = _all_cosines(view, asked.vector)
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
@@ -181,7 +181,7 @@ def _in_dense(view: View, own: Sequence[int], k: int, asked: Asked, unsearched: 
     return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
 
 
-def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _all_cosines(view: Snapshot, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``; no index is asked."""
     keys, rows = catalog.chunk_rows(view.connection)
     by_row = np.zeros(catalog.last_row(view.connection) + 1, dtype=np.float32)
@@ -193,7 +193,7 @@ def _all_cosines(view: View, vector: Doubles) -> tuple[NDArray[np.int64], NDArra
     return keys, by_row[rows]
 
 
-def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
+def _in_lexical(view: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
     best = view.matches(expression, k, view.select(None))
@@ -211,7 +211,7 @@ def _in_lexical(view: View, own: Sequence[int], k: int, expression: str | None, 
 
 
 def _in_hybrid(
-    view: View,
+    view: Snapshot,
     own: Sequence[int],
     k: int,
     expression: str,
@@ -235,7 +235,7 @@ def _in_hybrid(
 
 
 def _on_their_scale(
-    view: View, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
+    view: Snapshot, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
 ) -> dict[int, float]:
     """Return the fused scores that chunks would have by the scale of the candidates; none where ranks are fused."""
     if fusion.method == "rrf":
@@ -258,7 +258,7 @@ def _on_their_scale(
     return dict(zip(own, np.broadcast_to(would, len(own)).tolist(), strict=True))
 
 
-def _lost_words(view: View, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
+def _lost_words(view: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
     """Return the question's words that contribute less in a chunk than in others, those that lose most first."""
     rows = catalog.rows_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])
     here = _by_word(asked.against(view, chunk.chunk.embedded_text, rows[chunk.id]))
@@ -274,7 +274,7 @@ def _by_word(found: Contributions | None) -> Mapping[str, float]:
 
 
 def _lost_phrases(
-    view: View, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
+    view: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
     """Return the question's phrases that are worth less in a chunk than in others, those that lose most first."""
     keys = catalog.keys_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])

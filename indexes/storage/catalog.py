@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.kinds import stored_spec
 from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord
-from ragembed.indexes.text.stemming import Words
+from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
 
 Keys = NDArray[np.int64]
@@ -69,24 +69,24 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
-def index_wanted(connection: sqlite3.Connection) -> Wanted:
+def index_wanted(connection: sqlite3.Connection) -> IndexConfig:
     """Return what is asked of the store's index; raises :class:`StoreDamagedError` where it is not well formed."""
-    return parsed_meta(connection, "index", Wanted.from_dict) or Wanted()
+    return parsed_meta(connection, "index", IndexConfig.from_dict) or IndexConfig()
 
 
-def index_choice(connection: sqlite3.Connection) -> Choice | None:
+def index_choice(connection: sqlite3.Connection) -> IndexSelection | None:
     """Return the index that was picked, None where none was yet; raises as :func:`index_wanted` does."""
-    return parsed_meta(connection, "index_choice", Choice.from_dict)
+    return parsed_meta(connection, "index_choice", IndexSelection.from_dict)
 
 
-def index_check(connection: sqlite3.Connection) -> Check | None:
+def index_check(connection: sqlite3.Connection) -> IndexEvaluation | None:
     """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
-    return parsed_meta(connection, "index_check", Check.from_dict)
+    return parsed_meta(connection, "index_check", IndexEvaluation.from_dict)
 
 
-def words(connection: sqlite3.Connection) -> Words:
+def words(connection: sqlite3.Connection) -> AnalyzerConfig:
     """Return what made the terms of the full-text index; raises as :func:`index_wanted` does."""
-    return parsed_meta(connection, "words", Words.from_dict) or Words()
+    return parsed_meta(connection, "words", AnalyzerConfig.from_dict) or AnalyzerConfig()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
@@ -283,7 +283,7 @@ def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """Where a vector is: its row, the key of its segment and its position in it; and whether a chunk uses it."""
 
     row: int
@@ -303,14 +303,14 @@ def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> d
     return found
 
 
-def vector_place(connection: sqlite3.Connection, key: bytes) -> Place | None:
+def vector_place(connection: sqlite3.Connection, key: bytes) -> RowPlace | None:
     """Return where the vector of the text with the hash ``key`` is, None where there is none."""
     found = connection.execute(
         "SELECT v.row, v.segment, v.position, t.row IS NULL FROM vectors v LEFT JOIN tombstones t ON t.row = v.row"
         " WHERE v.text_hash = ?",
         (key,),
     ).fetchone()
-    return None if found is None else Place(found[0], found[1], found[2], bool(found[3]))
+    return None if found is None else RowPlace(found[0], found[1], found[2], bool(found[3]))
 
 
 def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:

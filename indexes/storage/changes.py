@@ -97,7 +97,7 @@ def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
     return int(found[0])
 
 
-def disown(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+def detach_vectors(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
     """Let the texts of ``rows``, vectors that no chunk uses, get other vectors; these can be found by none any more."""
     connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
 

@@ -89,7 +89,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
     return lambda shards: [built(shard) for shard in shards]
 
 
-def as_it_was(files: SegmentFiles) -> Make:
+def same_kind(files: SegmentFiles) -> Make:
     """Return what rebuilds the index of a segment, of the kind that it had."""
 
     def built(shard: Shard) -> IndexSpec:
@@ -185,8 +185,8 @@ def _write_indexes(
     return make(shards), shards[0].vectors.dim
 
 
-def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> RawVectors:
-    return RawVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
+def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> SegmentVectors:
+    return SegmentVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
@@ -194,7 +194,7 @@ def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
     return unit_rows(postprocess(raw.astype(np.float32)))
 
 
-class RawVectors:
+class SegmentVectors:
     """The vectors that ``postprocess`` makes of raw vectors, float16, shape ``(n, d)``; made whenever they are read."""
 
     def __init__(self, raw: Halves, postprocess: Callable[[Floats], Floats]) -> None:
@@ -249,9 +249,9 @@ class Segment:
             self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
 
-    def vectors(self, postprocess: Callable[[Floats], Floats]) -> RawVectors:
+    def vectors(self, postprocess: Callable[[Floats], Floats]) -> SegmentVectors:
         """Return the unit vectors that ``postprocess`` makes of the raw ones."""
-        return RawVectors(self.raw(), postprocess)
+        return SegmentVectors(self.raw(), postprocess)
 
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""

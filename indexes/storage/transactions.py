@@ -12,7 +12,7 @@ from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import NO_LINK
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.text.stemming import Words
+from ragembed.indexes.text.stemming import AnalyzerConfig
 
 _CACHE_KIBIBYTES = 32 << 10
 """Pages of the database that are kept in memory: ids and hashes come in no order, each to another page."""
@@ -81,7 +81,7 @@ class Database:
     def renew_words(self) -> None:
         """Make the full-text index anew where another release of the stemmer made it: this one may stem otherwise."""
         made = catalog.words(self.connection)
-        current = Words.of_language(made.language)
+        current = AnalyzerConfig.of_language(made.language)
         if made != current:
             with self.transaction():
                 changes.rebuild_words(self.connection)

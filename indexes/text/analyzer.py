@@ -90,7 +90,7 @@ class Phrase(NamedTuple):
     prefix: bool = False
 
 
-class Terms:
+class Analyzer:
     """Makes the terms of texts and questions in one language.
 
     Raises :class:`ConfigError` and :class:`MissingExtraError` as :func:`ragembed.indexes.text.stemming.stemmer` does.
@@ -154,9 +154,9 @@ def letters_of(run: str) -> list[str]:
 
 
 @cache
-def of_language(language: str) -> Terms:
-    """Return what makes terms in ``language``; raises as :class:`Terms`."""
-    return Terms(language)
+def of_language(language: str) -> Analyzer:
+    """Return what makes terms in ``language``; raises as :class:`Analyzer`."""
+    return Analyzer(language)
 
 
 def register(connection: sqlite3.Connection, language: str) -> None:

@@ -21,19 +21,19 @@ _STEMS_KEPT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class AnalyzerConfig:
     """What made the terms of a store: the language, and the release of Snowball that stems it, if one does."""
 
     language: str = ENGLISH
     stemmer: str | None = None
 
     @classmethod
-    def of_language(cls, language: str) -> Words:
+    def of_language(cls, language: str) -> AnalyzerConfig:
         """Return what makes terms in ``language`` here; raises as :func:`stemmer`."""
         return cls(language, stemmer_version(language))
 
     @classmethod
-    def from_dict(cls, value: Any) -> Words:
+    def from_dict(cls, value: Any) -> AnalyzerConfig:
         """Read what :meth:`to_dict` wrote; raises :class:`ConfigError` where it did not."""
         if not isinstance(value, dict) or set(value) != {"language", "stemmer"}:
             raise ConfigError(f"{value!r} does not say what made terms: expected language and stemmer")

@@ -12,8 +12,8 @@ from ragembed.indexes.indexing.fitting import fit_store
 from ragembed.indexes.indexing.refit import reencode
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, Silent
-from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.indexes.writing.index_selection import warn
 
 
 def apply_settings(
@@ -30,7 +30,7 @@ def apply_settings(
     texts in the store. Killed before its end, the store has the former settings. Raises :class:`StoreError` where the
     vectors are not ragembed's own, :class:`ragembed.errors.StoreLockedError` where another process writes.
     """
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     with Store.open(path, device=device) as store, store.writer(wait_seconds) as writer:
         embedder = store.embedder
         if not isinstance(embedder, Embedder):
@@ -45,4 +45,4 @@ def apply_settings(
             fit_store(store, writer, embedder.with_postprocess(config.postprocess, config.sides), progress, meta)
         else:
             reencode(store, writer, Embedder(config, device=device, download=False), progress, meta)
-        tell(writer.settle(progress=progress))
+        warn(writer.refresh_index(progress=progress))

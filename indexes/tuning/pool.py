@@ -24,7 +24,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolPlace:
     """Where a passage of the pool stands: its file (its id where it has none), its number in that, and its run."""
 
     file: str
@@ -37,7 +37,7 @@ class Pool:
     """The passages that are searched, with the place of each; ``total`` is how many the corpus has."""
 
     passages: Sequence[Passage]
-    places: Sequence[Place]
+    places: Sequence[PoolPlace]
     total: int
 
     def __len__(self) -> int:
@@ -88,12 +88,12 @@ def draw_pool(
 
 def _read(corpus: Callable[[], Iterable[Passage]], taken: Mapping[tuple[str, int], int], total: int) -> Pool:
     counts: dict[str, int] = defaultdict(int)
-    found: list[tuple[Place, Passage]] = []
+    found: list[tuple[PoolPlace, Passage]] = []
     for passage in corpus():
         number = counts[passage.file or passage.id]
         key = _run_of(passage, counts)
         if key in taken:
-            found.append((Place(key[0], number, taken[key]), passage))
+            found.append((PoolPlace(key[0], number, taken[key]), passage))
     found.sort(key=lambda item: (item[0].run, item[0].number))
     unique = {passage.chunk.embedded_text: (place, passage) for place, passage in reversed(found)}
     kept = [item for item in found if unique[item[1].chunk.embedded_text][1] is item[1]]

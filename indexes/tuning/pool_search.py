@@ -21,9 +21,9 @@ from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import Numbers, likeness
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.hybrid import DEPTH, Words, candidates
+from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, question_expression
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
@@ -199,7 +199,7 @@ class PoolSearch:
                 best = sorted(cosines, key=lambda key: (-cosines[key], key))
             else:
 
-                def shared(_: View, keys: Sequence[int], best: int) -> Doubles:
+                def shared(_: Snapshot, keys: Sequence[int], best: int) -> Doubles:
                     return likeness([self._words[places[key]] for key in keys], best)
 
                 [found] = candidates(view, vectors, [kept.matches], DEPTH, CUT, kept.selection, fusion, shared)
@@ -234,22 +234,22 @@ class _Kept:
     """
 
     selection: Selection | None
-    matches: Words | None
+    matches: LexicalMatches | None
     changed: dict[int, int]
 
     @classmethod
-    def of(cls, view: View, query: PseudoQuery, first: int) -> _Kept:
+    def of(cls, view: Snapshot, query: PseudoQuery, first: int) -> _Kept:
         """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = view.select(None)
         expression = question_expression(view, query.text)
-        matches = None if expression is None else Words.of(view, expression, DEPTH, selection)
+        matches = None if expression is None else LexicalMatches.of(view, expression, DEPTH, selection)
         ids = [str(at) for at in sorted(query.changed)]
         keys = catalog.keys_of_ids(view.connection, ids)
         return cls(selection, matches, {keys[each]: first + i for i, each in enumerate(ids)})
 
 
 @dataclass(frozen=True)
-class _PoolView(View):
+class _PoolView(Snapshot):
     """A view with the vector of each row in memory, float32, shape ``(rows + 1, d)``."""
 
     by_row: Floats

@@ -37,7 +37,7 @@ from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, l
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.significance import MacroBootstrap
 from ragembed.indexes.tuning.sources import LOG, SOURCES
-from ragembed.indexes.types import Progress, Silent
+from ragembed.indexes.types import Progress, SilentProgress
 
 Doubles = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def tune_store(
     ConfigError
         Where the log cannot be read.
     """
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     logged, without = ([], 0) if queries is None else read_log(queries)
     with Store.open(path, device=device) as store:
         current = _current(store)

@@ -22,7 +22,7 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, Silent
+from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
 from ragembed.reservoir import ItemReservoir
 
 Floats = NDArray[np.float32]
@@ -90,7 +90,11 @@ def rank(
     names = list(collection.documents)
     records = [_record(row, *collection.parts(name)) for row, name in enumerate(names)]
     texts = [record.chunk.embedded_text for record in records]
-    vectors = np.ones((len(texts), 1), np.float32) if embedder is None else _fit(embedder, texts, progress or Silent())
+    vectors = (
+        np.ones((len(texts), 1), np.float32)
+        if embedder is None
+        else _fit(embedder, texts, progress or SilentProgress())
+    )
     with (
         tempfile.TemporaryDirectory(prefix="ragembed-eval-") as folder,
         Store.create(Path(folder, "store"), embedder or NoEncoder(), index=FLAT) as store,

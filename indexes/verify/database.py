@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.storage import catalog, digests, schema
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import is_baseline_record
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.transactions import lost_commits
-from ragembed.indexes.text.stemming import Words
+from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify.report import Part, Problem
 
@@ -139,12 +139,12 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "embedder": _is_embedder,
     "fusion": _reads(Fusion.from_dict),
     "generation": _is_count,
-    "index": _reads(Wanted.from_dict),
-    "index_check": _reads(Check.from_dict),
-    "index_choice": _reads(Choice.from_dict),
+    "index": _reads(IndexConfig.from_dict),
+    "index_check": _reads(IndexEvaluation.from_dict),
+    "index_choice": _reads(IndexSelection.from_dict),
     "indexing": lambda value: isinstance(value, dict),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),
-    "words": _reads(Words.from_dict),
+    "words": _reads(AnalyzerConfig.from_dict),
 }
 """Whether a value that a store keeps under a key is one of its type."""

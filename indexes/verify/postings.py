@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.lexical.postings import Block
+from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import BLOCK, POSTINGS
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
@@ -29,7 +29,7 @@ def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
 def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
     """Tell of postings of chunks that the store does not have; which were deleted since is kept in the database."""
     try:
-        chunks = Block.read(file).chunks
+        chunks = PostingsBlock.read(file).chunks
     except StoreDamagedError as error:
         return str(error)
     strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))

@@ -21,7 +21,7 @@ from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import publish, temporary_folder
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
-from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, as_it_was, to_raw, write_segment
+from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import (
     TAKE_AS_IT_IS,
     Database,
@@ -112,7 +112,7 @@ class _Repair:
 
     def _reindexed(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> SegmentFiles:
         blocks = compaction.segment_raw(self._store, database.connection, record)
-        make = as_it_was(record.files)
+        make = same_kind(record.files)
         return write_segment(self._store, blocks, embedder.postprocess_documents, make)[0]
 
     def _encode_again(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> None:
@@ -129,7 +129,7 @@ class _Repair:
         new = []
         if rows:
             whole = [(np.array(rows, dtype=np.int64), np.concatenate(blocks))]
-            new = [write_segment(self._store, whole, embedder.postprocess_documents, as_it_was(record.files))]
+            new = [write_segment(self._store, whole, embedder.postprocess_documents, same_kind(record.files))]
         with database.transaction():
             compaction.swap(connection, compaction.Rewritten([record], new))
 

@@ -26,7 +26,7 @@ from ragembed.indexes.storage.layout import (
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
-from ragembed.indexes.types import Progress, Silent, VectorEncoder
+from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.verify import database, vectors
 from ragembed.indexes.verify.postings import check_postings
 from ragembed.indexes.verify.repair import repair_store
@@ -69,7 +69,7 @@ def verify_store(
         There is no store, or it has another format.
     """
     path = require_store(Path(store))
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     with _alone(path, wait_seconds):
         report = _Verification(path, embedder, progress).run()
         if not repair or not (report.problems or report.leftovers):

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragembed.documents.boilerplate import FileLines, Found, Keys, Stripper, find, kind_of, line_key, line_keys
+from ragembed.documents.boilerplate import (
+    BoilerplateCounts,
+    FileLines,
+    Keys,
+    Stripper,
+    find,
+    kind_of,
+    line_key,
+    line_keys,
+)
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
@@ -72,7 +81,7 @@ def lines_of(path: str, chunks: Sequence[Chunk]) -> Keys:
     return line_keys((chunk.text for chunk in chunks), kind_of(path))
 
 
-def found_in(files: Mapping[str, tuple[str, Keys]]) -> Found:
+def found_in(files: Mapping[str, tuple[str, Keys]]) -> BoilerplateCounts:
     """Return what is boilerplate in files, by name, each with the hash of its content and the keys of its lines."""
     kinds = {path: kind_of(path) for path in files}
     return find(FileLines(kind, *files[path]) for path, kind in kinds.items() if kind is not None)
@@ -152,7 +161,7 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _Kept]]:
         yield path, _Kept(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 
-def _changed(before: Sequence[BoilerplateLine], found: Found) -> dict[str, Keys]:
+def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, Keys]:
     """Return the keys of the lines of each kind that became boilerplate, or no longer are."""
     former: dict[str, set[int]] = {}
     for line in before:

@@ -19,11 +19,11 @@ from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.index import RefinedIndex
 from ragembed.indexes.ann.library import has_faiss
 from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, Questions, least_asked, pick
-from ragembed.indexes.ann.records import Check, Choice, Measurement, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Floats, Vectors
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
@@ -40,7 +40,7 @@ _SEED = 20
 _TEXTS_PER_QUERY = 4
 
 
-def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> bool:
+def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     """Tell whether the index that is ``wanted`` is to be picked for ``rows`` vectors that chunks use.
 
     It is where the one that there is was picked for something else, and where the store has doubled since, or is a
@@ -53,7 +53,7 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
         return not (all_flat and _stays_flat(wanted, rows))
-    open_kind = Wanted(wanted.kind, shards=wanted.shards)
+    open_kind = IndexConfig(wanted.kind, shards=wanted.shards)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # there were too few vectors for the kind that is asked for
     if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
@@ -61,7 +61,7 @@ def needs_pick(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> boo
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
 
-def _stays_flat(wanted: Wanted, rows: int) -> bool:
+def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
     if not wanted.budget.open:
         return False
     if wanted.kind == AUTO:
@@ -69,17 +69,17 @@ def _stays_flat(wanted: Wanted, rows: int) -> bool:
     return wanted.kind == FLAT or too_few(wanted, rows)
 
 
-def _exact_without_faiss(wanted: Wanted) -> bool:
+def _exact_without_faiss(wanted: IndexConfig) -> bool:
     return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
 
 
-def exact_note(wanted: Wanted, rows: int) -> list[str]:
+def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
     """Return a warning if the store has outgrown exact search, and FAISS, which would do better, is not installed."""
     outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
     return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}"] if outgrown else []
 
 
-def too_few(wanted: Wanted, rows: int) -> bool:
+def too_few(wanted: IndexConfig, rows: int) -> bool:
     """Tell whether the kind that is asked for begins at more vectors than there are in a shard."""
     return wanted.kind != AUTO and min(shard_sizes(rows, wanted.shards)) < least_asked(parse_spec(wanted.kind))
 
@@ -88,11 +88,11 @@ def pick_index(
     store: Path,
     connection: sqlite3.Connection,
     embedder: VectorEncoder,
-    wanted: Wanted,
+    wanted: IndexConfig,
     progress: Progress,
     gpus: Sequence[int] = (),
     built_on: str = "on the CPU",
-) -> tuple[compaction.Rewritten, Choice, Check]:
+) -> tuple[compaction.Rewritten, IndexSelection, IndexEvaluation]:
     """Write all vectors that chunks use into segments with the index that is ``wanted``, one for each shard.
 
     Returns the segments and what is to be kept of the choice, once it is committed. Raises
@@ -109,8 +109,8 @@ def pick_index(
     [best] = picked
     rows = sum(files.rows for files, _ in rewritten.new)
     folders = tuple(files.folder for files, _ in rewritten.new)
-    choice = Choice(wanted, best.kind, best.effort, rows, best.reasons, best.runner_up, built_on)
-    return rewritten, choice, Check(best.measured, _today(), rows, folders)
+    choice = IndexSelection(wanted, best.kind, best.effort, rows, best.reasons, best.runner_up, built_on)
+    return rewritten, choice, IndexEvaluation(best.measured, _today(), rows, folders)
 
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
@@ -124,10 +124,10 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
     )
 
 
-def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> Check:
+def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
     """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    view = View(
+    view = Snapshot(
         connection,
         lambda: segments,
         lambda: embedder,
@@ -139,7 +139,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())
     if len(queries) < tuning.LEAST_QUERIES:
-        return Check(Measurement(None, None, size), _today(), rows, folders)
+        return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
         found = [list(of_query.values())[:k] for of_query in view.nearest_rows(vectors, k, view.select(None))]
@@ -148,7 +148,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
     truth = tuning.exact(_live_parts(connection, segments, embedder), queries)
     recall = tuning.recall(search, truth)
     latency = tuning.latency_ms(_bare_search(connection, segments, embedder), queries)
-    return Check(Measurement(recall, latency, size), _today(), rows, folders)
+    return IndexEvaluation(Measurement(recall, latency, size), _today(), rows, folders)
 
 
 def _bare_search(
@@ -169,7 +169,7 @@ def _bare_search(
     return lambda vectors, k: np.hstack([index.search(vectors, k, effort=effort)[0] for index in indexes])
 
 
-def degradation(wanted: Wanted, before: Check | None, now: Check) -> str | None:
+def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
     """Return what is to be said where the index does not keep to what is wanted, None where it does.
 
     A recall is always wanted; latency and memory where they were asked for.
@@ -201,7 +201,7 @@ def _above(value: float | None, limit: float | None) -> bool:
     return value is not None and limit is not None and value > limit
 
 
-def tell(notes: Iterable[str]) -> None:
+def warn(notes: Iterable[str]) -> None:
     """Warn of what is to be said of an index, with :class:`ragembed.errors.IndexWarning`."""
     for note in notes:
         warnings.warn(note, IndexWarning, stacklevel=3)

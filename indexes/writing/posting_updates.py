@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.indexes.lexical.indexed_terms import Columns, IndexedTerms
-from ragembed.indexes.lexical.postings import Block, LiveBlock, open_postings, write_postings
+from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings, write_postings
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.named_postings import (
@@ -81,7 +81,7 @@ def _to_join(blocks: Mapping[int, LiveBlock], new: int) -> dict[int, LiveBlock]:
     return dict(sorted(joined.items()))
 
 
-def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Iterator[Block]:
+def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Iterator[PostingsBlock]:
     """Yield the postings of the chunks ``keys``, some at a time."""
     terms = IndexedTerms(catalog.words(connection).language)
     batch_keys: list[int] = []

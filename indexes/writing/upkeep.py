@@ -16,7 +16,7 @@ from ragembed.indexes.ann.building import check, shard_sizes
 from ragembed.indexes.ann.gpus import building_gpus
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.picking import beginning
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import KEY as BASELINE
@@ -24,7 +24,7 @@ from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_ba
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segment, write_segments
 from ragembed.indexes.storage.transactions import Database, write_errors
-from ragembed.indexes.types import Progress, Silent, VectorEncoder
+from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.posting_updates import update_postings
 
@@ -110,7 +110,7 @@ class Upkeep:
             record = self._saved(embedder)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
-                self._rewrite_for(embedder, progress or Silent())
+                self._rewrite_for(embedder, progress or SilentProgress())
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
@@ -193,17 +193,17 @@ class Upkeep:
     def merge(self) -> None:
         """Rewrite small or mostly unused segments where it is worth it; rows that no chunk uses go, staged ones too."""
         while groups := compaction.worth_rewriting(self._connection):
-            self._merge(groups, Silent())
+            self._merge(groups, SilentProgress())
 
-    def optimize(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
+    def optimize(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
 
         ``wanted`` asks for another index than before. An approximate index is picked anew where anything has changed. A
         store that is to have several shards has them then: as many segments, of about one size. Each step is committed
         on its own, so that a run that was killed is carried on by the next. Returns and raises as :meth:`settle` does.
         """
-        progress = progress or Silent()
-        said = self.settle(wanted, progress)
+        progress = progress or SilentProgress()
+        said = self.refresh_index(wanted, progress)
         groups = compaction.all_worn_or_small(self._connection)
         live = self.live_vectors() > 0  # else the groups only go
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
@@ -235,7 +235,7 @@ class Upkeep:
 
     # Index
 
-    def settle(self, wanted: Wanted | None = None, progress: Progress | None = None) -> list[str]:
+    def refresh_index(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
         """Bring up to date what is made of chunks: postings, and the index.
 
         The index is picked where the store has outgrown it or another is ``wanted``, and measured where it changed.
@@ -250,7 +250,7 @@ class Upkeep:
             if wanted is not None:
                 self.set_meta({"index": wanted.to_dict()})
             return []
-        progress = progress or Silent()
+        progress = progress or SilentProgress()
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
         rows = self.live_vectors()
@@ -267,7 +267,7 @@ class Upkeep:
         return [*said, *index_selection.exact_note(wanted, rows)]
 
     @staticmethod
-    def _require_usable(wanted: Wanted, dim: int | None) -> None:
+    def _require_usable(wanted: IndexConfig, dim: int | None) -> None:
         """Raise :class:`ConfigError` for a factory string that cannot be used, however few vectors there are yet."""
         require_library(wanted.kind)
         if wanted.kind != AUTO and dim is not None:
@@ -278,7 +278,7 @@ class Upkeep:
         wanted = catalog.index_wanted(self._connection)
         return check is not None and index_selection.degradation(wanted, None, check) is not None
 
-    def _pick_or_tell(self, wanted: Wanted, progress: Progress) -> list[str]:
+    def _pick_or_tell(self, wanted: IndexConfig, progress: Progress) -> list[str]:
         """Pick the index; where none meets what was asked for before, keep the one that there is and say so."""
         choice = catalog.index_choice(self._connection)
         try:
@@ -300,7 +300,7 @@ class Upkeep:
         said = index_selection.degradation(catalog.index_wanted(self._connection), before, now)
         return [] if said is None else [said]
 
-    def _pick(self, wanted: Wanted, progress: Progress) -> None:
+    def _pick(self, wanted: IndexConfig, progress: Progress) -> None:
         with write_errors(self._store):
             rewritten, choice, check = index_selection.pick_index(
                 self._store, self._connection, self._embedder, wanted, progress, *self._gpus

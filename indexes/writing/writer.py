@@ -99,7 +99,7 @@ class StoreWriter(Stripping):
             given_way.append(place.row)
         if given_way:
             with write_errors(self._store), self._database.transaction():
-                changes.disown(self._connection, given_way)
+                changes.detach_vectors(self._connection, given_way)
         return {key for key, place in places.items() if place.row not in given_way}
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:

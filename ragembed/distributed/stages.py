@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ragembed.distributed.work import EMBED, FIT, READ, Arrays, Work, read_arrays, write_arrays
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.boilerplate import Keys, Stripper
-from ragembed.documents.discovery import Candidate
+from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
 from ragembed.files import write_file
@@ -157,7 +157,7 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     return len(files)
 
 
-def _read_one(work: Work, scanner: Scanner, file: Candidate, result: Scan, spool: Spool, trial: _Trial) -> None:
+def _read_one(work: Work, scanner: Scanner, file: FileCandidate, result: Scan, spool: Spool, trial: _Trial) -> None:
     name = source_path(file.path, Path(work.plan.store))
     if (deaths := trial.deaths_in(name)) >= MOST_DEATHS:
         result.skipped[name] = f"{deaths} processes that read it died one after the other"

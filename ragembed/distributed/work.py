@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.documents.boilerplate import Found
-from ragembed.documents.discovery import Candidate
+from ragembed.documents.boilerplate import BoilerplateCounts
+from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import absolute
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
@@ -55,7 +55,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorkPlan:
     """What a run indexes.
 
     ``id`` tells one plan from another with the same settings; ``store`` is the folder of the store, absolute.
@@ -76,7 +76,7 @@ class Plan:
     size: int
     digest: str
 
-    def same_request(self, other: Plan) -> bool:
+    def same_request(self, other: WorkPlan) -> bool:
         """Tell whether the other asks for the same, of the same files."""
         names = ("store", "paths", "gone", "options", "config", "shards", "digest")
         return all(getattr(self, name) == getattr(other, name) for name in names)
@@ -101,7 +101,7 @@ class Work:
 
     # The plan
 
-    def begin(self, plan: Plan, known: Mapping[str, SourceRecord], shards: Iterable[list[Candidate]]) -> None:
+    def begin(self, plan: WorkPlan, known: Mapping[str, SourceRecord], shards: Iterable[list[FileCandidate]]) -> None:
         """Write a plan, in the place of another that the folder holds."""
         self.files.restart()
         make_folders(self.folder / "shards")
@@ -114,13 +114,13 @@ class Work:
             replace_file(self._shard(number), text.encode())
         self.files.write_plan(asdict(plan))
 
-    def find_plan(self) -> Plan | None:
+    def find_plan(self) -> WorkPlan | None:
         """Return the plan, None where there is none or it was not finished."""
         found = self.files.read_plan()
-        return Plan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])}) if found else None
+        return WorkPlan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])}) if found else None
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> WorkPlan:
         """The plan, which is there before any task."""
         plan = self.find_plan()
         if plan is None:
@@ -133,10 +133,10 @@ class Work:
             sources = [SourceRecord(**json.loads(line)) for line in lines]
         return {source.path: source for source in sources}
 
-    def candidates(self, shard: int) -> list[Candidate]:
+    def candidates(self, shard: int) -> list[FileCandidate]:
         """Return the files of a shard."""
         with self._shard(shard).open(encoding="utf-8") as lines:
-            return [Candidate.from_dict(json.loads(line)) for line in lines]
+            return [FileCandidate.from_dict(json.loads(line)) for line in lines]
 
     def _shard(self, number: int) -> Path:
         return self.folder / "shards" / f"{number:05}.jsonl"
@@ -157,7 +157,7 @@ class Work:
         """The lines that are left out of what is searched."""
         return self.folder / "boilerplate.json"
 
-    def write_boilerplate(self, found: Found) -> None:
+    def write_boilerplate(self, found: BoilerplateCounts) -> None:
         """Keep what is boilerplate."""
         replace_file(self.boilerplate_file, json.dumps(found).encode())
 
@@ -189,7 +189,7 @@ def read_arrays(file: Path) -> Arrays:
     return dict(map_tensors(file))
 
 
-def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan]:
+def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[WorkPlan, Scan]:
     """Plan the reading of what differs, and return the plan, and what is known without reading.
 
     A plan of the same files that was begun before is carried on, where the store is as it was then or keeps the plan's
@@ -205,7 +205,7 @@ def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progre
     return plan, scan
 
 
-def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Plan, Scan, list[Candidate]]:
+def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[WorkPlan, Scan, list[FileCandidate]]:
     scan = Scan.of(sources.paths, sources.gone, sources.store)
     progress.start("listing", "files", None)
     waiting = []
@@ -219,7 +219,7 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Pl
         digest.update(json.dumps(candidate.to_dict()).encode())
     # The chain is fitted when all is encoded; until then a new store has another than it is to have.
     config = sources.embedder.resolved_config().replace(postprocess=(), sides="one")
-    plan = Plan(
+    plan = WorkPlan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
         paths=tuple(absolute(path) for path in sources.paths),
@@ -241,7 +241,7 @@ def _as_kept(fields: Mapping[str, object]) -> dict[str, object]:
     return kept
 
 
-def balanced(files: Sequence[Candidate], shards: int) -> list[list[Candidate]]:
+def balanced(files: Sequence[FileCandidate], shards: int) -> list[list[FileCandidate]]:
     """Return ``files``, in their order, as ``shards`` lists of about equal size in bytes; none is empty."""
     if not shards:
         return []

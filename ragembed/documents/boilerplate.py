@@ -124,11 +124,11 @@ class FileLines(NamedTuple):
     keys: Keys
 
 
-Found = Mapping[str, Mapping[int, int]]
+BoilerplateCounts = Mapping[str, Mapping[int, int]]
 """By kind of file, the key of each line that is boilerplate, and in how many files it is."""
 
 
-def find(files: Iterable[FileLines]) -> Found:
+def find(files: Iterable[FileLines]) -> BoilerplateCounts:
     """Return what is boilerplate among ``files``; files with the same content count once.
 
     It is the largest set of lines of which each is in at least ``LEAST_FILES`` and ``LEAST_SHARE`` (of code
@@ -232,7 +232,7 @@ def _frequent(keys: Keys) -> Keys:
 class Stripper:
     """Takes boilerplate out of what is searched of chunks; ``seen`` are the lines that it took, by kind and key."""
 
-    found: Found
+    found: BoilerplateCounts
     seen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def strip(self, chunk: Chunk, kind: str | None) -> Chunk:

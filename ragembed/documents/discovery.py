@@ -41,7 +41,7 @@ class DiscoveryOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FileCandidate:
     """A file (or, where asked for, a folder that is not entered) below ``root``.
 
     ``path`` begins with ``root`` as it was given, and equals it for a root that is a file. ``skipped`` is None for
@@ -77,14 +77,14 @@ class Candidate:
         return {**values, "path": absolute(self.path), "root": absolute(self.root)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
+    def from_dict(cls, values: Mapping[str, Any]) -> FileCandidate:
         """Build from :meth:`to_dict`'s output; a path that was relative is absolute then."""
         return cls(**{**values, "path": from_absolute(values["path"]), "root": from_absolute(values["root"])})
 
 
 def discover(
     paths: Sequence[Place], options: DiscoveryOptions | None = None, *, pruned: bool = False
-) -> Iterator[Candidate]:
+) -> Iterator[FileCandidate]:
     """Yield every file below ``paths``, in the order of ``paths`` and of the names below each.
 
     A path given is itself followed even if it is a link, hidden or ignored; a file given is skipped only for its
@@ -159,7 +159,7 @@ def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
 class _Found:
     """A candidate, the rule that decided on it, and whether it is skipped because it could not be read."""
 
-    candidate: Candidate
+    candidate: FileCandidate
     rule: Rule | None = None
     failed: bool = False
 
@@ -186,7 +186,7 @@ class _Walk:
     def run(self, only: tuple[str, ...] | None = None) -> Iterator[_Found]:
         """Yield what lies below the root; with ``only``, what is met on the way along those names."""
         root, status = self.tree.root, self.tree.status
-        candidate = Candidate(root, root, status.st_size, status.st_mtime_ns)
+        candidate = FileCandidate(root, root, status.st_size, status.st_mtime_ns)
         if not _is_unicode(str(root)):
             yield _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
             return
@@ -223,9 +223,9 @@ class _Walk:
             status = entry.lstat()
         except OSError as error:
             unseen = f"cannot be looked up: {error.strerror}"
-            return _Found(Candidate(path, root, 0, 0, unseen, unseen=True), failed=True)
+            return _Found(FileCandidate(path, root, 0, 0, unseen, unseen=True), failed=True)
         is_dir = stat.S_ISDIR(status.st_mode)
-        candidate = Candidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
+        candidate = FileCandidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
         if not _is_unicode(entry.name):
             return _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
         if by_name := self._name_reason(entry.name):
@@ -241,7 +241,7 @@ class _Walk:
             return _Found(replace(candidate, skipped=by_include, ignored=True), rule)
         return _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate, relative), rule)
 
-    def _enter(self, candidate: Candidate, relative: str, scope: IgnoreScope) -> _Folder | _Found:
+    def _enter(self, candidate: FileCandidate, relative: str, scope: IgnoreScope) -> _Folder | _Found:
         try:
             entries = self.tree.entries(relative)
             names = {entry.name for entry in entries}
@@ -272,7 +272,7 @@ class _Walk:
             return "matches no --include pattern"
         return f"left out by {rule}" if rule.negated else None
 
-    def _with_content(self, candidate: Candidate, relative: str) -> Candidate:
+    def _with_content(self, candidate: FileCandidate, relative: str) -> FileCandidate:
         """Skip the file if its size or its first bytes say so."""
         if reason := size_reason(candidate.size, self._options.max_bytes):
             return replace(candidate, skipped=reason)

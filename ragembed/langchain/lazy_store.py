@@ -17,10 +17,10 @@ from langchain_core.embeddings import Embeddings
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
-from ragembed.indexes import Budget, Store, VectorEncoder, Wanted
+from ragembed.indexes import Budget, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.ann.specs import AUTO, parse_spec
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.text.stemming import ENGLISH, Words
+from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
@@ -61,7 +61,7 @@ class LazyStore:
         if index not in (None, AUTO):
             parse_spec(index)  # reports an unknown one before anything is created
         if language is not None:
-            Words.of_language(language)  # as above
+            AnalyzerConfig.of_language(language)  # as above
         self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
         self._encoder: VectorEncoder | None = None
@@ -123,7 +123,7 @@ class LazyStore:
 
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
-        given = Wanted(self._index or wanted.kind, self._budget or wanted.budget, wanted.shards)
+        given = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget, wanted.shards)
         if given != wanted:
             store.close()
             raise ConfigError(
@@ -174,7 +174,7 @@ def _open(path: Path, encoder: VectorEncoder | None) -> Store:
     return store
 
 
-def _asked(wanted: Wanted) -> str:
+def _asked(wanted: IndexConfig) -> str:
     limits = ", ".join(f"{name}={value}" for name, value in asdict(wanted.budget).items() if value is not None)
     return f"the index {wanted.kind!r}" + (f" with {limits}" if limits else "")
 

@@ -15,7 +15,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, InstanceOf, model_validator
 
 from ragembed.errors import ConfigError
-from ragembed.indexes import Arrangement, Fusion
+from ragembed.indexes import Fusion, RankingOptions
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
 
@@ -85,7 +85,7 @@ class RagRetriever(BaseRetriever):
           (near to the question and unlike each other).
         * filter: which documents are searched, as in every search of the store.
         * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
-        * arrangement: a :class:`ragembed.indexes.Arrangement`, whether near-duplicates are folded, how many come from
+        * arrangement: a :class:`ragembed.indexes.RankingOptions`, whether near-duplicates are folded, how many come from
           one file, and the like; nothing of that is done if left out. Not for ``"mmr"``.
         * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
         * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the question).
@@ -136,7 +136,7 @@ class RagRetriever(BaseRetriever):
     search_type: SearchType = "hybrid"
     filter: Any = None
     fusion: Fusion | None = None
-    arrangement: InstanceOf[Arrangement] | None = None
+    arrangement: InstanceOf[RankingOptions] | None = None
     fetch_k: int = Field(default=20, ge=1)
     lambda_mult: float = Field(default=0.5, ge=0.0, le=1.0)
     score_key: str | None = None

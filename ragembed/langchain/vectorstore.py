@@ -18,11 +18,11 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.errors import ConfigError, StoreNotFoundError
-from ragembed.indexes import Arrangement, Budget, ChunkRecord, Fusion, Hit, Store
+from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.filters import And, Ids, Where
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.writing.index_selection import tell
+from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, documents_of, loose, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
@@ -53,7 +53,7 @@ class RagVectorStore(VectorStore):
     ``page``). Documents added here come back with their own metadata, which must be JSON.
 
     A ``filter``, in every search, selects the documents that are searched. An ``arrangement``, a
-    :class:`ragembed.indexes.Arrangement`, sets what is done with the results: whether near-duplicates are folded, how
+    :class:`ragembed.indexes.RankingOptions`, sets what is done with the results: whether near-duplicates are folded, how
     many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the search.
 
     Threads may share one; several processes may open one folder, and writes wait for one another. The asynchronous
@@ -459,7 +459,7 @@ class RagVectorStore(VectorStore):
             stage(writer)
             writer.commit(chunks=records, expected=expected)
             writer.merge()
-            tell(writer.settle())
+            warn(writer.refresh_index())
 
     # Reading
 
@@ -504,7 +504,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents nearest to a query among those that ``filter`` selects, best first."""
@@ -517,7 +517,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return the ``k`` documents nearest to a query with their cosines, from -1 to 1, highest first."""
@@ -531,7 +531,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by cosine and BM25 together, best first.
@@ -550,7 +550,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`hybrid_search` does, with fused scores, highest first.
@@ -566,7 +566,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by their words (BM25), best first; none if no word matches."""
@@ -579,7 +579,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`lexical_search` does, with BM25 scores, above 0, highest first."""
@@ -726,7 +726,7 @@ class RagVectorStore(VectorStore):
         mode: Mode,
         filter: LangChainFilter | None,  # noqa: A002  as above
         fusion: Fusion | None = None,
-        arrangement: Arrangement | None = None,
+        arrangement: RankingOptions | None = None,
     ) -> list[Hit]:
         store = self._lazy.get()
         if store is None:
@@ -807,7 +807,7 @@ class RagVectorStore(VectorStore):
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
             writer.merge()
-            tell(writer.settle(wanted))
+            warn(writer.refresh_index(wanted))
         return rebuilt
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class TrainingProgress(Protocol):
         ...
 
 
-class Silent:
+class SilentTraining:
     """Says nothing."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:

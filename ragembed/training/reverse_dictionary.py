@@ -21,7 +21,7 @@ from ragembed.training.outcome import read_entries, read_report
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEntry:
     """An entry and ``P(e|s)``, its share of the softmax over all entries (equation 1)."""
 
     entry: str
@@ -43,7 +43,7 @@ class ReverseDictionary:
         self._tokenizer = TextTokenizer(folder)
         self._pooling = self.report["pooling"]
 
-    def look_up(self, text: str, k: int = 10) -> list[Found]:
+    def look_up(self, text: str, k: int = 10) -> list[FoundEntry]:
         """Return the ``k`` entries that ``text`` defines most likely, best first; equal ones in their order."""
         if not text.strip():
             raise ConfigError("the description is empty: expected words such as 'a long-necked African animal'")
@@ -55,7 +55,7 @@ class ReverseDictionary:
             scores = entry_scores(projected, torch.from_numpy(self._space.vectors).to(device), bias)[0]
         shares = torch.softmax(scores.double(), dim=0).cpu()
         best = torch.sort(shares, descending=True, stable=True).indices[:k]
-        return [Found(self.entries[int(i)], float(shares[i])) for i in best]
+        return [FoundEntry(self.entries[int(i)], float(shares[i])) for i in best]
 
     def measure(self, dictionary: Dictionary) -> ReverseAccuracy:
         """Return how often the definitions of ``dictionary`` find an entry of theirs.

@@ -10,7 +10,7 @@ from ragembed.training.checkpoints import Checkpoints
 from ragembed.training.encoder import choose_head, mlm_head_tensors, model_type
 from ragembed.training.material import Material, TrainingRequest
 from ragembed.training.outcome import CHECKPOINTS, place_model, read_report, require_folder, write_entries, write_report
-from ragembed.training.progress import Silent, TrainingProgress
+from ragembed.training.progress import SilentTraining, TrainingProgress
 from ragembed.training.progressive import ProgressiveTraining, StepOutcome
 from ragembed.training.report import summary
 from ragembed.training.similarity import best_pooling, measure_similarity
@@ -31,7 +31,7 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     TrainingError
         Where the loss is not finite, or another process trains in the folder.
     """
-    progress = progress or Silent()
+    progress = progress or SilentTraining()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)

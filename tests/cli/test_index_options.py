@@ -9,7 +9,7 @@ from ragembed.cli.options import milliseconds, share, size_in_bytes
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget, Machine
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS
 
@@ -133,7 +133,7 @@ def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, 
     assert lines[first + 1] == f"  because: flat: the first that keeps to the budget of {budget}"
     assert lines[first + 2].startswith("  runner-up: fp16 (about ")
     choice = store().index_choice()
-    assert choice.wanted == Wanted(budget=Budget(500 * 1024**2, 5.0, 0.98))
+    assert choice.wanted == IndexConfig(budget=Budget(500 * 1024**2, 5.0, 0.98))
     assert lines[first + 1].endswith(choice.reasons[0])
     assert lines[first + 2].endswith(choice.runner_up)
     status = cli("status").stdout
@@ -187,7 +187,7 @@ def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index,
     assert "Traceback" not in result.output
     with store() as opened:
         assert len(opened) == CHUNKS
-        assert (opened.wanted_index, opened.index_choice()) == (Wanted(), None)
+        assert (opened.wanted_index, opened.index_choice()) == (IndexConfig(), None)
     assert cli("query", "the lock", "-k", "1").stdout
     assert as_json(index("--json"))["unchanged"] == CHUNKS
     cli("verify")
@@ -214,27 +214,27 @@ def test_optimize_refuses_a_budget_too_and_the_index_stays(index, cli):
 
 def test_what_was_asked_for_holds_for_the_next_run_and_can_be_lifted(index, cli, store):
     index("--max-memory", "500M", "--min-recall", "0.9")
-    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, None, 0.9))
+    assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, None, 0.9))
     index()
-    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, None, 0.9))
+    assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, None, 0.9))
     index("--max-latency", "0.5s")
-    assert store().wanted_index == Wanted(budget=Budget(500 * 1024**2, 500.0, 0.9))
+    assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, 500.0, 0.9))
     cli("optimize", "--max-memory", "none", "--min-recall", "None")
-    assert store().wanted_index == Wanted(budget=Budget(max_latency_ms=500.0))
+    assert store().wanted_index == IndexConfig(budget=Budget(max_latency_ms=500.0))
     index("--max-latency", "none")
-    assert store().wanted_index == Wanted()
+    assert store().wanted_index == IndexConfig()
 
 
 def test_a_kind_that_is_asked_for_drops_the_limits_of_another(index, store):
     index("--max-memory", "500M")
     index("--index", "hnsw")
-    assert store().wanted_index == Wanted("hnsw")
+    assert store().wanted_index == IndexConfig("hnsw")
     index("--min-recall", "0.9")
-    assert store().wanted_index == Wanted("hnsw", Budget(min_recall=0.9))
+    assert store().wanted_index == IndexConfig("hnsw", Budget(min_recall=0.9))
     index("--index", "hnsw")
-    assert store().wanted_index == Wanted("hnsw", Budget(min_recall=0.9))
+    assert store().wanted_index == IndexConfig("hnsw", Budget(min_recall=0.9))
     index("--index", "auto", "--max-memory", "1G")
-    assert store().wanted_index == Wanted(budget=Budget(max_memory=1024**3))
+    assert store().wanted_index == IndexConfig(budget=Budget(max_memory=1024**3))
 
 
 def test_optimize_asks_for_another_index(index, cli, store):
@@ -257,7 +257,7 @@ def test_a_factory_string_that_faiss_does_not_know_is_refused_at_once(index, cli
         result = command("--index", "Nonsense", exit_code=2)
         assert "an index of kind Nonsense cannot be used" in result.stderr
         assert "Traceback" not in result.output
-        assert store().wanted_index == Wanted()
+        assert store().wanted_index == IndexConfig()
 
 
 @pytest.mark.parametrize("command", ["index", "optimize"])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from ragembed.distributed import stages
 from ragembed.distributed.stages import plan_blocks
 from ragembed.distributed.work import balanced
-from ragembed.documents.discovery import Candidate
+from ragembed.documents.discovery import FileCandidate
 from ragembed.indexes.writing import writer
 
 
@@ -54,7 +54,7 @@ def test_blocks_have_the_size_of_the_writers_batches():
 def test_shards_hold_all_files_in_order_and_none_is_empty(sizes, data):
     from pathlib import Path
 
-    files = [Candidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
+    files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
     number = data.draw(st.integers(1, len(files)))
     shards = balanced(files, number)
     assert [file for shard in shards for file in shard] == files

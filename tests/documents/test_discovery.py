@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragembed.documents import trees
-from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, why
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why
 from ragembed.errors import ConfigError
 
 HIDDEN = DiscoveryOptions(hidden=True)
@@ -139,7 +139,7 @@ def test_paths_are_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     docs = Path("docs")
     assert list(discover([docs])) == [
-        Candidate(
+        FileCandidate(
             docs / ".gitignore",
             docs,
             6,
@@ -147,8 +147,8 @@ def test_paths_are_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             "hidden (--hidden reads what begins with a dot)",
             ignored=True,
         ),
-        Candidate(docs / "a.md", docs, 5, status.st_mtime_ns),
-        Candidate(
+        FileCandidate(docs / "a.md", docs, 5, status.st_mtime_ns),
+        FileCandidate(
             docs / "b.log",
             docs,
             5,
@@ -363,7 +363,7 @@ def test_a_path_given_is_followed_whatever_it_is(tmp_path: Path) -> None:
     file_link = tmp_path / "file_link"
     file_link.symlink_to(inner)
     assert list(discover([tmp_path / ".gitignore"])) == [
-        Candidate(tmp_path / ".gitignore", tmp_path / ".gitignore", 2, (tmp_path / ".gitignore").stat().st_mtime_ns)
+        FileCandidate(tmp_path / ".gitignore", tmp_path / ".gitignore", 2, (tmp_path / ".gitignore").stat().st_mtime_ns)
     ]
     assert [found.skipped for found in discover([image])] == ["binary"]
     assert [found.path for found in discover([file_link])] == [file_link]

@@ -17,7 +17,7 @@ fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  where it is installed
 
 from ragembed.documents import remote  # noqa: E402
-from ragembed.documents.discovery import Candidate, DiscoveryOptions, discover, why  # noqa: E402
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why  # noqa: E402
 from ragembed.documents.places import RemotePath, absolute, exists, from_absolute, is_url, place_of  # noqa: E402
 from ragembed.errors import ConfigError, MissingExtraError  # noqa: E402
 
@@ -240,9 +240,9 @@ def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.Monke
     found = list(discover([DOCS, Path("c.md")]))
     kept = json.dumps([candidate.to_dict() for candidate in found])
     monkeypatch.chdir("/")
-    again = [Candidate.from_dict(values) for values in json.loads(kept)]
+    again = [FileCandidate.from_dict(values) for values in json.loads(kept)]
     assert again[:2] == found[:2]
-    assert again[2] == Candidate(tmp_path / "c.md", tmp_path / "c.md", 11, found[2].mtime_ns)
+    assert again[2] == FileCandidate(tmp_path / "c.md", tmp_path / "c.md", 11, found[2].mtime_ns)
     assert [each.read()[0] for each in again if each.skipped is None] == [b"of a URL", b"of a folder"]
     assert from_absolute(absolute(again[0].path)).read_bytes() == b"of a URL"
 

@@ -224,7 +224,7 @@ class Operations:
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records, sources=[SourceRecord(path, 1, self._turn, "0" * 64, "operations")])
             writer.merge()
-            writer.settle()
+            writer.refresh_index()
 
     def _new(self, name: str, path: str | None) -> ChunkRecord:
         texts = [entry.text for entry in list(self._mirror.entries.values())[-50:]]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.indexes import Arrangement, ChunkRecord, Fusion, Store
+from ragembed.indexes import ChunkRecord, Fusion, RankingOptions, Store
 from ragembed.indexes.search.ranking import Source, arranged
 from ragembed.indexes.search.search import MODES
 from ragembed.indexes.types import Hit
 from tests.conftest import KnownEncoder, record
 
-DEDUPE = Arrangement(dedupe=True)
+DEDUPE = RankingOptions(dedupe=True)
 
 
 def ids(hits):
@@ -61,9 +61,9 @@ def arrange(hits, k, arrangement, *, at_once=None):
 
 def test_without_settings_the_best_come_as_they_are():
     hits = [hit(name) for name in "abcde"]
-    assert ids(arrange(hits, 3, Arrangement())) == ["a", "b", "c"]
-    assert ids(arrange(hits, 9, Arrangement())) == list("abcde")
-    assert arrange([], 3, Arrangement(dedupe=True, per_file=1)) == []
+    assert ids(arrange(hits, 3, RankingOptions())) == ["a", "b", "c"]
+    assert ids(arrange(hits, 9, RankingOptions())) == list("abcde")
+    assert arrange([], 3, RankingOptions(dedupe=True, per_file=1)) == []
 
 
 def test_a_near_duplicate_is_folded_into_the_better_one():
@@ -72,7 +72,7 @@ def test_a_near_duplicate_is_folded_into_the_better_one():
     assert ids(found) == ["a", "b", "d"]
     assert [each.duplicates for each in found] == [(ChunkRecord("c", hits[2].chunk, "c.md"),), (), ()]
     assert [each.score for each in found] == [1.0, 0.999, 0.997]
-    assert ids(arrange(hits, 4, Arrangement())) == list("abcd")
+    assert ids(arrange(hits, 4, RankingOptions())) == list("abcd")
 
 
 def test_the_last_of_the_results_tells_its_duplicates_too():
@@ -103,10 +103,10 @@ def test_all_alike_are_one_result():
 
 def test_few_of_a_file_and_k_all_the_same():
     hits = [hit(f"a{i}", source="a.md") for i in range(700)] + [hit("b", source="b.md"), hit("c", source="c.md")]
-    assert ids(arrange(hits, 3, Arrangement(per_file=1))) == ["a0", "b", "c"]
-    assert ids(arrange(hits, 3, Arrangement(per_file=2))) == ["a0", "a1", "b"]
-    assert ids(arrange(hits, 9, Arrangement(per_file=1))) == ["a0", "b", "c"]
-    assert ids(arrange(hits[:700], 9, Arrangement(per_file=1))) == ["a0"]
+    assert ids(arrange(hits, 3, RankingOptions(per_file=1))) == ["a0", "b", "c"]
+    assert ids(arrange(hits, 3, RankingOptions(per_file=2))) == ["a0", "a1", "b"]
+    assert ids(arrange(hits, 9, RankingOptions(per_file=1))) == ["a0", "b", "c"]
+    assert ids(arrange(hits[:700], 9, RankingOptions(per_file=1))) == ["a0"]
 
 
 def test_the_file_of_a_chunk_of_no_file_is_the_source_in_its_metadata():
@@ -117,13 +117,13 @@ def test_the_file_of_a_chunk_of_no_file_is_the_source_in_its_metadata():
         hit("d"),
         hit("e"),
     ]
-    assert ids(arrange(hits, 5, Arrangement(per_file=1))) == ["a", "c", "d", "e"]
+    assert ids(arrange(hits, 5, RankingOptions(per_file=1))) == ["a", "c", "d", "e"]
 
 
 def test_a_duplicate_takes_the_place_of_one_whose_file_is_full():
     hits = [hit(f"{file}{n}", text, f"{file}.md") for n, text in enumerate(["one two", "three four"]) for file in "ab"]
     assert ids(hits) == ["a0", "b0", "a1", "b1"]
-    found = arrange(hits, 2, Arrangement(dedupe=True, per_file=1))
+    found = arrange(hits, 2, RankingOptions(dedupe=True, per_file=1))
     assert ids(found) == ["a0", "b1"]
     assert [ids(each.duplicates) for each in found] == [["b0"], ["a1"]]
 
@@ -131,13 +131,13 @@ def test_a_duplicate_takes_the_place_of_one_whose_file_is_full():
 def test_a_reranker_orders_the_best():
     reranker = ByTable({"b": 1.0, "c": 5.0, "d": 9.0})
     hits = [hit(name) for name in "abcde"]
-    found = arrange(hits, 5, Arrangement(reranker=reranker, rerank_depth=3))
+    found = arrange(hits, 5, RankingOptions(reranker=reranker, rerank_depth=3))
     assert ids(found) == ["c", "b", "a", "d", "e"]
     assert [each.rerank for each in found] == [5.0, 1.0, 0.0, None, None]
     assert found[0].score == 0.998
     assert reranker.asked == [("the question", ["a", "b", "c"])]
-    assert ids(arrange(hits, 2, Arrangement(reranker=ByTable(), rerank_depth=9))) == ["a", "b"]
-    assert arrange([], 2, Arrangement(reranker=reranker)) == []
+    assert ids(arrange(hits, 2, RankingOptions(reranker=ByTable(), rerank_depth=9))) == ["a", "b"]
+    assert arrange([], 2, RankingOptions(reranker=reranker)) == []
     assert len(reranker.asked) == 1
 
 
@@ -146,14 +146,14 @@ def test_a_reranker_reads_a_text_below_its_headings_and_none_twice():
     reranker = ByTable()
     hits = [hit(f"a{i}", "the same", title="T", source="a.md") for i in range(400)]
     hits += [hit(f"b{i}", f"other n{i}", source="a.md") for i in range(400)] + [hit("c", source="c.md")]
-    found = arrange(hits, 2, Arrangement(dedupe=True, reranker=reranker, rerank_depth=3, per_file=1))
+    found = arrange(hits, 2, RankingOptions(dedupe=True, reranker=reranker, rerank_depth=3, per_file=1))
     assert ids(found) == ["a0", "c"]
     assert reranker.asked == [("the question", ["T\nthe same", "other n0", "other n1"])]
 
 
 def test_of_a_file_the_chunks_that_the_reranker_prefers_remain():
     hits = [hit("a", source="x"), hit("b", source="y"), hit("c", source="x")]
-    found = arrange(hits, 2, Arrangement(reranker=ByTable({"c": 2.0, "b": 1.0}), per_file=1))
+    found = arrange(hits, 2, RankingOptions(reranker=ByTable({"c": 2.0, "b": 1.0}), per_file=1))
     assert ids(found) == ["c", "b"]
 
 
@@ -164,7 +164,7 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
             return answer
 
     with pytest.raises(ConfigError, match=r"the reranker gave .* for 2 texts: expected a finite number for each"):
-        arrange([hit("a"), hit("b")], 2, Arrangement(reranker=Wrong()))
+        arrange([hit("a"), hit("b")], 2, RankingOptions(reranker=Wrong()))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
 )
 def test_what_there_cannot_be_is_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        Arrangement(**settings)
+        RankingOptions(**settings)
 
 
 def plain_loop(hits, k, dedupe, table, depth, per_file):
@@ -216,7 +216,7 @@ def plain_loop(hits, k, dedupe, table, depth, per_file):
 def test_the_steps_are_those_of_a_plain_loop(drawn, k, dedupe, table, depth, per_file):
     hits = [hit(str(i), text, source) for i, (text, source) in enumerate(drawn)]
     reranker = None if table is None else ByTable(table)
-    arrangement = Arrangement(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
+    arrangement = RankingOptions(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
     assert ids(arrange(hits, k, arrangement)) == plain_loop(hits, k, dedupe, table, depth, per_file)
 
 
@@ -242,7 +242,7 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_arranged_without_settings_is_not_arranged(store, mode):
-    assert store.search("lock store", 20, mode, arrangement=Arrangement()) == store.search("lock store", 20, mode)
+    assert store.search("lock store", 20, mode, arrangement=RankingOptions()) == store.search("lock store", 20, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -266,7 +266,7 @@ def test_what_is_left_comes_in_the_order_and_with_the_scores_that_it_had(store, 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_filters_hold_together_with_all_of_it(store, mode):
-    arrangement = Arrangement(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
+    arrangement = RankingOptions(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
     found = store.search("lock store", 10, mode, where="i < 90", arrangement=arrangement)
     assert len(found) == len({hit.chunk.metadata["source"] for hit in found}) == 10
     assert all(hit.chunk.metadata["i"] < 90 for hit in found)
@@ -277,7 +277,7 @@ def test_filters_hold_together_with_all_of_it(store, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
-    everything = Arrangement(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
+    everything = RankingOptions(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
     assert len(store.search("lock store", 10**6, mode, arrangement=everything)) <= 60
     assert store.search("lock", 0, mode, arrangement=everything) == []
     with pytest.raises(ConfigError, match="k is -1"):
@@ -287,7 +287,7 @@ def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
 
 
 def test_several_questions_are_each_arranged(store):
-    arrangement = Arrangement(dedupe=True, per_file=1)
+    arrangement = RankingOptions(dedupe=True, per_file=1)
     questions = ["lock store", "writer", "?!"]
     together = store.search_many(questions, 5, arrangement=arrangement)
     assert [ids(hits) for hits in together] == [ids(store.search(q, 5, arrangement=arrangement)) for q in questions]
@@ -328,15 +328,19 @@ def circle(tmp_path):
 def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
     for searched, question in ((circle, "east"), (store, "lock store")):
         expected = searched.search_mmr(question, k, fetch_k=50, lambda_mult=weight)
-        found = searched.search(question, k, "dense", arrangement=Arrangement(mmr=weight))
+        found = searched.search(question, k, "dense", arrangement=RankingOptions(mmr=weight))
         assert ids(found) == ids(expected)
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
 
 
 def test_no_more_than_its_depth_is_looked_at(circle):
-    assert ids(circle.search("east", 2, "dense", arrangement=Arrangement(mmr=0.5))) == ["10", "-30"]
-    assert ids(circle.search("east", 2, "dense", arrangement=Arrangement(mmr=0.5, mmr_depth=2))) == ["10", "12"]
-    assert ids(circle.search("east", 3, "dense", arrangement=Arrangement(mmr=0.5, mmr_depth=1))) == ["10", "-30", "12"]
+    assert ids(circle.search("east", 2, "dense", arrangement=RankingOptions(mmr=0.5))) == ["10", "-30"]
+    assert ids(circle.search("east", 2, "dense", arrangement=RankingOptions(mmr=0.5, mmr_depth=2))) == ["10", "12"]
+    assert ids(circle.search("east", 3, "dense", arrangement=RankingOptions(mmr=0.5, mmr_depth=1))) == [
+        "10",
+        "-30",
+        "12",
+    ]
 
 
 def by_definition(scores, cosines, between, k, weight):
@@ -363,12 +367,12 @@ def test_fused_scores_and_bm25_weigh_as_cosines_do(store, mode):
         [hit.score for hit in pool], [cosines[hit.id] for hit in pool], (vectors @ vectors.T).tolist(), 10, 0.5
     )
     assert chosen != list(range(10))
-    found = store.search("lock store", 10, mode, arrangement=Arrangement(mmr=0.5, mmr_depth=20))
+    found = store.search("lock store", 10, mode, arrangement=RankingOptions(mmr=0.5, mmr_depth=20))
     assert ids(found) == [pool[i].id for i in chosen]
 
 
 def test_scores_that_do_not_tell_candidates_apart_leave_difference_alone(circle):
-    found = circle.search("at", 3, "lexical", arrangement=Arrangement(mmr=0.5))
+    found = circle.search("at", 3, "lexical", arrangement=RankingOptions(mmr=0.5))
     assert ids(found) == ["12", "80", "-30"]
 
 
@@ -379,13 +383,13 @@ def test_it_chooses_by_the_reranker_where_there_is_one(circle):
         def scores(self, question, texts):
             return [float(text == "at a80") for text in texts]
 
-    assert ids(circle.search("east", 1, "dense", arrangement=Arrangement(mmr=1.0, reranker=Far()))) == ["80"]
+    assert ids(circle.search("east", 1, "dense", arrangement=RankingOptions(mmr=1.0, reranker=Far()))) == ["80"]
     # What was not read counts as the least that was: 80, at first in the last place, stays there.
-    few = Arrangement(mmr=1.0, reranker=by_table, rerank_depth=2)
+    few = RankingOptions(mmr=1.0, reranker=by_table, rerank_depth=2)
     assert ids(circle.search("east", 4, "dense", arrangement=few)) == ["10", "12", "-30", "80"]
 
 
 def test_the_question_of_a_hybrid_search_is_fused_as_before(store):
     fusion = Fusion("rrf", 0.3, 0.0)
     plain = store.search("lock store", 10, fusion=fusion)
-    assert store.search("lock store", 10, fusion=fusion, arrangement=Arrangement()) == plain
+    assert store.search("lock store", 10, fusion=fusion, arrangement=RankingOptions()) == plain

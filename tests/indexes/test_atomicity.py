@@ -24,7 +24,7 @@ import pytest
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
@@ -89,7 +89,7 @@ def another_index(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, opened(path) as store:
         patch.setattr(picking, "LEAST_ASKED", 4)
         patch.setattr(index_choice, "QUERIES", 10)
-        store.optimize(index=Wanted("ivf-sq8"))
+        store.optimize(index=IndexConfig("ivf-sq8"))
 
 
 OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt, another_index)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes import Arrangement, Store
+from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -376,7 +376,7 @@ def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, mak
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize(
-    "arrangement", [None, Arrangement(dedupe=True), Arrangement(mmr=0.9), Arrangement(per_file=1)], ids=str
+    "arrangement", [None, RankingOptions(dedupe=True), RankingOptions(mmr=0.9), RankingOptions(per_file=1)], ids=str
 )
 def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record, mode, arrangement):
     headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="", title="lock") for i in range(500)]

@@ -17,7 +17,7 @@ import pytest
 from ragembed.errors import StoreError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -134,7 +134,7 @@ def test_an_approximate_index_is_copied_with_its_choice(tmp_path, encoder, monke
     monkeypatch.setattr(index_choice, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([record(f"id{i}", f"text number {i}") for i in range(16)])
-        store.optimize(index=Wanted("ivf-sq8"))
+        store.optimize(index=IndexConfig("ivf-sq8"))
     copy(tmp_path / "s", tmp_path / "copy")
     assert seen(tmp_path / "copy") == seen(tmp_path / "s")
     told = seen(tmp_path / "copy")[0]

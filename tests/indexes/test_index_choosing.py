@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, LEAST_APPROXIMATE, ORDER, RECALL, Budget, Machine, choose, cost
-from ragembed.indexes.ann.records import Check, Choice, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 
 USUAL = Machine(0.1, 0.1, 8 * 1024**3)
@@ -187,20 +187,20 @@ def kept():
     measurement = {"recall": {"mean": 0.9, "low": 0.8, "high": 1.0, "queries": 30}, "latency_ms": 1.0, "bytes": 10}
     choice = {"wanted": store_index, "kind": "ivf", "effort": 3, "rows": 9, "reasons": ["r"], "runner_up": None}
     return {
-        Wanted: store_index,
-        Choice: {**choice, "built_on": "on the CPU"},
-        Check: {"measurement": measurement, "date": "2026-01-01", "rows": 9, "segments": ["s"]},
+        IndexConfig: store_index,
+        IndexSelection: {**choice, "built_on": "on the CPU"},
+        IndexEvaluation: {"measurement": measurement, "date": "2026-01-01", "rows": 9, "segments": ["s"]},
     }
 
 
-@pytest.mark.parametrize("kind", [Wanted, Choice, Check])
+@pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
 def test_what_is_kept_comes_back_as_it_was(kind):
     made = kind.from_dict(kept()[kind])
     assert kind.from_dict(json.loads(json.dumps(made.to_dict()))) == made
     assert made.describe()
 
 
-@pytest.mark.parametrize("kind", [Wanted, Choice, Check])
+@pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
 @settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_kept_wrongly_is_refused_or_can_be_told(kind, data):

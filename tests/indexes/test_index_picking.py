@@ -9,7 +9,7 @@ from ragembed.indexes.ann.building import Shard, build_index
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.picking import Questions, pick
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
@@ -51,7 +51,7 @@ QUESTIONS = Questions(clusters(60, 2), clusters(60, 3))
 def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, questions=QUESTIONS, progress=None):
     rows = ROWS[: len(vectors)]
     shard = Shard(vectors, rows, folder / "index.faiss")
-    return pick([shard], questions, wanted or Wanted(), progress, machine=machine)
+    return pick([shard], questions, wanted or IndexConfig(), progress, machine=machine)
 
 
 def names(folder):
@@ -75,7 +75,7 @@ def test_the_first_kind_that_keeps_to_the_budget_is_picked(tmp_path, latencies):
 def test_what_the_budget_rules_out_is_not_built(tmp_path, latencies, monkeypatch):
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
-    best = picked(tmp_path, Wanted(budget=Budget(max_memory=HALF_BYTES + 1_000)))
+    best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=HALF_BYTES + 1_000)))
     assert built == ["fp16"]
     assert best.kind == "fp16"
     assert best.reasons[0].startswith("not flat: about ")
@@ -107,7 +107,9 @@ def test_an_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies)
 
 
 def test_more_recall_takes_more_effort(tmp_path):
-    efforts = [picked(tmp_path, Wanted("ivf", Budget(min_recall=recall))).effort for recall in (0.3, 0.8, 0.95, 1.0)]
+    efforts = [
+        picked(tmp_path, IndexConfig("ivf", Budget(min_recall=recall))).effort for recall in (0.3, 0.8, 0.95, 1.0)
+    ]
     assert efforts == sorted(efforts)
     assert efforts[0] < efforts[-1]
 
@@ -133,7 +135,7 @@ def test_what_was_not_asked_for_is_no_condition(tmp_path, latencies):
 
 @pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
 def test_a_kind_that_is_asked_for_is_picked(name, tmp_path):
-    best = picked(tmp_path, Wanted(name))
+    best = picked(tmp_path, IndexConfig(name))
     assert best.kind == name
     assert best.reasons == (f"{name} was asked for",)
     assert best.runner_up is None
@@ -143,13 +145,13 @@ def test_a_kind_that_is_asked_for_is_picked(name, tmp_path):
 
 def test_an_index_of_few_vectors_is_flat_and_says_so(tmp_path):
     few_vectors = ArrayVectors(clusters(999))
-    best = picked(tmp_path, Wanted("hnsw"), vectors=few_vectors)
+    best = picked(tmp_path, IndexConfig("hnsw"), vectors=few_vectors)
     assert best.kind == "flat"
     assert best.reasons == ("an index of kind hnsw begins at 1,000 vectors",)
 
 
 def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp_path):
-    best = picked(tmp_path, Wanted("IVF4096,Flat"))
+    best = picked(tmp_path, IndexConfig("IVF4096,Flat"))
     assert best.kind == "flat"
     assert "IVF4096,Flat" in best.reasons[0]
 
@@ -168,7 +170,7 @@ def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp
 def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow, closest, tmp_path, latencies):
     latencies[:] = [slow] * 9
     with pytest.raises(BudgetError) as caught:
-        picked(tmp_path, Wanted(budget=budget))
+        picked(tmp_path, IndexConfig(budget=budget))
     said = str(caught.value)
     assert said.startswith(f"no index of 1,500 vectors of dimension 16 keeps to {budget.describe(defaults=False)}")
     assert f"the closest is {closest} with recall@10 1.0000 (1.0000 to 1.0000), {slow:g} ms a query" in said
@@ -178,14 +180,14 @@ def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow
 
 def test_a_recall_that_a_kind_does_not_reach_is_refused(tmp_path):
     with pytest.raises(BudgetError, match=r"\(built: IVF4,PQ1\): the closest is IVF4,PQ1 with recall@10 0\.\d+ \("):
-        picked(tmp_path, Wanted("IVF4,PQ1", Budget(min_recall=0.9999)))
+        picked(tmp_path, IndexConfig("IVF4,PQ1", Budget(min_recall=0.9999)))
     assert names(tmp_path) == []
 
 
 def test_the_file_that_was_there_stays_where_nothing_keeps_to_the_budget(tmp_path):
     (tmp_path / "index.faiss").write_bytes(b"before")
     with pytest.raises(BudgetError):
-        picked(tmp_path, Wanted("hnsw", Budget(max_memory=1_000)))
+        picked(tmp_path, IndexConfig("hnsw", Budget(max_memory=1_000)))
     assert (tmp_path / "index.faiss").read_bytes() == b"before"
     assert names(tmp_path) == ["index.faiss"]
 
@@ -212,20 +214,20 @@ def test_nothing_is_left_of_a_pick_that_is_interrupted(tmp_path):
 @pytest.mark.parametrize("counts", [(0, 0), (1, 0), (0, 1)])
 def test_without_questions_nothing_is_measured(counts, tmp_path):
     questions = Questions(clusters(counts[0]), clusters(counts[1]))
-    best = picked(tmp_path, Wanted(budget=Budget(min_recall=0.99)), questions=questions)
+    best = picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), questions=questions)
     assert (best.kind, best.measured.recall, best.measured.latency_ms) == ("flat", None, None)
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1), (2, 2)])
 def test_few_questions_are_no_error(counts, tmp_path, latencies):
     questions = Questions(clusters(counts[0]), clusters(counts[1]))
-    assert picked(tmp_path, Wanted(budget=Budget(min_recall=0.99)), questions=questions).kind == "flat"
-    assert picked(tmp_path, Wanted("ivf"), questions=questions).kind == "ivf"
+    assert picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), questions=questions).kind == "flat"
+    assert picked(tmp_path, IndexConfig("ivf"), questions=questions).kind == "ivf"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_lossy_index_finds_is_ranked_by_the_vectors(name, tmp_path):
-    best = picked(tmp_path, Wanted(name))
+    best = picked(tmp_path, IndexConfig(name))
     index = RefinedIndex(SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM), best.spec, VECTORS, ROWS)
     scores, rows = index.search(QUESTIONS.measuring, 18, effort=best.effort)
     exact = QUESTIONS.measuring @ clusters(SIZE).T

@@ -9,7 +9,7 @@ from ragembed.errors import ConfigError, IndexWarning
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget, Machine
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect
@@ -70,7 +70,7 @@ def spoil(store):
 
 
 def test_it_is_picked_anew_when_the_store_has_doubled_or_is_a_quarter(tmp_path):
-    wanted = Wanted("flat", Budget(max_memory=10**9))
+    wanted = IndexConfig("flat", Budget(max_memory=10**9))
     store = new_store(tmp_path, LEAST, index=wanted.kind, budget=wanted.budget)
     assert store.index_choice().rows == LEAST
     with closing(connect(store.path / "store.db", writable=False)) as connection:
@@ -86,9 +86,9 @@ def test_it_is_picked_anew_when_the_store_has_doubled_or_is_a_quarter(tmp_path):
             200: True,
             10**6: True,
         }
-        assert needs_pick(connection, Wanted("flat", Budget(max_memory=10**8)), 100)
-        assert needs_pick(connection, Wanted("hnsw"), 100)
-        assert not needs_pick(connection, Wanted("flat"), 100)  # it is
+        assert needs_pick(connection, IndexConfig("flat", Budget(max_memory=10**8)), 100)
+        assert needs_pick(connection, IndexConfig("hnsw"), 100)
+        assert not needs_pick(connection, IndexConfig("flat"), 100)  # it is
 
 
 def test_a_store_of_which_nothing_is_asked_is_flat_until_there_is_a_choice(tmp_path):
@@ -116,20 +116,25 @@ def test_growing_and_shrinking_the_store_picks_its_index_anew(tmp_path):
 
 def test_another_index_is_picked_where_another_is_wanted(tmp_path):
     store = new_store(tmp_path, LEAST)
-    for wanted in (Wanted("hnsw"), Wanted("ivf-sq8", Budget(max_memory=10**9)), Wanted("flat"), Wanted("fp16")):
+    for wanted in (
+        IndexConfig("hnsw"),
+        IndexConfig("ivf-sq8", Budget(max_memory=10**9)),
+        IndexConfig("flat"),
+        IndexConfig("fp16"),
+    ):
         store.optimize(index=wanted)
         assert (store.wanted_index, store.index_choice().wanted) == (wanted, wanted)
         assert kinds_of(store) == [(wanted.kind, LEAST)]
     store.close()
-    assert Store.open(store.path, KnownEncoder(dim=DIM)).wanted_index == Wanted("fp16")
+    assert Store.open(store.path, KnownEncoder(dim=DIM)).wanted_index == IndexConfig("fp16")
     assert_sound(store)
 
 
 def test_what_was_picked_for_something_else_is_not_told_any_more(tmp_path):
     store = new_store(tmp_path, 50, budget=Budget(max_memory=10**9))
     assert store.index_choice().kind == "flat"
-    store.optimize(index=Wanted())
-    assert store.wanted_index == Wanted()
+    store.optimize(index=IndexConfig())
+    assert store.wanted_index == IndexConfig()
     assert store.index_choice() is None
 
 
@@ -137,11 +142,11 @@ def test_an_index_that_is_asked_for_in_the_middle_of_a_run_is_not_forgotten(tmp_
     store = new_store(tmp_path, LEAST)
     with store.writer() as writer:
         writer.set_meta({"unfinished": True})
-    store.optimize(index=Wanted("hnsw"))
+    store.optimize(index=IndexConfig("hnsw"))
     with store.writer() as writer:
         writer.set_meta({"unfinished": False})
-        writer.settle()
-    assert store.wanted_index == Wanted("hnsw")
+        writer.refresh_index()
+    assert store.wanted_index == IndexConfig("hnsw")
     assert kinds_of(store) == [("hnsw", LEAST)]
 
 
@@ -162,7 +167,12 @@ def test_lists_that_cannot_be_filled_yet_are_no_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(budget=Budget(max_memory=1_000)), Wanted("hnsw", Budget(max_memory=1_000)), Wanted("Nonsense")]
+    "wanted",
+    [
+        IndexConfig(budget=Budget(max_memory=1_000)),
+        IndexConfig("hnsw", Budget(max_memory=1_000)),
+        IndexConfig("Nonsense"),
+    ],
 )
 def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
     store = new_store(tmp_path, SIZE, index="ivf")
@@ -170,7 +180,7 @@ def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
     with pytest.raises(ConfigError):
         store.optimize(index=wanted)
     assert state(store) == before
-    assert store.wanted_index == Wanted("ivf")
+    assert store.wanted_index == IndexConfig("ivf")
     assert store.search("n5 word1", 10) == hits
     assert_sound(store)
 
@@ -216,7 +226,7 @@ def test_a_pick_that_is_killed_leaves_the_former_index(moment, tmp_path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(*targets[moment], killed)
         with pytest.raises(KeyboardInterrupt):
-            store.optimize(index=Wanted("hnsw"))
+            store.optimize(index=IndexConfig("hnsw"))
     assert state(store)[:4] == before[:4]
     assert store.search("n5 word1", 10) == hits
     with store.writer():

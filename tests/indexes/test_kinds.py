@@ -13,7 +13,7 @@ from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.index import _TYPES, RefinedIndex, SegmentIndex
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
@@ -149,13 +149,13 @@ def kinds_of(store):
 
 def test_a_store_has_the_kind_that_was_asked_for(store):
     [(kind, rows)] = kinds_of(store)
-    assert (store.wanted_index, rows) == (Wanted(kind), SIZE)
+    assert (store.wanted_index, rows) == (IndexConfig(kind), SIZE)
     assert recall(store, range(SIZE), 10) >= least_recall(store)
     choice, check = store.index_choice(), store.index_check()
     if kind == "flat":  # which every store is at first
         assert (choice, check) == (None, None)
         return
-    assert (choice.wanted, choice.kind, choice.rows, check.rows) == (Wanted(kind), kind, SIZE, SIZE)
+    assert (choice.wanted, choice.kind, choice.rows, check.rows) == (IndexConfig(kind), kind, SIZE, SIZE)
     assert (choice.effort is None) == (kind in EXACT)
     assert check.segments == (store.status()["segments"][0]["folder"],)
     assert check.measurement.recall.mean >= (1.0 if kind in EXACT else 0.97)
@@ -349,7 +349,7 @@ def test_a_budget_decides_where_no_kind_is_asked_for(tmp_path):
         store.add(records(range(SIZE)))
         [(kind, _)] = kinds_of(store)
         assert kind == store.index_choice().kind == "ivf-sq8"
-        assert store.index_choice().wanted == store.wanted_index == Wanted(AUTO, budget)
+        assert store.index_choice().wanted == store.wanted_index == IndexConfig(AUTO, budget)
         assert store.index_check().measurement.bytes <= 30_000
         assert recall(store, range(SIZE), 10) >= 0.9
 
@@ -357,7 +357,7 @@ def test_a_budget_decides_where_no_kind_is_asked_for(tmp_path):
 def test_a_budget_that_nothing_meets_is_an_error_and_the_store_keeps_what_it_has(store):
     before = (kinds_of(store), store.index_choice(), store.index_check(), store.wanted_index)
     with pytest.raises(BudgetError, match="no index of 900 vectors of dimension 16 keeps to 0\\.0001 MB"):
-        store.optimize(index=Wanted(before[0][0][0], Budget(max_memory=100)))
+        store.optimize(index=IndexConfig(before[0][0][0], Budget(max_memory=100)))
     assert (kinds_of(store), store.index_choice(), store.index_check(), store.wanted_index) == before
     assert len(list((store.path / "segments").iterdir())) == 1
     assert recall(store, range(SIZE), 10) >= least_recall(store)
@@ -367,8 +367,8 @@ def test_a_budget_that_nothing_meets_is_an_error_and_the_store_keeps_what_it_has
 def test_every_kind_can_be_asked_for_in_the_place_of_another(store):
     [(kind, _)] = kinds_of(store)
     other = KINDS[(KINDS.index(kind) + 3) % len(KINDS)]
-    store.optimize(index=Wanted(other))
-    assert (kinds_of(store), store.wanted_index) == ([(other, SIZE)], Wanted(other))
+    store.optimize(index=IndexConfig(other))
+    assert (kinds_of(store), store.wanted_index) == ([(other, SIZE)], IndexConfig(other))
     assert recall(store, range(SIZE), 10) >= least_recall(store)
     assert len(list(store.path.glob("segments/*"))) == 1
 
@@ -390,7 +390,7 @@ def test_a_factory_string_that_cannot_be_used_is_refused_before_anything_is_kept
     assert "/faiss/" not in str(raised.value)
     assert (len(store), kinds_of(store)) == (0, [])
     with pytest.warns(IndexWarning, match="stays flat: hnsw begins at 200 vectors"):
-        store.optimize(index=Wanted("hnsw"))
+        store.optimize(index=IndexConfig("hnsw"))
     store.add(records(range(SIZE)))
     assert kinds_of(store) == [("hnsw", SIZE)]
 

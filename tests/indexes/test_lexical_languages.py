@@ -14,7 +14,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import digests
 from ragembed.indexes.text import analyzer as terms
-from ragembed.indexes.text.stemming import Words, stemmer, stemmer_version
+from ragembed.indexes.text.stemming import AnalyzerConfig, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 
@@ -106,7 +106,7 @@ def test_snowballs_languages(tmp_path, language, written, asked):
 
 def test_every_algorithm_of_snowball_is_a_language():
     for language in snowball.algorithms():
-        assert Words.of_language(language).language == language
+        assert AnalyzerConfig.of_language(language).language == language
 
 
 def test_a_store_goes_on_in_its_language(tmp_path):

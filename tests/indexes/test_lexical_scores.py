@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
-from ragembed.indexes.text.analyzer import Terms
+from ragembed.indexes.text.analyzer import Analyzer
 from tests.conftest import KnownEncoder, record
 
 K1, B = 1.2, 0.75
@@ -46,7 +46,7 @@ def scores(store, query):
 
 def words_of(chunk):
     text = chunk.text if chunk.searched is None else chunk.searched
-    return re.findall(r"\w+", Terms().of_text(" ".join([chunk.title or "", *chunk.headings, text])))
+    return re.findall(r"\w+", Analyzer().of_text(" ".join([chunk.title or "", *chunk.headings, text])))
 
 
 def bm25(documents, query):

@@ -24,8 +24,8 @@ from ragembed.indexes.lexical import bm25 as ranking
 from ragembed.indexes.lexical import fulltext as lexical
 from ragembed.indexes.lexical import postings as merging
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.lexical.postings import Block, LiveBlock
-from ragembed.indexes.search.reader import Reader
+from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
+from ragembed.indexes.search.reader import SnapshotReader
 from ragembed.indexes.search.search import question_expression
 from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
@@ -88,7 +88,7 @@ def filled(records):
 
 def both(store, question, limit, where=None):
     """Return what postings and what FTS5 give for a question."""
-    reader = Reader(store.path, KnownEncoder())
+    reader = SnapshotReader(store.path, KnownEncoder())
     with reader.view() as view:
         expression, selection = question_expression(view, question), view.select(where)
         postings = view.postings()
@@ -110,7 +110,7 @@ def stale_in(store):
 
 
 def has_postings(store):
-    reader = Reader(store.path, KnownEncoder())
+    reader = SnapshotReader(store.path, KnownEncoder())
     with reader.view() as view:
         found = view.postings() is not None
     reader.close()
@@ -295,7 +295,7 @@ columns = st.tuples(st.none() | texts, st.none() | texts, st.none() | texts)
 
 
 def arrays(block):
-    return {field.name: getattr(block, field.name) for field in fields(Block)}
+    return {field.name: getattr(block, field.name) for field in fields(PostingsBlock)}
 
 
 def postings(block, term):
@@ -324,7 +324,7 @@ def test_a_merged_block_is_that_of_the_chunks_that_stay(given, together):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "_TERMS", together)
         merging.merge(parts, Path(folder, "merged"))
-        merged = Block.read(Path(folder, "merged"))
+        merged = PostingsBlock.read(Path(folder, "merged"))
         assert_same(merged, terms.postings([key for key, _ in left], [texts for _, texts in left]))
 
 
@@ -332,7 +332,7 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
     terms = IndexedTerms("english")
     made = terms.postings([5, 9, 12], [("zebra", "[]", "zebras run"), (None, "[]", "runs"), (None, None, "")])
     made.save(tmp_path / "block")
-    block = Block.read(tmp_path / "block")
+    block = PostingsBlock.read(tmp_path / "block")
     assert_same(block, made)
     assert [block.term(i) for i in range(len(block.ends))] == [b"run", b"zebra"]
     assert postings(block, b"zebra") == [(0, 2)]
@@ -345,7 +345,7 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
 def test_more_than_255_of_a_term_are_counted(tmp_path):
     block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
     block.save(tmp_path / "block")
-    assert postings(Block.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
+    assert postings(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
 
 
 @pytest.mark.parametrize("gone", [[], [1], [1, 2, 7], list(range(0, 400, 2)), list(range(400))])
@@ -372,15 +372,15 @@ def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
 def test_a_file_that_is_no_block_is_refused(tmp_path, content):
     (tmp_path / "block").write_bytes(content)
     with pytest.raises(StoreDamagedError, match="block"):
-        Block.read(tmp_path / "block")
+        PostingsBlock.read(tmp_path / "block")
 
 
 def test_arrays_that_do_not_fit_are_refused(tmp_path):
     block = IndexedTerms("none").postings([1, 2], [(None, None, "a b"), (None, None, "b")])
-    shorter = Block(**{**arrays(block), "positions": block.positions[:-1]})
+    shorter = PostingsBlock(**{**arrays(block), "positions": block.positions[:-1]})
     shorter.save(tmp_path / "block")
     with pytest.raises(StoreDamagedError, match="do not fit"):
-        Block.read(tmp_path / "block")
+        PostingsBlock.read(tmp_path / "block")
 
 
 def test_stale_chunks_and_those_without_postings_are_what_the_triggers_note(many):

@@ -11,7 +11,7 @@ from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.fitting import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -250,7 +250,7 @@ def test_an_approximate_index_is_picked_anew_without_encoding(store, monkeypatch
     monkeypatch.setattr(index_choice, "QUERIES", 40)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
-        opened.optimize(index=Wanted("hnsw"))
+        opened.optimize(index=IndexConfig("hnsw"))
 
     def encode(self, batch, side, *rest):
         raise AssertionError(f"{len(batch)} {side} are encoded")

@@ -8,7 +8,7 @@ import pytest
 from ragembed.indexes import Store
 from ragembed.indexes.search.feedback import Numbers, likeness
 from ragembed.indexes.search.fusion import METHODS, Fusion
-from ragembed.indexes.search.snapshot import View
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
@@ -90,7 +90,7 @@ def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_recor
 def test_each_vector_is_read_once_for_a_question_and_before_its_own_is_there(large, encoder, monkeypatch):
     read, waited = [], threading.Event()
 
-    def noted(self, rows, vectors=View.vectors):
+    def noted(self, rows, vectors=Snapshot.vectors):
         read.extend(rows)
         waited.set()
         return vectors(self, rows)
@@ -99,7 +99,7 @@ def test_each_vector_is_read_once_for_a_question_and_before_its_own_is_there(lar
         assert waited.wait(30), "the vectors of what has the words are to be read meanwhile"
         return queries(texts)
 
-    monkeypatch.setattr(View, "vectors", noted)
+    monkeypatch.setattr(Snapshot, "vectors", noted)
     monkeypatch.setattr(encoder, "encode_queries", encode)
     assert large.search("lock store", 10)
     assert read

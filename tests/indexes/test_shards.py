@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ragembed import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
-from ragembed.indexes import Arrangement, Store, Wanted
+from ragembed.indexes import IndexConfig, RankingOptions, Store
 from ragembed.indexes.ann import building, picking
 from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.ann.choosing import Budget, Machine, choose, cost
@@ -132,19 +132,19 @@ def test_the_best_scores_of_shards_are_the_best_of_all():
 
 
 def test_what_is_wanted_is_kept_with_its_shards():
-    wanted = Wanted("hnsw", Budget(min_recall=0.9), 4)
-    assert Wanted.from_dict(wanted.to_dict()) == wanted
+    wanted = IndexConfig("hnsw", Budget(min_recall=0.9), 4)
+    assert IndexConfig.from_dict(wanted.to_dict()) == wanted
     assert wanted.describe() == "hnsw in 4 shards within recall@10 0.9"
-    older = {name: value for name, value in Wanted("hnsw").to_dict().items() if name != "shards"}
-    assert Wanted.from_dict(older) == Wanted("hnsw", shards=1)
+    older = {name: value for name, value in IndexConfig("hnsw").to_dict().items() if name != "shards"}
+    assert IndexConfig.from_dict(older) == IndexConfig("hnsw", shards=1)
 
 
 @pytest.mark.parametrize("shards", [0, -1, 1.0, True, "2", None])
 def test_a_number_of_shards_that_there_cannot_be_is_refused(shards):
     with pytest.raises(ConfigError, match=f"shards is {shards}: expected a whole number, 1 or more"):
-        Wanted(shards=shards)
+        IndexConfig(shards=shards)
     with pytest.raises(ConfigError, match="shards"):
-        Wanted.from_dict({**Wanted().to_dict(), "shards": shards})
+        IndexConfig.from_dict({**IndexConfig().to_dict(), "shards": shards})
 
 
 def test_costs_are_those_of_all_shards_and_building_that_of_one():
@@ -182,7 +182,7 @@ def test_many_questions_and_vectors_find_the_same_too(stores, shards):
 @pytest.mark.parametrize("shards", SHARDS)
 def test_results_that_are_arranged_or_unlike_each_other_are_the_same(stores, shards):
     for query in QUERIES:
-        arranged = Arrangement(dedupe=True, per_file=2, mmr=0.5)
+        arranged = RankingOptions(dedupe=True, per_file=2, mmr=0.5)
         one, several = (stores[n].search(query, 8, arrangement=arranged) for n in (1, shards))
         assert told(several) == told(one)
         one, several = (stores[n].search_mmr(query, 8, fetch_k=60) for n in (1, shards))
@@ -282,7 +282,7 @@ def test_an_error_in_a_thread_is_told(tmp_path, monkeypatch):
 def test_a_store_keeps_its_shards(kind, tmp_path):
     with fill(tmp_path, 3, kind, deleted=False) as store:
         assert (rows_of(store), kinds_of(store)) == ([SIZE // 3] * 3, {kind})
-        assert store.wanted_index == Wanted(kind, shards=3)
+        assert store.wanted_index == IndexConfig(kind, shards=3)
         assert store.status()["index"]["wanted"]["shards"] == 3
         before = store.status()["segments"]
         store.optimize()
@@ -311,12 +311,12 @@ def test_an_approximate_index_is_picked_and_measured_for_all_shards(tmp_path):
 def test_the_number_of_shards_can_be_changed(tmp_path):
     with fill(tmp_path, 2, "hnsw", deleted=False) as store:
         for shards in (4, 1, 2):
-            store.optimize(index=Wanted("hnsw", shards=shards))
+            store.optimize(index=IndexConfig("hnsw", shards=shards))
             assert rows_of(store) == [SIZE // shards] * shards
             assert len(store.index_check().segments) == shards
-        store.optimize(index=Wanted("flat", shards=5))
+        store.optimize(index=IndexConfig("flat", shards=5))
         assert (rows_of(store), kinds_of(store)) == ([SIZE // 5] * 5, {"flat"})
-        store.optimize(index=Wanted("flat"))
+        store.optimize(index=IndexConfig("flat"))
         assert rows_of(store) == [SIZE]
         assert_sound(store)
 
@@ -325,7 +325,7 @@ def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
     with Store.create(tmp_path / "s", encoder(), index="hnsw", shards=4) as store:
         store.add(records(0, 4 * LEAST - 1))
         for shards in (5, 4):
-            store.optimize(index=Wanted("hnsw", shards=shards))
+            store.optimize(index=IndexConfig("hnsw", shards=shards))
             reason = f"an index of kind hnsw begins at {LEAST} vectors in each of {shards} shards"
             assert store.index_choice().reasons == (reason,)
             assert len(rows_of(store)) == shards
@@ -411,7 +411,7 @@ def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, 
         with monkeypatch.context() as patched:
             patched.setattr(segments, "build_index", build_index)
             with pytest.raises(KeyboardInterrupt):
-                store.optimize(index=Wanted(shards=3))
+                store.optimize(index=IndexConfig(shards=3))
         assert store.status()["segments"] == before
         assert [folder.name for folder in (store.path / "segments").iterdir()] == [before[0]["folder"]]
         store.optimize()

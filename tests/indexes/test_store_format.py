@@ -25,7 +25,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.records import Wanted
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -495,7 +495,7 @@ def made(tmp_path_factory, tiny_config):
         (docs / "empty.txt").write_text(" \n")
         rows = "\n".join(f"{sentence(i)},{1900 + i}" for i in range(60))
         (docs / "table.csv").write_text("text,year\n" + rows + "\n")
-        options, wanted = IndexingOptions(text_columns=("text",)), Wanted(budget=Budget(max_memory=10**9))
+        options, wanted = IndexingOptions(text_columns=("text",)), IndexConfig(budget=Budget(max_memory=10**9))
         index_files(IndexingRequest(base / "store", (docs,), options, tiny_config, wanted))
         (docs / "table.csv").write_text("text,year\n" + "\n".join(rows.split("\n")[:50]) + "\nthe cat sleeps,2000\n")
         index_files(IndexingRequest(base / "store", (docs,)))

@@ -26,7 +26,7 @@ from ragembed.errors import (
 )
 from ragembed.indexes import Store
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import Check, Choice, Measurement, Recall, Wanted
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.fitting import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -978,11 +978,13 @@ def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
     assert report.problems
 
 
-WANTED = Wanted("hnsw", Budget(10**6, 5000.0, 0.9))
+WANTED = IndexConfig("hnsw", Budget(10**6, 5000.0, 0.9))
 INDEX_VALUES = {
     "index": WANTED.to_dict(),
-    "index_choice": Choice(WANTED, "hnsw", 64, 27, ("hnsw was asked for",), None, "cpu").to_dict(),
-    "index_check": Check(Measurement(Recall(0.9, 0.8, 1.0, 20), 0.5, 900), "2026-01-01", 27, ("a", "b")).to_dict(),
+    "index_choice": IndexSelection(WANTED, "hnsw", 64, 27, ("hnsw was asked for",), None, "cpu").to_dict(),
+    "index_check": IndexEvaluation(
+        Measurement(Recall(0.9, 0.8, 1.0, 20), 0.5, 900), "2026-01-01", 27, ("a", "b")
+    ).to_dict(),
 }
 """What a store may keep of its index, by key of the metadata."""
 
@@ -1051,7 +1053,7 @@ def test_a_field_of_another_type_is_found_or_does_no_harm(known, key, path, wron
 @pytest.mark.parametrize("kind", ["pq", "flat ", "Flat;", "", "IVF16,,Flat", "../x"])
 @pytest.mark.parametrize("where", ["meta", "segments"])
 def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where, kind):
-    value = json.dumps({**Wanted().to_dict(), "kind": kind})
+    value = json.dumps({**IndexConfig().to_dict(), "kind": kind})
     edit(
         known,
         ("UPDATE meta SET value = ? WHERE key = 'index'", (value,))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
-from ragembed.indexes import Budget, ChunkRecord, Store, Wanted
+from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
 from ragembed.indexes.ann import flat
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.flat import FlatIndex
@@ -215,8 +215,8 @@ def test_another_kind_names_its_extra_before_anything_is_done(tmp_path, no_faiss
     fill(tmp_path / "flat")
     with Store.open(tmp_path / "flat", KnownEncoder()) as store:
         with pytest.raises(MissingExtraError, match=kind):
-            store.optimize(index=Wanted(kind))
-        assert store.wanted_index == Wanted()
+            store.optimize(index=IndexConfig(kind))
+        assert store.wanted_index == IndexConfig()
 
 
 def test_a_store_whose_index_is_approximate_names_the_extra(tmp_path, monkeypatch):

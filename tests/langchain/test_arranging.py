@@ -10,12 +10,12 @@ import pytest
 from langchain_core.documents import Document
 from pydantic import ValidationError
 
-from ragembed.indexes import Arrangement
+from ragembed.indexes import RankingOptions
 from ragembed.langchain import RagRetriever, RagVectorStore
 
 from .fakes import Angles, ids
 
-DEDUPE = Arrangement(dedupe=True)
+DEDUPE = RankingOptions(dedupe=True)
 TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
 
 
@@ -56,14 +56,14 @@ async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore,
     assert len(folded.invoke("0 degrees")) == 4
     assert all(int(str(name)[1:]) % 2 == 0 for name in ids(folded.invoke("0 degrees")))
     assert ids(await folded.ainvoke("0 degrees")) == ids(retriever.invoke("0 degrees", arrangement=DEDUPE))
-    few = retriever.invoke("0 degrees", arrangement=Arrangement(per_file=1))
+    few = retriever.invoke("0 degrees", arrangement=RankingOptions(per_file=1))
     assert sorted(document.metadata["source"] for document in few) == ["x", "y"]
     odd = retriever.invoke("0 degrees", arrangement=DEDUPE, filter={"source": "y"}, k=9)
     assert sorted(document.metadata["n"] for document in odd) == [1, 3, 5, 7, 9, 11]
 
 
 def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
-    arrangement = Arrangement(dedupe=True, reranker=Last(), rerank_depth=3)
+    arrangement = RankingOptions(dedupe=True, reranker=Last(), rerank_depth=3)
     for name in ("hybrid", "similarity", "lexical"):
         search, with_score = (getattr(store, f"{name}_search{end}") for end in ("", "_with_score"))
         found = search("0 degrees", 3, arrangement=arrangement)
@@ -86,7 +86,7 @@ async def test_retrievers_of_langchain_take_it(store: RagVectorStore) -> None:
 
 
 def test_difference_from_any_search(store: RagVectorStore) -> None:
-    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", arrangement=Arrangement(mmr=0.0))
+    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", arrangement=RankingOptions(mmr=0.0))
     assert ids(retriever.invoke("0")) == ["d0", "d10"]
     assert ids(retriever.invoke("0")) == ids(store.max_marginal_relevance_search("0", 2, 12, 0.0))
 

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.documents import Document
 
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
-from ragembed.indexes import Budget, Store, Wanted
+from ragembed.indexes import Budget, IndexConfig, Store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 
 from .community_folders import IDS, METADATA, PLAIN, TEXTS, docstore
@@ -92,7 +92,7 @@ def test_a_folder_is_taken_with_an_index_and_a_budget(golden: Path, tmp_path: Pa
         ) as store:
             assert store.ids()[-1] == "c"
     with Store.open(tmp_path / "s") as opened:
-        assert opened.wanted_index == Wanted("hnsw", budget)
+        assert opened.wanted_index == IndexConfig("hnsw", budget)
         assert sorted(opened.ids()) == sorted(IDS)
 
 

@@ -19,7 +19,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
-from ragembed.indexes import Budget, Fusion, Store, Wanted
+from ragembed.indexes import Budget, Fusion, IndexConfig, Store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import digests
@@ -243,17 +243,17 @@ BUDGET = Budget(max_memory=10**9, min_recall=0.9)
 @pytest.mark.parametrize(
     ("index", "budget", "wanted"),
     [
-        (None, None, Wanted()),
-        ("auto", None, Wanted()),
-        ("hnsw", None, Wanted("hnsw")),
-        ("fp16", None, Wanted("fp16")),
-        ("IVF64,SQ8", None, Wanted("IVF64,SQ8")),
-        (None, BUDGET, Wanted(budget=BUDGET)),
-        ("ivf", BUDGET, Wanted("ivf", BUDGET)),
+        (None, None, IndexConfig()),
+        ("auto", None, IndexConfig()),
+        ("hnsw", None, IndexConfig("hnsw")),
+        ("fp16", None, IndexConfig("fp16")),
+        ("IVF64,SQ8", None, IndexConfig("IVF64,SQ8")),
+        (None, BUDGET, IndexConfig(budget=BUDGET)),
+        ("ivf", BUDGET, IndexConfig("ivf", BUDGET)),
     ],
 )
 def test_opening_again_keeps_index_and_budget_and_refuses_others(
-    tmp_path: Path, index: str | None, budget: Budget | None, wanted: Wanted
+    tmp_path: Path, index: str | None, budget: Budget | None, wanted: IndexConfig
 ) -> None:
     with RagVectorStore.from_texts(TEXTS, FAKE, path=tmp_path / "index", index=index, budget=budget) as store:
         store.save_local(tmp_path, "copy")
@@ -419,7 +419,7 @@ def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(
         with pytest.raises(ConfigError, match="batch_size is 0"):
             store.rebuild(FAKE, tmp_path / "u", batch_size=0)
     with Store.open(tmp_path / "t") as opened:
-        assert opened.wanted_index == Wanted("hnsw", BUDGET)
+        assert opened.wanted_index == IndexConfig("hnsw", BUDGET)
     assert not (tmp_path / "u").exists()
 
 

@@ -16,7 +16,7 @@ from ragembed.training.definitions import TrainingTexts, make_windows
 from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.encoder import load_encoder, load_trained, load_with_mlm_head, mlm_bias, save_encoder
 from ragembed.training.entry_space import entry_embeddings, single_tokens
-from ragembed.training.progress import Silent
+from ragembed.training.progress import SilentTraining
 from ragembed.training.progressive import word_space
 
 DICTIONARY = Dictionary(
@@ -43,7 +43,7 @@ def states(folder, text):
 @pytest.mark.parametrize("family", ["bert", "roberta", "dropping_bert"])
 def test_entry_vectors_are_means_over_definitions(family, kind, request):
     folder = request.getfixturevalue(family)
-    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, Silent())
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentTraining())
     expected = [
         torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
             0
@@ -55,7 +55,7 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
 
 
 def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
-    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, Silent())
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentTraining())
     tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
     assert np.abs(found[0] - tokens.numpy()).max() > 0.05
 

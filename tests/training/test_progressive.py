@@ -25,7 +25,7 @@ from ragembed.training.encoder import load_encoder
 from ragembed.training.entry_space import entry_embeddings
 from ragembed.training.material import TrainingRequest
 from ragembed.training.optimizer import Optimizer
-from ragembed.training.progress import Silent
+from ragembed.training.progress import SilentTraining
 from ragembed.training.reverse_dictionary import ReverseDictionary
 from ragembed.training.run import EntrySpace, RunPlace, train_run
 from ragembed.training.settings import StepSettings, TrainingSettings
@@ -35,7 +35,7 @@ STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
 
 
-class Listening(Silent):
+class Listening(SilentTraining):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -166,7 +166,7 @@ def test_the_best_encoder_builds_the_vectors_of_the_next_step(glossary, bert, tm
     whole = read_dictionaries([glossary])
     kept = type(whole)(whole.entries, tuple(tuple(t for t in d if t not in held) for d in whole.definitions))
     texts = TrainingTexts.of(kept, tokenizer, None, 0)
-    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, Silent())
+    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, SilentTraining())
     np.testing.assert_array_equal(made[1], expected)
 
 
@@ -292,7 +292,16 @@ def test_a_loss_that_is_not_finite_is_an_error(glossary, bert, tmp_path):
     space = EntrySpace(np.full((24, 16), np.inf, dtype=np.float32))
     place = RunPlace(0, 1, 0, 1)
     with pytest.raises(TrainingError, match=r"step 1 of 1, run 1 of 1: the loss is nan in batch 1 of .*0\.001"):
-        train_run(load_encoder(bert, "own"), texts, space, settings(), CPU, place, Checkpoints(tmp_path, 9.0), Silent())
+        train_run(
+            load_encoder(bert, "own"),
+            texts,
+            space,
+            settings(),
+            CPU,
+            place,
+            Checkpoints(tmp_path, 9.0),
+            SilentTraining(),
+        )
 
 
 def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, monkeypatch):
@@ -309,7 +318,7 @@ def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, m
         CPU,
         RunPlace(0, 1, 0, 1),
         Checkpoints(tmp_path, 9.0),
-        Silent(),
+        SilentTraining(),
     )
     half = len(losses) // 2
     for part in (targets[:half], targets[half:]):
