@@ -105,7 +105,7 @@ def _config(column: str, weighting: str, steps: str) -> EmbedderConfig:
     masks = weighting == "[MASK]"
     return EmbedderConfig.from_dict(COLUMNS[column]).replace(
         model=DEFAULT_MODEL if column == "RE" else MODEL,
-        sides="one",
+        query_fit="shared",
         pooling="masks" if masks else "mean",
         weighting="uniform" if masks else weighting,
         postprocess=() if steps == "none" else (steps,),

@@ -49,8 +49,8 @@ _CHANGES: Mapping[str, Mapping[str, object]] = {
 _ALONE: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "RE alone": ("re", {}),
     "Avg. alone": ("avg", {}),
-    "T4, one side": ("t4", {"sides": "one"}),
-    "T4, two sides": ("t4", {"sides": "two"}),
+    "T4, one side": ("t4", {"query_fit": "shared"}),
+    "T4, two sides": ("t4", {"query_fit": "separate"}),
 }
 """Other presets, searched densely."""
 _STEPS = ("none", "normalize", "center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt:2")
@@ -141,8 +141,8 @@ def presets(setting: Setting) -> Outcome:
     parts = []
     for kind, (pattern, read, what) in kinds.items():
         paths = sorted((setting.data / kind).glob(pattern))[: 1 if setting.trial else None]
-        sides = ("one",) if kind == "clustering" else ("one", "two")
-        keys = [(steps, side) for steps in _STEPS for side in sides]
+        query_fit = ("shared",) if kind == "clustering" else ("shared", "separate")
+        keys = [(steps, side) for steps in _STEPS for side in query_fit]
         tasks = [read(path) for path in paths]
         values = {name: [_values(task, name, keys) for task in tasks] for name in names}
         rows = [
@@ -158,7 +158,7 @@ def presets(setting: Setting) -> Outcome:
 
 def _values(task: Task, name: str, keys: list[tuple[str, str]]) -> list[float]:
     configs = [
-        PRESETS[name].replace(postprocess=() if steps == "none" else (steps,), sides=side) for steps, side in keys
+        PRESETS[name].replace(postprocess=() if steps == "none" else (steps,), query_fit=side) for steps, side in keys
     ]
     say(f"{task.name}: {name}")
     return [float(measured.scores[measured.headline]) for _, measured in evaluate(task, configs)]

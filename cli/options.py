@@ -32,7 +32,7 @@ FORMATS = ("text", "json", "jsonl")
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 EMBEDDING_OPTIONS = (
     *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
-    *("special_tokens", "weighting", "postprocess", "sides"),
+    *("special_tokens", "weighting", "postprocess", "query_fit"),
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
 """Names of the options that decide how texts are embedded."""
@@ -215,7 +215,7 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
         ("--pooling", "NAME", f"{', '.join(POOLINGS)}{more}"),
         ("--weighting", "SPEC", f"uniform, idf, idf:0.5, -biases, sif or usif{more}"),
         ("--postprocess", "STEPS", f"Steps joined by commas, as in abtt:2,normalize, or none{more}"),
-        ("--sides", "one|two", f"Post-processors fitted on documents alone, or for questions apart{more}"),
+        ("--query-fit", "shared|separate", f"Post-processors fitted on documents alone, or for questions apart{more}"),
     )
     return with_options(
         command,
@@ -317,7 +317,7 @@ _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 
 
-class ArrangingCommand(click.Command):
+class RankingCommand(click.Command):
     """A command that takes ``--mmr`` alone and ``--mmr LAMBDA``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -325,8 +325,8 @@ class ArrangingCommand(click.Command):
         return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
 
 
-def arranging_options(command: Command) -> Command:
-    """Add the options of which :func:`arrangement` makes an arrangement."""
+def ranking_options(command: Command) -> Command:
+    """Add the options of which :func:`ranking` makes an ranking."""
     return with_options(
         command,
         click.option(
@@ -358,7 +358,7 @@ def arranging_options(command: Command) -> Command:
     )
 
 
-def arrangement(options: Mapping[str, Any]) -> RankingOptions:
+def ranking(options: Mapping[str, Any]) -> RankingOptions:
     """Return what the options ask for; raises as :class:`ragembed.reranking.CrossEncoderReranker` does."""
     model = options["rerank"]
     return RankingOptions(

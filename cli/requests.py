@@ -106,14 +106,14 @@ def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> Em
     return _configuration(settings, None if named or store is None else stored_config(store))
 
 
-def embedder_configs(options: Mapping[str, Any], *, sides: str | None) -> list[NamedConfig]:
+def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
     """Return every combination of the values given.
 
-    ``sides`` holds where the option is not given; None leaves the preset's.
+    ``query_fit`` holds where the option is not given; None leaves the preset's.
     """
     settings = _given(options)
-    if sides is not None:
-        settings.setdefault("sides", (sides,))
+    if query_fit is not None:
+        settings.setdefault("query_fit", (query_fit,))
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     single = {name: value for name, value in settings.items() if name not in several}
     return [

@@ -9,4 +9,14 @@ from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord, VectorEncoder
 
-__all__ = ["RankingOptions", "Budget", "ChunkRecord", "Fusion", "Hit", "SourceRecord", "Store", "VectorEncoder", "IndexConfig"]
+__all__ = [
+    "Budget",
+    "ChunkRecord",
+    "Fusion",
+    "Hit",
+    "IndexConfig",
+    "RankingOptions",
+    "SourceRecord",
+    "Store",
+    "VectorEncoder",
+]

@@ -69,7 +69,7 @@ def search(
     *,
     where: Where | None = None,
     fusion: Fusion | None = None,
-    arrangement: RankingOptions | None = None,
+    ranking: RankingOptions | None = None,
 ) -> list[Hit]:
     """Return the best ``k`` chunks of a store for a query, best first.
 
@@ -77,7 +77,7 @@ def search(
     store: for many queries, open a :class:`Store` once. Raises :class:`StoreNotFoundError` if there is no store.
     """
     with Store.open(require_store(_chosen(store))) as opened:
-        return opened.search(query, k, mode, where=where, fusion=fusion, arrangement=arrangement)
+        return opened.search(query, k, mode, where=where, fusion=fusion, ranking=ranking)
 
 
 def _chosen(store: str | Path | None) -> Path:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.files import make_folders, write_file
@@ -203,17 +203,17 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
     ) -> list[Hit]:
         """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``arrangement`` whether
+        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``ranking`` whether
         near-duplicates are folded, a reranker reads the best, and the like; without it nothing of that is done. See
         ``docs/search.md``.
         """
-        return self.search_many([query], k, mode, where=where, fusion=fusion, arrangement=arrangement)[0]
+        return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
 
     def search_many(
         self,
@@ -223,7 +223,7 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
     ) -> list[list[Hit]]:
         """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
@@ -231,16 +231,16 @@ class Store:
         condition = None if where is None else parse(where)
         asked = list(queries)
 
-        def answer(view: Snapshot) -> list[list[Hit]]:
-            fused = fusion or stored_fusion(view.connection)
-            return search.search(view, asked, k, mode, condition, fused, arrangement)
+        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            fused = fusion or stored_fusion(snapshot.connection)
+            return search.search(snapshot, asked, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
     @property
     def fusion(self) -> Fusion:
         """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
-        return self._reader.read(lambda view: stored_fusion(view.connection))
+        return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
 
     def explain(
         self,
@@ -250,16 +250,16 @@ class Store:
         *,
         where: Where | None = None,
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
     ) -> list[Explanation]:
         """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)
 
-        def answer(view: Snapshot) -> list[Explanation]:
-            fused = fusion or stored_fusion(view.connection)
-            return explain(view, question, k, mode, condition, fused, arrangement)
+        def answer(snapshot: Snapshot) -> list[Explanation]:
+            fused = fusion or stored_fusion(snapshot.connection)
+            return explain(snapshot, question, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
@@ -273,8 +273,8 @@ class Store:
         """
         from ragembed.indexes.search.why_not import why_not
 
-        def answer(view: Snapshot) -> WhyNot:
-            return why_not(view, question, source, k, mode, fusion or stored_fusion(view.connection))
+        def answer(snapshot: Snapshot) -> WhyNot:
+            return why_not(snapshot, question, source, k, mode, fusion or stored_fusion(snapshot.connection))
 
         return self._reader.read(answer)
 
@@ -294,9 +294,9 @@ class Store:
         if vectors.ndim != 2:
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
 
-        def answer(view: Snapshot) -> list[list[Hit]]:
-            self._require_dimension(view, vectors)
-            return search.search_vectors(view, vectors, k, condition)
+        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            self._require_dimension(snapshot, vectors)
+            return search.search_vectors(snapshot, vectors, k, condition)
 
         return self._reader.read(answer)
 
@@ -316,9 +316,9 @@ class Store:
         """
         condition = None if where is None else parse(where)
 
-        def answer(view: Snapshot) -> list[Hit]:
-            vector = view.embedder().encode_queries([query])[0]
-            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
+        def answer(snapshot: Snapshot) -> list[Hit]:
+            vector = snapshot.embedder().encode_queries([query])[0]
+            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
 
         return self._reader.read(answer)
 
@@ -335,23 +335,23 @@ class Store:
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
-        def answer(view: Snapshot) -> list[Hit]:
-            self._require_dimension(view, vector[None, :])
-            return search.search_mmr(view, vector, k, fetch_k, lambda_mult, condition)
+        def answer(snapshot: Snapshot) -> list[Hit]:
+            self._require_dimension(snapshot, vector[None, :])
+            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
 
         return self._reader.read(answer)
 
     def vectors(self, ids: Sequence[str]) -> Floats:
         """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
 
-        def answer(view: Snapshot) -> Floats:
-            rows = catalog.rows_of_ids(view.connection, ids)
-            return view.vectors([rows[chunk_id] for chunk_id in ids])
+        def answer(snapshot: Snapshot) -> Floats:
+            rows = catalog.rows_of_ids(snapshot.connection, ids)
+            return snapshot.vectors([rows[chunk_id] for chunk_id in ids])
 
         return self._reader.read(answer)
 
-    def _require_dimension(self, view: Snapshot, vectors: Floats) -> None:
-        if (dim := view.dim()) not in (None, vectors.shape[1]):
+    def _require_dimension(self, snapshot: Snapshot, vectors: Floats) -> None:
+        if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
             raise DimensionError(
                 f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
                 f"{dim}"
@@ -360,27 +360,27 @@ class Store:
     # Looking in
 
     def __len__(self) -> int:
-        return self._reader.read(lambda view: catalog.count(view.connection, "chunks"))
+        return self._reader.read(lambda snapshot: catalog.count(snapshot.connection, "chunks"))
 
     def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
         """Return the chunks with these ids, in the order asked; unknown ids are left out."""
-        found = self._reader.read(lambda view: catalog.chunks_by_id(view.connection, ids))
+        found = self._reader.read(lambda snapshot: catalog.chunks_by_id(snapshot.connection, ids))
         return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
 
     def chunks(self, source: str | None = None, *, where: Where | None = None) -> Iterator[ChunkRecord]:
         """Yield the chunks in order of insertion, all or those of one file, and of these those ``where`` selects."""
         condition = None if where is None else parse(where)
-        with self._reader.view() as view:
-            yield from catalog.iterate_chunks(view.connection, source, condition)
+        with self._reader.snapshot() as snapshot:
+            yield from catalog.iterate_chunks(snapshot.connection, source, condition)
 
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that each chunk's vector is made of, in order of insertion."""
-        with self._reader.view() as view:
-            yield from catalog.embedded_texts(view.connection)
+        with self._reader.snapshot() as snapshot:
+            yield from catalog.embedded_texts(snapshot.connection)
 
     def ids(self) -> list[str]:
         """Return the ids of the chunks in order of insertion."""
-        return self._reader.read(lambda view: catalog.chunk_ids(view.connection))
+        return self._reader.read(lambda snapshot: catalog.chunk_ids(snapshot.connection))
 
     def run_records(self, namespace: str) -> RunRecords:
         """Return what programs that synchronise documents have noted in ``namespace`` about the chunks they wrote."""
@@ -388,71 +388,75 @@ class Store:
 
     def all_run_records(self) -> list[Record]:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
-        return self._reader.read(lambda view: taken_out(view.connection))
+        return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
     def sources(self) -> dict[str, SourceRecord]:
         """Return the files in the store by name."""
-        return self._reader.read(lambda view: catalog.sources(view.connection))
+        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection))
 
     def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat and that are left out of what is searched, most repeated first."""
-        return self._reader.read(lambda view: boilerplate_store.stored(view.connection))
+        return self._reader.read(lambda snapshot: boilerplate_store.stored(snapshot.connection))
 
     @property
     def unfinished(self) -> bool:
         """Whether the last run over files was interrupted."""
-        return bool(self._reader.read(lambda view: catalog.meta(view.connection, "unfinished", False)))
+        return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
 
     @property
     def generation(self) -> int:
         """How many changes have been committed."""
-        return int(self._reader.read(lambda view: catalog.meta(view.connection, "generation", 0)))
+        return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
     def resume_token(self) -> str | None:
         """What a run in stages that was interrupted has left to be known again by, None where there was none."""
-        found: str | None = self._reader.read(lambda view: catalog.meta(view.connection, "work"))
+        found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
 
-    def wanted_chain(self) -> tuple[tuple[str, ...], Sides]:
+    def wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
         """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
 
-        def answer(view: Snapshot) -> tuple[tuple[str, ...], Sides]:
-            embedder = view.embedder()
-            made = embedder.config if isinstance(embedder, Embedder) else EmbedderConfig(postprocess=(), sides="one")
-            wanted = catalog.meta(view.connection, "wanted", {})
-            return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("sides", made.sides)
+        def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
+            embedder = snapshot.embedder()
+            made = (
+                embedder.config
+                if isinstance(embedder, Embedder)
+                else EmbedderConfig(postprocess=(), query_fit="shared")
+            )
+            wanted = catalog.meta(snapshot.connection, "wanted", {})
+            return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
 
         return self._reader.read(answer)
 
     @property
     def language(self) -> str:
         """The language that decides on the stems that words are found by."""
-        return self._reader.read(lambda view: catalog.words(view.connection).language)
+        return self._reader.read(lambda snapshot: catalog.words(snapshot.connection).language)
 
     @property
     def wanted_index(self) -> IndexConfig:
         """What is asked of the index."""
-        return self._reader.read(lambda view: catalog.index_wanted(view.connection))
+        return self._reader.read(lambda snapshot: catalog.index_wanted(snapshot.connection))
 
     def index_choice(self) -> IndexSelection | None:
         """Return the index that was picked and why, None where none was."""
-        return self._reader.read(lambda view: catalog.index_choice(view.connection))
+        return self._reader.read(lambda snapshot: catalog.index_choice(snapshot.connection))
 
     def index_check(self) -> IndexEvaluation | None:
         """Return the last measurement of the index, None where there was none."""
-        return self._reader.read(lambda view: catalog.index_check(view.connection))
+        return self._reader.read(lambda snapshot: catalog.index_check(snapshot.connection))
 
     def last_request(self) -> dict[str, Any] | None:
         """Return the paths that were indexed and the options of the last run, None where no file was indexed."""
-        found: dict[str, Any] | None = self._reader.read(lambda view: catalog.meta(view.connection, "indexing"))
+        found: dict[str, Any] | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "indexing"))
         return found
 
     def status(self) -> dict[str, Any]:
         """Return what is in the store, and what made it, as JSON values."""
 
-        def answer(view: Snapshot) -> dict[str, Any]:
-            connection = view.connection
+        def answer(snapshot: Snapshot) -> dict[str, Any]:
+            connection = snapshot.connection
             return {
                 "path": str(self.path),
                 "format": FORMAT_VERSION,
@@ -464,7 +468,7 @@ class Store:
                 "boilerplate": boilerplate_store.status(connection),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
-                "dim": view.dim(),
+                "dim": snapshot.dim(),
                 "raw_dim": catalog.meta(connection, "dim"),
                 "language": catalog.words(connection).language,
                 "index": _index_status(connection),
@@ -488,7 +492,7 @@ class Store:
     @property
     def embedder(self) -> VectorEncoder:
         """The embedder of the current generation; raises :class:`IncompatibleStoreError` where it cannot be loaded."""
-        return self._reader.read(lambda view: view.embedder())
+        return self._reader.read(lambda snapshot: snapshot.embedder())
 
     # Writing
 
@@ -570,9 +574,9 @@ class Store:
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
 
-        def answer(view: Snapshot) -> int:
-            names = catalog.sources_below(view.connection, chosen[1])
-            return len(catalog.selected_keys(view.connection, chosen[0], names, condition))
+        def answer(snapshot: Snapshot) -> int:
+            names = catalog.sources_below(snapshot.connection, chosen[1])
+            return len(catalog.selected_keys(snapshot.connection, chosen[0], names, condition))
 
         return self._reader.read(answer)
 
@@ -661,11 +665,11 @@ class RunRecords:
 
     def now(self) -> float:
         """Return the time, in seconds since 1970; it is later than that of every record."""
-        return self._reader.read(lambda view: run_records.now(view.connection, self.namespace))
+        return self._reader.read(lambda snapshot: run_records.now(snapshot.connection, self.namespace))
 
     def noted(self, keys: Sequence[str]) -> set[str]:
         """Return those of ``keys`` that a run has taken note of."""
-        return self._reader.read(lambda view: run_records.noted(view.connection, self.namespace, keys))
+        return self._reader.read(lambda snapshot: run_records.noted(snapshot.connection, self.namespace, keys))
 
     def keys(
         self,
@@ -679,7 +683,7 @@ class RunRecords:
         The group of a chunk that a killed run wrote is not known, so it counts to each.
         """
         wanted = before, after, group_ids, limit
-        return self._reader.read(lambda view: run_records.listed(view.connection, self.namespace, *wanted))
+        return self._reader.read(lambda snapshot: run_records.listed(snapshot.connection, self.namespace, *wanted))
 
     def note(
         self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0

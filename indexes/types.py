@@ -54,13 +54,13 @@ class VectorEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A file in the store: its name there, its version, and the recipe by which it was read and chunked."""
+    """A file in the store: its name there, its version, and the pipeline_hash by which it was read and chunked."""
 
     path: str
     size: int
     mtime_ns: int
     sha256: str
-    recipe: str
+    pipeline_hash: str
 
 
 def storable_time(nanoseconds: int) -> int:

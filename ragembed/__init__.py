@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ragembed.indexes.types import Hit
 
 __all__ = [
-    "RankingOptions",
     "Chunk",
     "Embedder",
     "EmbedderConfig",
     "Fusion",
     "Hit",
+    "RankingOptions",
     "Store",
     "__version__",
     "index",

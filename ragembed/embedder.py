@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ragembed import embedder_files
 from ragembed.config.presets import DEFAULT_PRESET, preset
-from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import Words, parse_postprocessor
 from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
@@ -85,7 +85,7 @@ class Embedder:
 
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
-        """Build from a preset with some settings changed: ``Embedder.from_preset("minilm", sides="one")``."""
+        """Build from a preset with some settings changed: ``Embedder.from_preset("minilm", query_fit="shared")``."""
         return cls(preset(name).replace(**changes), device=device)
 
     # Fitting
@@ -163,7 +163,7 @@ class Embedder:
                 raise ConfigError(f"the corpus {self.config.postprocess_corpus} has no text: nothing to fit on")
             texts, raw_documents = sample.items, self.raw_documents(sample.items)
         raw_queries = None
-        if self.config.sides == "two":
+        if self.config.query_fit == "separate":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             if drawn:
                 self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
@@ -173,9 +173,9 @@ class Embedder:
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
-    def with_postprocess(self, postprocess: Sequence[str], sides: Sides) -> Embedder:
+    def with_postprocess(self, postprocess: Sequence[str], query_fit: QueryFit) -> Embedder:
         """Return an embedder with the same fitted extractor and another, unfitted chain."""
-        config = self.config.replace(postprocess=tuple(postprocess), sides=sides)
+        config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
         other = Embedder(config, device=self._device, download=self._download)
         other._texts = self._texts
         other.__dict__["_built"] = self._built
@@ -297,7 +297,7 @@ class Embedder:
         identity = {
             "raw": self.raw_fingerprint,
             "postprocess": [parse_postprocessor(step) for step in self.config.postprocess],
-            "sides": self.config.sides if chain.documents.learns else "one",
+            "query_fit": self.config.query_fit if chain.documents.learns else "shared",
         }
         return _digest(identity, chain.state())
 
@@ -372,7 +372,9 @@ class Embedder:
             )
         embedder.extractor.restore(_below(arrays, "extractor."))
         try:
-            chain = TwoSidedChain.restore(config.postprocess, _below(arrays, "chain."), two=config.sides == "two")
+            chain = TwoSidedChain.restore(
+                config.postprocess, _below(arrays, "chain."), two=config.query_fit == "separate"
+            )
         except NotFittedError as error:
             raise ModelError(f"the embedder in {folder} is damaged: {error}") from error
         embedder._chain = chain

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import (
-    ArrangingCommand,
-    arrangement,
-    arranging_options,
+    RankingCommand,
     filter_options,
     format_option,
     near_duplicates_line,
+    ranking,
+    ranking_options,
     search_filter,
     store_option,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NO_HITS_EXIT = 1
 
 
-@click.command(cls=ArrangingCommand)
+@click.command(cls=RankingCommand)
 @click.argument("question")
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
@@ -61,7 +61,7 @@ _NO_HITS_EXIT = 1
     help="How far the question is moved towards what is found first; 0 for not at all.  "
     f"[default: the store's, else {Fusion().feedback:g}]",
 )
-@arranging_options
+@ranking_options
 @click.option("--explain", is_flag=True, help="Tell what each score is made of, down to words and pairs of tokens.")
 @filter_options
 @store_option
@@ -89,11 +89,11 @@ def command(
         raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
-    arranged = arrangement(arranging)
+    arranged = ranking(arranging)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
         fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
-        asked: dict[str, Any] = {"where": condition, "fusion": fusion, "arrangement": arranged}
+        asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": arranged}
         explanations = opened.explain(question, count, mode, **asked) if explain else []
         hits = [each.hit for each in explanations] if explain else opened.search(question, count, mode, **asked)
         unfinished = opened.unfinished

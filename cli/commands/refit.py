@@ -11,17 +11,21 @@ from ragembed.cli.options import WritingCommand, format_option, store_option
 from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
-from ragembed.config.settings import Sides
+from ragembed.config.settings import QueryFit
 from ragembed.indexes.indexing.fitting import refit_store
 from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command(cls=WritingCommand)
 @click.option("--postprocess", metavar="STEPS", help="Steps joined by commas, as in abtt:2,normalize, or none.")
-@click.option("--sides", type=click.Choice(get_args(Sides)), help="The same for documents and questions, or apart.")
+@click.option(
+    "--query-fit", type=click.Choice(get_args(QueryFit)), help="The same for documents and questions, or apart."
+)
 @store_option
 @format_option
-def command(postprocess: str | None, sides: Sides | None, store: Path | None, wait_seconds: float, output: str) -> None:
+def command(
+    postprocess: str | None, query_fit: QueryFit | None, store: Path | None, wait_seconds: float, output: str
+) -> None:
     """Fit the post-processors of a store anew, or give it others; no document is encoded again.
 
     Without options, the present ones are fitted on what the store holds now. Killed at any moment, the store keeps
@@ -29,10 +33,10 @@ def command(postprocess: str | None, sides: Sides | None, store: Path | None, wa
     """
     steps = None if postprocess is None else postprocess_steps(postprocess)
     with warnings_as_notes():
-        fitted = refit_store(choose_store(store), steps, sides, StderrProgress(), wait_seconds)
+        fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds)
     about: dict[str, Any] = {
         "postprocess": list(fitted.config.postprocess),
-        "sides": fitted.config.sides,
+        "query_fit": fitted.config.query_fit,
         "fitted_on": fitted.describe()["fitted_on"],
         "fingerprint": fitted.fingerprint,
     }
@@ -43,6 +47,6 @@ def command(postprocess: str | None, sides: Sides | None, store: Path | None, wa
     else:
         counts = about["fitted_on"]
         say(
-            f"postprocess: {', '.join(about['postprocess']) or 'none'}, sides: {about['sides']}, fitted on "
+            f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, fitted on "
             f"{counts['documents']:,} chunks and {counts['pseudo_queries']:,} pseudo-queries"
         )

@@ -154,7 +154,7 @@ def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
     if not set(config["postprocess"]) - {"normalize"}:
         return "nothing to fit"
     documents = config["postprocess_corpus"] or _chunks(fitted["documents"])
-    if config["sides"] == "two":
+    if config["query_fit"] == "separate":
         return f"fitted on {documents} and {fitted['pseudo_queries']:,} pseudo-queries"
     return f"fitted on {documents}, the same for documents and questions"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ragembed.evaluation.tasks import Measured, Task
 
 _COMBINED = """Options that are repeated are combined with one another, share the model's passes, and make one table;
---layers each is every single layer. One side serves all texts unless --sides says otherwise."""
+--layers each is every single layer. One side serves all texts unless --query-fit says otherwise."""
 
 
 CSV = {"csv": "csv (a line for each result) for tables"}
@@ -36,7 +36,7 @@ def _task(name: str, counted: str | None, help_text: str) -> click.Command:
     def command(
         paths: tuple[Path, ...], plot_file: Path | None, quiet: bool, output: str, runs: int | None = None, **given: Any
     ) -> None:
-        named = candidates(given, sides="one")
+        named = candidates(given, query_fit="shared")
         tasks = [_read(name, path, runs) for path in paths]
         if plot_file is not None:
             from ragembed.evaluation.plots import check_plot

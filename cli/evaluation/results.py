@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 EVERY_LAYER = "each"
 
 
-def candidates(given: Mapping[str, Any], *, sides: str | None) -> list[NamedConfig]:
-    """Return every combination of the embedding options; ``sides`` holds where the option is not given."""
-    return embedder_configs({**given, "layers": _layers(given)}, sides=sides)
+def candidates(given: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
+    """Return every combination of the embedding options; ``query_fit`` holds where the option is not given."""
+    return embedder_configs({**given, "layers": _layers(given)}, query_fit=query_fit)
 
 
 def names(found: Sequence[str], paths: Sequence[Path]) -> list[str]:

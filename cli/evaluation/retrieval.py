@@ -94,7 +94,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
     wanted = _Wanted(**given)
     measures = parse_measures(wanted.measures)
-    base = candidates(embedding, sides=None)
+    base = candidates(embedding, query_fit=None)
     systems = _systems(wanted, base)
     _refuse_useless(wanted, systems, embedding)
     judged = [_read(place, wanted, systems) for place in wanted.places]

@@ -99,7 +99,7 @@ def parse_system(spec: str, base: NamedConfig, search: Search, store: Path | Non
     if preset is not None:
         if name not in MODES or system.config is None:
             raise ConfigError(f"{spec!r}: 'preset' is of use for dense and hybrid search of a collection alone")
-        [found] = embedder_configs({"preset": (preset,)}, sides=None)
+        [found] = embedder_configs({"preset": (preset,)}, query_fit=None)
         system = replace(system, config=found.config)
     if settings:
         if system.search is None or system.search.mode != "hybrid":
@@ -120,7 +120,7 @@ def _named(spec: str, name: str, base: NamedConfig, search: Search, store: Path 
         if store is not None:
             raise ConfigError(f"{spec!r}: a store has its own settings; compare modes, stores or runs")
         options = {"preset": (name,)} if name in PRESETS else {"config_file": _file(path)}
-        [found] = embedder_configs(options, sides=None)
+        [found] = embedder_configs(options, query_fit=None)
         return System(spec, search, found.config)
     if is_store(path):
         return System(spec, search, store=path)

@@ -104,6 +104,6 @@ def list_codes(lists: Any, number: int, code_size: int) -> NDArray[np.uint8]:
 
 
 def list_ids(lists: Any, number: int) -> Rows:
-    """Return the ids of an inverted list, int64, shape ``(size,)``: a view, valid as long as the lists."""
+    """Return the ids of an inverted list, int64, shape ``(size,)``: a snapshot, valid as long as the lists."""
     ids: Rows = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
     return ids

@@ -177,11 +177,11 @@ def measure_drift(store: Store) -> DriftReport:
     Nothing is written. The model encodes only pseudo-queries that are new since the last fit. Raises
     :class:`StoreError` if the vectors are not ragembed's own.
     """
-    return store._reader.read(lambda view: _measured(store.path, view))
+    return store._reader.read(lambda snapshot: _measured(store.path, snapshot))
 
 
-def _measured(store: Path, view: Snapshot) -> DriftReport:
-    embedder, connection = view.embedder(), view.connection
+def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
+    embedder, connection = snapshot.embedder(), snapshot.connection
     if not isinstance(embedder, Embedder):
         raise StoreError(f"the vectors of {store} are not ragembed's own: it was not fitted on them")
     baseline = load_baseline(store, connection)
@@ -308,7 +308,7 @@ def _refitted(
         notes.append(f"post-processors are fitted on {least:,} chunks or more, the store has {vectors:,}")
     else:
         try:
-            unfitted = embedder.with_postprocess(config.postprocess, config.sides)
+            unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
             return unfitted.fit_chain(raw, catalog.embedded_texts(connection), known)
         except RankError as error:
             notes.append(f"the post-processors cannot be fitted: {error}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config.settings import Sides
+from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError, StoreError
@@ -31,7 +31,7 @@ _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
 def refit_store(
     path: Path,
     postprocess: Sequence[str] | None = None,
-    sides: Sides | None = None,
+    query_fit: QueryFit | None = None,
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> Embedder:
@@ -47,15 +47,15 @@ def refit_store(
         current = store.embedder
         if not isinstance(current, Embedder):
             raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
-        had_postprocess, had_sides = store.wanted_chain()
+        had_postprocess, had_query_fit = store.wanted_chain()
         steps = tuple(had_postprocess if postprocess is None else postprocess)
-        fitted = current.with_postprocess(steps, sides or had_sides)
+        fitted = current.with_postprocess(steps, query_fit or had_query_fit)
         vectors = writer.live_vectors()
         if fits_on_store(current, steps) and vectors < least_fit(steps):
             raise ConfigError(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
-        wanted = {"postprocess": list(steps), "sides": fitted.config.sides}
+        wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
         fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
         warn(writer.refresh_index(progress=progress))
         return fitted
@@ -68,12 +68,12 @@ def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list
     """
     current = store.embedder
     vectors = writer.live_vectors()
-    postprocess, sides = store.wanted_chain()
+    postprocess, query_fit = store.wanted_chain()
     if not isinstance(current, Embedder):
         return []
     # A chain that learns nothing is fitted once, for what drift is told from.
     untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
-    if not untold and not _needs_fit(current, postprocess, sides, vectors):
+    if not untold and not _needs_fit(current, postprocess, query_fit, vectors):
         return []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if least == MIN_FIT:
@@ -81,14 +81,14 @@ def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list
         steps = ", ".join(postprocess)
         return [f"{steps} cannot be fitted on {vectors:,} chunks: they are fitted when there are {least:,}"]
     try:
-        fit_store(store, writer, current.with_postprocess(postprocess, sides), progress)
+        fit_store(store, writer, current.with_postprocess(postprocess, query_fit), progress)
     except RankError as error:
         return [f"the post-processors stay as they were: {error}"]
     return []
 
 
-def _needs_fit(current: Embedder, postprocess: Sequence[str], sides: Sides, vectors: int) -> bool:
-    sided = Chain(postprocess).learns and current.config.sides != sides
+def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
+    sided = Chain(postprocess).learns and current.config.query_fit != query_fit
     if sided or current.config.postprocess != tuple(postprocess):
         return True
     if not fits_on_store(current, postprocess):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
 from ragembed.config.templates import Template
 from ragembed.documents.places import Place
@@ -65,14 +65,14 @@ def stored_config(store: Path) -> EmbedderConfig | None:
         embedder = opened.embedder
         if not isinstance(embedder, Embedder):
             return None
-        postprocess, sides = opened.wanted_chain()
-    return embedder.config.replace(postprocess=postprocess, sides=sides)
+        postprocess, query_fit = opened.wanted_chain()
+    return embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
 
 
-def require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], Sides], store: Path) -> None:
+def require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], QueryFit], store: Path) -> None:
     """Raise :class:`IncompatibleStoreError` where the settings asked for are not those that made the store."""
-    postprocess, sides = chain
-    wanted = made.config.replace(postprocess=tuple(postprocess), sides=sides)
+    postprocess, query_fit = chain
+    wanted = made.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
     for name, value in asked.config.to_dict().items():
         had = wanted.to_dict()[name]
         left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"

@@ -128,11 +128,11 @@ class _Run:
             stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
             self._backend.fit(embedder, stripper, self._progress)
             self._fitted = True
-            provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "one")
+            provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "shared")
             provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
-                wanted = {"postprocess": list(embedder.config.postprocess), "sides": embedder.config.sides}
+                wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
                 meta = {"wanted": wanted, **self._resume_meta()}
                 language = self._language or ENGLISH
                 Store.create(self._store_path, provisional, meta, language=language, locked=True).close()

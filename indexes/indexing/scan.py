@@ -132,7 +132,7 @@ class Scan:
 class Scanner:
     """Read and chunk the files that differ from what a store holds.
 
-    ``known`` are the files in the store by name; ``recipe`` changes with whatever would change a file's chunks.
+    ``known`` are the files in the store by name; ``pipeline_hash`` changes with whatever would change a file's chunks.
     """
 
     def __init__(
@@ -197,9 +197,13 @@ class Scanner:
     def _is_as_it_was(self, candidate: FileCandidate, name: str) -> bool:
         known = self._known.get(name)
         now = candidate.size, candidate.mtime_ns
-        return known is not None and (known.size, known.mtime_ns) == now and known.recipe == self._recipe_of(candidate)
+        return (
+            known is not None
+            and (known.size, known.mtime_ns) == now
+            and known.pipeline_hash == self._pipeline_hash(candidate)
+        )
 
-    def _recipe_of(self, candidate: FileCandidate) -> str:
+    def _pipeline_hash(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
         return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}")
 
@@ -207,14 +211,14 @@ class Scanner:
         """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
         name = self._names.of(candidate.path)
         known = self._known.get(name)
-        recipe = self._recipe_of(candidate)
+        pipeline_hash = self._pipeline_hash(candidate)
         try:
             with only_document_errors():
                 data, mtime_ns = candidate.read()
                 source = SourceRecord(
-                    name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), recipe
+                    name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
                 )
-                if known is not None and (known.sha256, known.recipe) == (source.sha256, recipe):
+                if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
                     result.unchanged += 1
                     if source != known:
                         result.touched.append(source)

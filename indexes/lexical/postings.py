@@ -123,7 +123,7 @@ Pieces = Iterable[NDArray[Any]]
 def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Pieces]) -> None:
     """Write arrays of one dimension as a safetensors file, each piece by piece.
 
-    ``sizes`` are the type and the length of each, by its name in :class:`PostingsBlock`, ``pieces`` what to write of it.
+    ``sizes`` are the type and the length of each, by its name in :class:`PostingsBlock`, ``pieces`` what to write.
     """
     header: dict[str, dict[str, Any]] = {}
     start = 0

@@ -1,4 +1,4 @@
-"""Dense search of a view: the cosines of chunks with query vectors."""
+"""Dense search of a snapshot: the cosines of chunks with query vectors."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from ragembed.postprocess import unit_rows
 Floats = NDArray[np.float32]
 
 
-def nearest(view: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+def nearest(snapshot: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
     """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key.
 
     Raises :class:`DimensionError` where the store holds vectors of another dimension.
     """
-    dim = view.dim()
+    dim = snapshot.dim()
     if dim not in (None, vectors.shape[1]):
         raise DimensionError(
             f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
             "with the embedder that it was made with"
         )
-    return [_of_chunks(view, rows, selection) for rows in view.nearest_rows(vectors, k, selection)]
+    return [_of_chunks(snapshot, rows, selection) for rows in snapshot.nearest_rows(vectors, k, selection)]
 
 
 class ChunkVectors:
     """Unit vectors of a view's chunks by key, each read once."""
 
-    def __init__(self, view: Snapshot) -> None:
-        self._view = view
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._places: dict[int, int] = {}
-        self._vectors = np.zeros((0, view.dim() or 0), dtype=np.float32)
+        self._vectors = np.zeros((0, snapshot.dim() or 0), dtype=np.float32)
 
     def of(self, keys: Sequence[int]) -> Floats:
         """Return the vectors of the chunks ``keys``, shape ``(n, d)``; a key that is not there is a KeyError."""
         if new := [key for key in dict.fromkeys(keys) if key not in self._places]:
-            rows = catalog.rows_of_keys(self._view.connection, new)
-            found = self._view.vectors([rows[key] for key in new])
+            rows = catalog.rows_of_keys(self._snapshot.connection, new)
+            found = self._snapshot.vectors([rows[key] for key in new])
             self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
             self._vectors = np.concatenate([self._vectors, found])
         return self._vectors[[self._places[key] for key in keys]]
@@ -56,7 +56,7 @@ class ChunkVectors:
         return dict(zip(keys, found.tolist(), strict=True))
 
 
-def _of_chunks(view: Snapshot, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
-    keys, rows = catalog.chunks_of_rows(view.connection, list(by_row))
+def _of_chunks(snapshot: Snapshot, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
+    keys, rows = catalog.chunks_of_rows(snapshot.connection, list(by_row))
     admitted = slice(None) if selection is None else selection.admits(keys)
     return {key: by_row[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}

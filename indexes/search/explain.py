@@ -147,38 +147,38 @@ class Explanation:
 
 
 def explain(
-    view: Snapshot,
+    snapshot: Snapshot,
     question: str,
     k: int,
     mode: Mode,
     where: Filter | None = None,
     fusion: Fusion | None = None,
-    arrangement: RankingOptions | None = None,
+    ranking: RankingOptions | None = None,
 ) -> list[Explanation]:
     """Search as :func:`search` does, and explain each of the best ``k`` hits, best first."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(view, [question], k, mode, where, fusion, arrangement, trace)
-    return explain_hits(view, question, hits, mode, fusion, trace[-1] if trace else None)
+    [hits] = search(snapshot, [question], k, mode, where, fusion, ranking, trace)
+    return explain_hits(snapshot, question, hits, mode, fusion, trace[-1] if trace else None)
 
 
 def explain_hits(
-    view: Snapshot, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
+    snapshot: Snapshot, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
 ) -> list[Explanation]:
     """Explain hits; ``candidates`` are those of hybrid search, None where another search found the hits."""
     if not hits:
         return []
-    expression = None if mode == "dense" else question_expression(view, question)
-    keys = catalog.keys_of_ids(view.connection, [hit.id for hit in hits])
-    phrases = phrase_scores(view, expression, list(keys.values()))
-    asked = None if mode == "lexical" else Asked.of(view, question, fusion, candidates)
+    expression = None if mode == "dense" else question_expression(snapshot, question)
+    keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
+    phrases = phrase_scores(snapshot, expression, list(keys.values()))
+    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
         if asked is not None and candidates is not None and parts is not None:
-            explained.append(_hybrid(view, hit, key, asked, phrases[key], parts, candidates))
+            explained.append(_hybrid(snapshot, hit, key, asked, phrases[key], parts, candidates))
         elif asked is not None:
-            explained.append(_dense(view, hit, key, asked))
+            explained.append(_dense(snapshot, hit, key, asked))
         else:
             explained.append(_lexical(hit, phrases[key]))
     return explained
@@ -199,9 +199,9 @@ class Asked:
     note: str | None
 
     @classmethod
-    def of(cls, view: Snapshot, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
+    def of(cls, snapshot: Snapshot, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
         """Encode a question, as a whole and token by token."""
-        embedder = view.embedder()
+        embedder = snapshot.embedder()
         vector = unit_rows(embedder.encode_queries([question]))[0].astype(np.float64)
         parts, note = None, None
         if isinstance(embedder, Embedder):
@@ -209,28 +209,31 @@ class Asked:
         else:
             note = f"the vectors are those of {embedder.describe()['model']}: ragembed sees no tokens of them"
         keys = [] if candidates is None else candidates.towards
-        rows, records = catalog.rows_of_keys(view.connection, keys), catalog.chunks_by_key(view.connection, keys)
-        best = view.vectors([rows[key] for key in keys]).astype(np.float64)
+        rows, records = (
+            catalog.rows_of_keys(snapshot.connection, keys),
+            catalog.chunks_by_key(snapshot.connection, keys),
+        )
+        best = snapshot.vectors([rows[key] for key in keys]).astype(np.float64)
         added = best * fusion.feedback / max(len(keys), 1)
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
-    def against(self, view: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
+    def against(self, snapshot: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
         """Return what pairs of tokens contribute to the ``cosine`` of the question and a text, whose row is given."""
-        embedder = view.embedder()
+        embedder = snapshot.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
             return None
-        segment, position = catalog.places_of_rows(view.connection, [row])[row]
-        raw: Floats = view.segments()[segment].raw()[position].astype(np.float32)
+        segment, position = catalog.places_of_rows(snapshot.connection, [row])[row]
+        raw: Floats = snapshot.segments()[segment].raw()[position].astype(np.float32)
         found = contributions(self.parts, embedder.token_parts(text, "documents", raw))
         return found if cosine is None else replace(found, residual=cosine - float(found.pairs.sum()))
 
 
-def phrase_scores(view: Snapshot, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
+def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
     """Return by chunk key the BM25 score of each phrase of ``expression`` that the chunk has; they sum to its own."""
     scores: dict[int, dict[str, float]] = {key: {} for key in keys}
     for phrase in fulltext.phrases(expression or ""):
-        for key, score in fulltext.scores_of(view.connection, phrase, keys).items():
+        for key, score in fulltext.scores_of(snapshot.connection, phrase, keys).items():
             scores[key][fulltext.shown(phrase)] = score
     return scores
 
@@ -260,7 +263,7 @@ def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts 
 
 
 def _hybrid(
-    view: Snapshot,
+    snapshot: Snapshot,
     hit: Hit,
     key: int,
     asked: Asked,
@@ -268,8 +271,8 @@ def _hybrid(
     parts: ScoreParts,
     candidates: Candidates,
 ) -> Explanation:
-    row = catalog.rows_of_keys(view.connection, [key])[key]
-    vector = view.vectors([row])[0].astype(np.float64)
+    row = catalog.rows_of_keys(snapshot.connection, [key])[key]
+    vector = snapshot.vectors([row])[0].astype(np.float64)
     own = float(asked.vector @ vector)
     by_vector, by_words = parts.dense, parts.lexical
     factor = by_vector.factor * asked.share
@@ -290,9 +293,9 @@ def _hybrid(
         if parts.shared.factor:
             terms.append(Term("shared", "words of the best", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
-    found = asked.against(view, hit.chunk.embedded_text, row, own)
+    found = asked.against(snapshot, hit.chunk.embedded_text, row, own)
     score = sum(part.value for part in parts if part is not None)
-    like = catalog.chunks_by_key(view.connection, candidates.like)
+    like = catalog.chunks_by_key(snapshot.connection, candidates.like)
     return Explanation(
         hit,
         "hybrid",
@@ -320,10 +323,10 @@ def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> T
     return Term(kind, "the candidates' own", -part.factor * part.line.origin)
 
 
-def _dense(view: Snapshot, hit: Hit, key: int, asked: Asked) -> Explanation:
+def _dense(snapshot: Snapshot, hit: Hit, key: int, asked: Asked) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
-    row = catalog.rows_of_keys(view.connection, [key])[key]
-    found = asked.against(view, hit.chunk.embedded_text, row, cosine)
+    row = catalog.rows_of_keys(snapshot.connection, [key])[key]
+    found = asked.against(snapshot, hit.chunk.embedded_text, row, cosine)
     terms = [Term("question", _OWN, cosine)]
     note = _note(hit, cosine, asked.note)
     return Explanation(hit, "dense", cosine, _complete(terms, cosine), contributions=found, note=note)

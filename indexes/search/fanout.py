@@ -72,22 +72,22 @@ class LocalSegments:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
         lock = threading.Lock()
 
         def postprocess(raw: Floats) -> Floats:
             with lock:  # the database is asked for the embedder
-                embedder = view.embedder()
+                embedder = snapshot.embedder()
             return embedder.postprocess_documents(raw)
 
         small: list[Callable[[], SegmentHits]] = []
         large: list[Callable[[], SegmentHits]] = []
-        segments = view.segments()
-        effort = None if all(segment.flat for segment in segments.values()) else view.effort()
+        segments = snapshot.segments()
+        effort = None if all(segment.flat for segment in segments.values()) else snapshot.effort()
         threads = 1 if len(queries) > FEW_QUERIES else self._threads or most_threads()
         for key, segment in segments.items():
-            rows = None if segment.flat else view.rows_of(key)
+            rows = None if segment.flat else snapshot.rows_of(key)
             if segment.flat and (parts := min(threads, segment.files.rows // _LEAST_PART)) > 1:
                 bounds = np.linspace(0, segment.files.rows, parts + 1, dtype=np.int64).tolist()
                 large += [partial(search_part, segment, queries, k, mask, *part) for part in pairwise(bounds)]

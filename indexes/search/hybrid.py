@@ -1,4 +1,4 @@
-"""Hybrid search of a view: dense and lexical scores of the same candidates, fused, and fused anew with feedback."""
+"""Hybrid search of a snapshot: dense and lexical scores of the same candidates, fused, and fused anew with feedback."""
 
 from __future__ import annotations
 
@@ -96,26 +96,26 @@ class LexicalMatches:
 
     @classmethod
     def of(
-        cls, view: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
+        cls, snapshot: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
     ) -> LexicalMatches:
         """Search for the best ``depth`` and beyond; ``read_vectors`` reads those of the likely chunks, and keeps them.
 
         That takes time that passes anyway where another thread makes the question's vector, and memory.
         """
         limit = max(LEXICAL_DEPTH, depth)
-        matches = view.matches(expression, limit, selection)
+        matches = snapshot.matches(expression, limit, selection)
         # Below the deepest match listed, its score is the closest bound that is known without searching again.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
         likely = [key for key, _ in fulltext.with_ties(matches, depth)]
         vectors = None
         if read_vectors:
-            vectors = ChunkVectors(view)
+            vectors = ChunkVectors(snapshot)
             vectors.of(likely)
         return cls(dict(matches), floor, likely, vectors)
 
-    def chunk_vectors(self, view: Snapshot) -> ChunkVectors:
+    def chunk_vectors(self, snapshot: Snapshot) -> ChunkVectors:
         """Return the vectors that were read before, and read others; where none are kept, all are read anew."""
-        return self.vectors or ChunkVectors(view)
+        return self.vectors or ChunkVectors(snapshot)
 
     def of_chunk(self, key: int) -> float:
         """Return BM25 of a chunk."""
@@ -123,7 +123,7 @@ class LexicalMatches:
 
 
 def candidates(
-    view: Snapshot,
+    snapshot: Snapshot,
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
@@ -138,22 +138,22 @@ def candidates(
     vectors, and once with what they have in words. ``shared`` takes the place of :func:`shared_words`.
     """
     nowhere: list[list[int]] = [[] for _ in worded]
-    found = _fused(view, vectors, worded, depth, selection, fusion, nowhere)
+    found = _fused(snapshot, vectors, worded, depth, selection, fusion, nowhere)
     if fusion.feedback and fusion.alpha:
         towards = [each.keys[:FEEDBACK_CHUNKS] for each in found]
         moved = [
-            feedback.moved(vector, words.chunk_vectors(view).of(keys), fusion.feedback)
+            feedback.moved(vector, words.chunk_vectors(snapshot).of(keys), fusion.feedback)
             for vector, words, keys in zip(vectors, worded, towards, strict=True)
         ]
-        found = _fused(view, np.stack(moved), worded, depth, selection, fusion, towards)
+        found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
         foremost = [each.foremost(max(look, COMPARED_BY_WORDS)) for each in found]
-        found = [_like_the_best(view, each, fusion, shared or shared_words) for each in foremost]
+        found = [_like_the_best(snapshot, each, fusion, shared or shared_words) for each in foremost]
     return found
 
 
 def _fused(
-    view: Snapshot,
+    snapshot: Snapshot,
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
@@ -162,10 +162,10 @@ def _fused(
     towards: Sequence[list[int]],
 ) -> list[Candidates]:
     found: list[Candidates] = []
-    near = nearest(view, vectors, depth, selection)
+    near = nearest(snapshot, vectors, depth, selection)
     for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
         # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
-        known = words.chunk_vectors(view)
+        known = words.chunk_vectors(snapshot)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
         by_words = np.array([words.of_chunk(key) for key in keys])
@@ -174,19 +174,19 @@ def _fused(
     return found
 
 
-def _like_the_best(view: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
+def _like_the_best(snapshot: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
     """Fuse candidates anew, with how much each shares the words of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
-    return replace(found, shared=shared(view, found.keys, len(like)), like=like).fused(fusion)
+    return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused(fusion)
 
 
-def shared_words(view: Snapshot, keys: Sequence[int], best: int) -> Doubles:
+def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """Return how much each of the chunks ``keys`` shares the words of the first ``best``, float64, shape ``(n,)``.
 
     See :func:`ragembed.indexes.search.feedback.likeness`; words are those of the store's language.
     """
-    texts = catalog.embedded_by_key(view.connection, keys)
-    terms = of_language(catalog.words(view.connection).language)
+    texts = catalog.embedded_by_key(snapshot.connection, keys)
+    terms = of_language(catalog.words(snapshot.connection).language)
     numbers = feedback.Numbers()
     found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
     found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]

@@ -104,29 +104,29 @@ class Source:
     geometry: Callable[[Sequence[Hit]], tuple[Floats, Floats]]
 
 
-def arranged(source: Source, k: int, arrangement: RankingOptions) -> list[Hit]:
-    """Return the best ``k`` of the candidates as ``arrangement`` says, all where there are fewer.
+def arranged(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
+    """Return the best ``k`` of the candidates as ``ranking`` says, all where there are fewer.
 
     Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
     finite score for each text.
     """
-    wanted, needed = arrangement.wanted(k), arrangement.needed(k)
+    wanted, needed = ranking.wanted(k), ranking.needed(k)
     scores: dict[str, float] = {}
     best: list[Hit] = []
-    look = min(arrangement.first_look(k), source.most)
+    look = min(ranking.first_look(k), source.most)
     while True:
-        pile = DuplicateGroups(source.candidates(look), arrangement.dedupe)
+        pile = DuplicateGroups(source.candidates(look), ranking.dedupe)
         if pile.fill(needed) or pile.is_all_of(look, source.most):
-            best = _best(pile, source.question, arrangement, wanted, needed, scores)
+            best = _best(pile, source.question, ranking, wanted, needed, scores)
             if len(best) >= wanted or pile.is_all_of(look, source.most):
                 break
         look = min(_DEEPER * look, source.most)
-    if arrangement.mmr is None or not best:
+    if ranking.mmr is None or not best:
         return best[:k]
     pool = best[:wanted]
     question, vectors = source.geometry(pool)
     relevance = _as_cosines(_scores(pool), vectors @ question)
-    return [pool[i] for i in mmr.choose(relevance, vectors, k, arrangement.mmr)]
+    return [pool[i] for i in mmr.choose(relevance, vectors, k, ranking.mmr)]
 
 
 class DuplicateGroups:
@@ -161,7 +161,7 @@ class DuplicateGroups:
 def _best(
     pile: DuplicateGroups,
     question: str,
-    arrangement: RankingOptions,
+    ranking: RankingOptions,
     wanted: int,
     needed: int,
     scores: dict[str, float],
@@ -170,9 +170,9 @@ def _best(
     while True:
         is_full = pile.fill(needed)
         groups = pile.groups[:needed]
-        if arrangement.reranker is not None:
-            groups = _reranked(groups, question, arrangement.reranker, arrangement.rerank_depth, scores)
-        best = _few_of_a_file(groups, arrangement.per_file)
+        if ranking.reranker is not None:
+            groups = _reranked(groups, question, ranking.reranker, ranking.rerank_depth, scores)
+        best = _few_of_a_file(groups, ranking.per_file)
         if len(best) >= wanted or not is_full:
             return best
         needed *= _DEEPER

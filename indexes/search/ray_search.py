@@ -180,17 +180,17 @@ class RaySegments:
         self._host = self._ray.remote(scheduling_strategy="SPREAD")(SegmentHost)
         self._connected = True
 
-    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
         Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a question.
         """
-        keys = {segment.files.folder: key for key, segment in view.segments().items()}
-        files = {segment.files.folder: segment.files for segment in view.segments().values()}
-        question = Question(queries, 0, k, view.effort(), catalog.embedder(view.connection))
+        keys = {segment.files.folder: key for key, segment in snapshot.segments().items()}
+        files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
+        question = Question(queries, 0, k, snapshot.effort(), catalog.embedder(snapshot.connection))
         tasks: list[_Task] = []
-        for group, folders in self._placed(files, catalog.index_wanted(view.connection).shards):
-            bits = {folder: None if mask is None else _bits(view, keys[folder], mask) for folder in folders}
+        for group, folders in self._placed(files, catalog.index_wanted(snapshot.connection).shards):
+            bits = {folder: None if mask is None else _bits(snapshot, keys[folder], mask) for folder in folders}
             asked = [(files[folder], bits[folder]) for folder in folders]
             tasks += [_Task(group, asked, part) for part in _parts(question, self._replicas)]
         return [found for each in self._answers(tasks) for found in each]
@@ -287,8 +287,8 @@ def _first_line(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 
-def _bits(view: Snapshot, key: int, mask: Mask) -> RowBits:
-    return RowBits.of(mask, *catalog.row_range(view.connection, key))
+def _bits(snapshot: Snapshot, key: int, mask: Mask) -> RowBits:
+    return RowBits.of(mask, *catalog.row_range(snapshot.connection, key))
 
 
 def _parts(question: Question, replicas: int) -> list[Question]:

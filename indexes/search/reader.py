@@ -62,7 +62,7 @@ class SnapshotReader:
         self._idle: list[sqlite3.Connection] = []
         self._opened: tuple[int, int] | None = None
         self._lock = threading.RLock()
-        with self.view():  # a store that cannot be read fails here
+        with self.snapshot():  # a store that cannot be read fails here
             pass
 
     def close(self) -> None:
@@ -82,12 +82,12 @@ class SnapshotReader:
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
         """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
         for _ in range(_SNAPSHOT_TRIES - 1):
-            with contextlib.suppress(FileNotFoundError), self.view() as view:
-                return answer(view)
+            with contextlib.suppress(FileNotFoundError), self.snapshot() as snapshot:
+                return answer(snapshot)
             # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
         try:
-            with self.view() as view:
-                return answer(view)
+            with self.snapshot() as snapshot:
+                return answer(snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
                 f"a file of the store is missing: {error.filename}; rebuild it with: ragembed verify --repair"
@@ -96,7 +96,7 @@ class SnapshotReader:
             raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
 
     @contextmanager
-    def view(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator[Snapshot]:
         """Pin the current generation for the time of the ``with`` block."""
         file = self._file()
         with self._lock:

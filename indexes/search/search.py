@@ -1,4 +1,4 @@
-"""Searching a view: dense, lexical, and both fused."""
+"""Searching a snapshot: dense, lexical, and both fused."""
 
 from __future__ import annotations
 
@@ -41,41 +41,43 @@ _FEW_QUESTIONS = 8
 
 
 def search(
-    view: Snapshot,
+    snapshot: Snapshot,
     queries: Sequence[str],
     k: int,
     mode: Mode,
     where: Filter | None,
     fusion: Fusion,
-    arrangement: RankingOptions | None = None,
+    ranking: RankingOptions | None = None,
     trace: list[Candidates] | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
 
     Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
-    boilerplate are never found. ``arrangement`` says what else becomes of the candidates, which hybrid search adds to
+    boilerplate are never found. ``ranking`` says what else becomes of the candidates, which hybrid search adds to
     ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an unknown mode or a negative
     ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    k = _within(view, k)
+    k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    way = _Search(view, k, mode, fusion, view.select(where), trace)
-    return _arranged(way, queries, _vectors(view, queries, mode), arrangement)
+    way = _Search(snapshot, k, mode, fusion, snapshot.select(where), trace)
+    return _arranged(way, queries, _vectors(snapshot, queries, mode), ranking)
 
 
-def search_vectors(view: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
+def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
     """Return the ``k`` chunks nearest to each query vector, shape ``(n, d)``, by cosine, best first."""
-    k = _within(view, k)
+    k = _within(snapshot, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _arranged(_Search(view, k, "dense", Fusion(), view.select(where)), [""] * len(vectors), lambda: vectors)
+    return _arranged(
+        _Search(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
+    )
 
 
 def search_mmr(
-    view: Snapshot, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
+    snapshot: Snapshot, vector: Floats, k: int, fetch_k: int, lambda_mult: float, where: Filter | None = None
 ) -> list[Hit]:
     """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
 
@@ -83,19 +85,19 @@ def search_mmr(
     """
     if not 0 <= lambda_mult <= 1:
         raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
-    [hits] = search_vectors(view, vector[None, :], max(k, fetch_k), where)
+    [hits] = search_vectors(snapshot, vector[None, :], max(k, fetch_k), where)
     if not hits:
-        _within(view, k)
+        _within(snapshot, k)
         return []
-    rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
-    vectors = view.vectors([rows[hit.id] for hit in hits])
-    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(view, k), lambda_mult)]
+    rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
+    vectors = snapshot.vectors([rows[hit.id] for hit in hits])
+    return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(snapshot, k), lambda_mult)]
 
 
-def _vectors(view: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors | None:
+def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors | None:
     if mode == "lexical":
         return None
-    encode = view.embedder().encode_queries
+    encode = snapshot.embedder().encode_queries
     if mode == "hybrid" and len(queries) <= _FEW_QUESTIONS:
         thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-question")
         begun = thread.submit(encode, queries)
@@ -111,24 +113,24 @@ def _only(vectors: Vectors | None, question: int) -> Vectors | None:
 
 
 def _arranged(
-    way: _Search, queries: Sequence[str], vectors: Vectors | None, arrangement: RankingOptions | None = None
+    way: _Search, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each question."""
-    if arrangement is None:
+    if ranking is None:
         return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
-    return [arranged(_source(way, query, _only(vectors, i)), way.k, arrangement) for i, query in enumerate(queries)]
+    return [arranged(_source(way, query, _only(vectors, i)), way.k, ranking) for i, query in enumerate(queries)]
 
 
 def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
     """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
-    view = way.view
+    snapshot = way.snapshot
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
-        question = view.embedder().encode_queries([query]) if vector is None else vector()
-        rows = catalog.rows_of_ids(view.connection, [hit.id for hit in hits])
-        return unit_rows(question)[0], view.vectors([rows[hit.id] for hit in hits])
+        question = snapshot.embedder().encode_queries([query]) if vector is None else vector()
+        rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
+        return unit_rows(question)[0], snapshot.vectors([rows[hit.id] for hit in hits])
 
-    most = catalog.count(view.connection, "chunks")
+    most = catalog.count(snapshot.connection, "chunks")
     return Source(query, lambda look: way.ranked([query], vector, look)[0], most, geometry)
 
 
@@ -139,7 +141,7 @@ class _Search:
     ``trace`` takes the candidates of hybrid search.
     """
 
-    view: Snapshot
+    snapshot: Snapshot
     k: int
     mode: Mode
     fusion: Fusion
@@ -151,21 +153,21 @@ class _Search:
 
         ``vectors`` gives those of the questions; lexical search needs none.
         """
-        expressions = [None if self.mode == "dense" else question_expression(self.view, query) for query in queries]
+        expressions = [None if self.mode == "dense" else question_expression(self.snapshot, query) for query in queries]
         if vectors is None:
-            return [_lexical(self.view, expression, look, self.selection) for expression in expressions]
+            return [_lexical(self.snapshot, expression, look, self.selection) for expression in expressions]
         depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
         few = len(queries) <= _FEW_QUESTIONS
         words = {
-            i: LexicalMatches.of(self.view, expression, depth, self.selection, read_vectors=few)
+            i: LexicalMatches.of(self.snapshot, expression, depth, self.selection, read_vectors=few)
             for i, expression in enumerate(expressions)
             if expression is not None
         }
         wordless = [i for i in range(len(queries)) if i not in words]
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
-        nearest = dense.nearest(self.view, vectors()[wordless], look, self.selection)
+        nearest = dense.nearest(self.snapshot, vectors()[wordless], look, self.selection)
         for i, cosines in zip(wordless, nearest, strict=True):
-            ranked[i] = _nearest_first(self.view, cosines, look)
+            ranked[i] = _nearest_first(self.snapshot, cosines, look)
         worded = list(words)
         together = self._hybrid(vectors()[worded], list(words.values()), depth, look)
         for i, hits in zip(worded, together, strict=True):
@@ -176,41 +178,41 @@ class _Search:
         if not words:
             return []
         vectors = unit_rows(vectors)
-        found = candidates(self.view, vectors, words, depth, look, self.selection, self.fusion)
+        found = candidates(self.snapshot, vectors, words, depth, look, self.selection, self.fusion)
         if self.trace is not None:
             self.trace.extend(found)
         together = zip(vectors, found, words, strict=True)
-        return [_hybrid_hits(self.view, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
+        return [_hybrid_hits(self.snapshot, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
 
 
-def question_expression(view: Snapshot, question: str) -> str | None:
+def question_expression(snapshot: Snapshot, question: str) -> str | None:
     """Return what a question is in the language of FTS5, with the terms of the store; None if it has no word."""
-    return fulltext.match_expression(question, of_language(catalog.words(view.connection).language))
+    return fulltext.match_expression(question, of_language(catalog.words(snapshot.connection).language))
 
 
-def _lexical(view: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
-    found = dict(view.matches(expression, k, selection)) if expression else {}
-    return _in_order(view, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
+def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+    found = dict(snapshot.matches(expression, k, selection)) if expression else {}
+    return _in_order(snapshot, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
 
-def _nearest_first(view: Snapshot, cosines: dict[int, float], k: int) -> Iterator[Hit]:
-    return _in_order(view, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
+def _nearest_first(snapshot: Snapshot, cosines: dict[int, float], k: int) -> Iterator[Hit]:
+    return _in_order(snapshot, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
 
 
 def _hybrid_hits(
-    view: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
+    snapshot: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
 ) -> Iterator[Hit]:
     """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
 
     def parts(keys: list[int]) -> Parts:
-        cosines = words.chunk_vectors(view).cosines(vector, keys)
+        cosines = words.chunk_vectors(snapshot).cosines(vector, keys)
         return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
 
-    return _in_order(view, scores, parts, k)
+    return _in_order(snapshot, scores, parts, k)
 
 
 def _in_order(
-    view: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
+    snapshot: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
 ) -> Iterator[Hit]:
     """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
 
@@ -223,7 +225,7 @@ def _in_order(
         while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
             stop += 1
         block = best[start:stop]
-        records = catalog.chunks_by_key(view.connection, block)
+        records = catalog.chunks_by_key(snapshot.connection, block)
         block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
         told = parts(block)
         for key in block:
@@ -231,8 +233,8 @@ def _in_order(
         start, size = stop, min(size, _BLOCK)
 
 
-def _within(view: Snapshot, k: int) -> int:
+def _within(snapshot: Snapshot, k: int) -> int:
     """Return ``k``, at most the number of chunks; raises :class:`ConfigError` where it is negative."""
     if k < 0:
         raise ConfigError(f"k is {k}: expected 0 or more results")
-    return min(k, catalog.count(view.connection, "chunks"))
+    return min(k, catalog.count(snapshot.connection, "chunks"))

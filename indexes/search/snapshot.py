@@ -31,7 +31,7 @@ _TIES, _MOST_TIES = 8, 1000
 class SegmentSearch(Protocol):
     """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
-    def nearest(self, view: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
@@ -46,7 +46,7 @@ class SegmentSearch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one reader sees: ``connection`` stands in a read transaction for as long as the view is used.
+    """What one reader sees: ``connection`` stands in a read transaction for as long as the snapshot is used.
 
     ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
     ``searcher`` is what searches the segments.

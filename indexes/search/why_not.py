@@ -108,7 +108,7 @@ class WhyNot:
         }
 
 
-def why_not(view: Snapshot, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
     """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
@@ -116,8 +116,8 @@ def why_not(view: Snapshot, question: str, source: str, k: int, mode: Mode, fusi
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    every = _chunks_of(view, source)
-    unsearched, _ = catalog.chunks_of_nothing_else(view.connection)
+    every = _chunks_of(snapshot, source)
+    unsearched, _ = catalog.chunks_of_nothing_else(snapshot.connection)
     own = [key for key in every if key not in unsearched]
     if not own:
         raise ConfigError(
@@ -125,20 +125,20 @@ def why_not(view: Snapshot, question: str, source: str, k: int, mode: Mode, fusi
             "ragembed index --boilerplate keep"
         )
     trace: list[Candidates] = []
-    [hits] = search(view, [question], k, mode, None, fusion, trace=trace)
-    expression = question_expression(view, question)
+    [hits] = search(snapshot, [question], k, mode, None, fusion, trace=trace)
+    expression = question_expression(snapshot, question)
     candidates = trace[-1] if trace else None
-    asked = None if mode == "lexical" else Asked.of(view, question, fusion, candidates)
+    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
     standings: dict[Mode, FileRank] = {}
     if asked is not None and candidates is not None:
-        standings["hybrid"] = _in_hybrid(view, own, k, expression or "", fusion, candidates)
+        standings["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
     if asked is not None:
-        standings["dense"] = _in_dense(view, own, k, asked, unsearched)
+        standings["dense"] = _in_dense(snapshot, own, k, asked, unsearched)
     if mode != "dense":
-        standings["lexical"] = _in_lexical(view, own, k, expression, unsearched)
+        standings["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
     # A question without words is searched by its vector alone.
     judged = mode if mode in standings else "dense"
-    chunk = standings[judged].chunk or _records(view, own)[0]
+    chunk = standings[judged].chunk or _records(snapshot, own)[0]
     others = [hit for hit in hits if hit.source != source]
     return WhyNot(
         source,
@@ -147,71 +147,71 @@ def why_not(view: Snapshot, question: str, source: str, k: int, mode: Mode, fusi
         len(others),
         tuple(standings.values()),
         chunk,
-        () if asked is None else _lost_words(view, asked, chunk, others),
-        () if mode == "dense" else _lost_phrases(view, expression, chunk, every, others),
+        () if asked is None else _lost_words(snapshot, asked, chunk, others),
+        () if mode == "dense" else _lost_phrases(snapshot, expression, chunk, every, others),
         None if asked is None else asked.note,
     )
 
 
-def _chunks_of(view: Snapshot, source: str) -> list[int]:
+def _chunks_of(snapshot: Snapshot, source: str) -> list[int]:
     """Return the keys of a file's chunks; raises :class:`ConfigError` where there are none."""
-    keys = catalog.selected_keys(view.connection, (), [source], None)
+    keys = catalog.selected_keys(snapshot.connection, (), [source], None)
     if keys:
         return keys
-    reason = catalog.skipped(view.connection).get(source)
+    reason = catalog.skipped(snapshot.connection).get(source)
     if reason is not None:
         raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
-    if catalog.sources_below(view.connection, [source]):
+    if catalog.sources_below(snapshot.connection, [source]):
         raise ConfigError(f"{source} is a folder in the store: expected one file")
     raise ConfigError(f"{source} is not in the store: it was never indexed; add it with: ragembed index PATH")
 
 
-def _records(view: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
-    found = catalog.chunks_by_key(view.connection, keys)
+def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
+    found = catalog.chunks_by_key(snapshot.connection, keys)
     return [found[key] for key in keys]
 
 
-def _in_dense(view: Snapshot, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
-    keys, cosines = _all_cosines(view, asked.vector)
+def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
+    keys, cosines = _all_cosines(snapshot, asked.vector)
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
     ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
     rank = 1 + int((ranked > cosines[at]).sum())
-    [record] = _records(view, [int(keys[at])])
+    [record] = _records(snapshot, [int(keys[at])])
     return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
 
 
-def _all_cosines(view: Snapshot, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _all_cosines(snapshot: Snapshot, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``; no index is asked."""
-    keys, rows = catalog.chunk_rows(view.connection)
-    by_row = np.zeros(catalog.last_row(view.connection) + 1, dtype=np.float32)
+    keys, rows = catalog.chunk_rows(snapshot.connection)
+    by_row = np.zeros(catalog.last_row(snapshot.connection) + 1, dtype=np.float32)
     query = vector.astype(np.float32)[None, :]
-    for segment_key, segment in view.segments().items():
-        of_segment = catalog.rows_of_segment(view.connection, segment_key)
-        for start, block in blocks(segment.vectors(view.embedder().postprocess_documents), _BLOCK):
+    for segment_key, segment in snapshot.segments().items():
+        of_segment = catalog.rows_of_segment(snapshot.connection, segment_key)
+        for start, block in blocks(segment.vectors(snapshot.embedder().postprocess_documents), _BLOCK):
             by_row[of_segment[start : start + len(block)]] = inner_products(query, block)[0]
     return keys, by_row[rows]
 
 
-def _in_lexical(view: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
+def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
-    best = view.matches(expression, k, view.select(None))
-    left_out = fulltext.scores_of(view.connection, expression, unsearched.tolist()).values()
-    matching = fulltext.rank(view.connection, expression, -1.0) - 1 - len(left_out)
+    best = snapshot.matches(expression, k, snapshot.select(None))
+    left_out = fulltext.scores_of(snapshot.connection, expression, unsearched.tolist()).values()
+    matching = fulltext.rank(snapshot.connection, expression, -1.0) - 1 - len(left_out)
     needed = best[: max(k, 1)][-1][1] if best else None
-    mine = fulltext.scores_of(view.connection, expression, own)
+    mine = fulltext.scores_of(snapshot.connection, expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
     key = max(mine, key=lambda each: (mine[each], -each))
-    [record] = _records(view, [key])
+    [record] = _records(snapshot, [key])
     above = sum(score > mine[key] for score in left_out)
-    rank = fulltext.rank(view.connection, expression, mine[key]) - above
+    rank = fulltext.rank(snapshot.connection, expression, mine[key]) - above
     return FileRank("lexical", rank, matching, mine[key], needed, record)
 
 
 def _in_hybrid(
-    view: Snapshot,
+    snapshot: Snapshot,
     own: Sequence[int],
     k: int,
     expression: str,
@@ -227,27 +227,27 @@ def _in_hybrid(
         rank: int | None = 1 + sum(score > mine[key] for score in ordered)
         score: float | None = mine[key]
     else:
-        would = _on_their_scale(view, own, expression, fusion, candidates)
+        would = _on_their_scale(snapshot, own, expression, fusion, candidates)
         key = max(own, key=lambda each: (would.get(each, 0.0), -each))
         rank, score = None, would.get(key)
-    [record] = _records(view, [key])
+    [record] = _records(snapshot, [key])
     return FileRank("hybrid", rank, len(ordered), score, needed, record)
 
 
 def _on_their_scale(
-    view: Snapshot, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
+    snapshot: Snapshot, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
 ) -> dict[int, float]:
     """Return the fused scores that chunks would have by the scale of the candidates; none where ranks are fused."""
     if fusion.method == "rrf":
         return {}
-    rows = catalog.rows_of_keys(view.connection, own)
-    cosines = view.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
-    words = fulltext.scores_of(view.connection, expression, own)
+    rows = catalog.rows_of_keys(snapshot.connection, own)
+    cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
+    words = fulltext.scores_of(snapshot.connection, expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion.line(candidates.dense), fusion.line(candidates.lexical)]
     if candidates.shared is not None:
         others = [key for key in candidates.keys if key not in candidates.like]
-        scores.append(shared_words(view, [*candidates.like, *others, *own], len(candidates.like))[-len(own) :])
+        scores.append(shared_words(snapshot, [*candidates.like, *others, *own], len(candidates.like))[-len(own) :])
         lines.append(fusion.line(candidates.shared))
     weights = fusion.weights(candidates.lexical, candidates.shared)
     would = sum(
@@ -258,11 +258,11 @@ def _on_their_scale(
     return dict(zip(own, np.broadcast_to(would, len(own)).tolist(), strict=True))
 
 
-def _lost_words(view: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
+def _lost_words(snapshot: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
     """Return the question's words that contribute less in a chunk than in others, those that lose most first."""
-    rows = catalog.rows_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])
-    here = _by_word(asked.against(view, chunk.chunk.embedded_text, rows[chunk.id]))
-    there = [_by_word(asked.against(view, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
+    rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
+    here = _by_word(asked.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
+    there = [_by_word(asked.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
     if not there:
         return ()
     lost = [LostWord(word, value, float(np.mean([each[word] for each in there]))) for word, value in here.items()]
@@ -274,11 +274,11 @@ def _by_word(found: Contributions | None) -> Mapping[str, float]:
 
 
 def _lost_phrases(
-    view: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
+    snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
     """Return the question's phrases that are worth less in a chunk than in others, those that lose most first."""
-    keys = catalog.keys_of_ids(view.connection, [chunk.id, *(hit.id for hit in others)])
-    scores = phrase_scores(view, expression, [*own, *keys.values()])
+    keys = catalog.keys_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
+    scores = phrase_scores(snapshot, expression, [*own, *keys.values()])
     there = [scores[keys[hit.id]] for hit in others]
     lost = [
         LostPhrase(

@@ -222,7 +222,7 @@ def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
 
 def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
     """Return the files in the store by name."""
-    rows = connection.execute("SELECT path, size, mtime_ns, sha256, recipe FROM sources")
+    rows = connection.execute("SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources")
     return {row[0]: SourceRecord(*row) for row in rows}
 
 

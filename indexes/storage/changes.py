@@ -16,8 +16,8 @@ from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids
 def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
     """Take a file into the store."""
     connection.execute(
-        "INSERT INTO sources (path, ext, size, mtime_ns, sha256, recipe) VALUES (?, ?, ?, ?, ?, ?)",
-        (source.path, extension(source.path), source.size, source.mtime_ns, source.sha256, source.recipe),
+        "INSERT INTO sources (path, ext, size, mtime_ns, sha256, pipeline_hash) VALUES (?, ?, ?, ?, ?, ?)",
+        (source.path, extension(source.path), source.size, source.mtime_ns, source.sha256, source.pipeline_hash),
     )
 
 

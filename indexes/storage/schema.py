@@ -65,7 +65,7 @@ CREATE TABLE sources (
     size       INTEGER NOT NULL,
     mtime_ns   INTEGER NOT NULL,
     sha256     TEXT NOT NULL,
-    recipe     TEXT NOT NULL            -- reader and chunker that made its chunks
+    pipeline_hash     TEXT NOT NULL            -- reader and chunker that made its chunks
 );
 
 CREATE TABLE meta (

@@ -35,14 +35,14 @@ def apply_settings(
         embedder = store.embedder
         if not isinstance(embedder, Embedder):
             raise StoreError(f"the vectors of {path} are not ragembed's own: they have no settings to change")
-        postprocess, sides = store.wanted_chain()
-        current = embedder.config.replace(postprocess=postprocess, sides=sides)
-        wanted = {"postprocess": list(config.postprocess), "sides": config.sides}
+        postprocess, query_fit = store.wanted_chain()
+        current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
+        wanted = {"postprocess": list(config.postprocess), "query_fit": config.query_fit}
         meta: dict[str, object] = {"fusion": fusion.to_dict(), "wanted": wanted}
         if config == current:
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
-            fit_store(store, writer, embedder.with_postprocess(config.postprocess, config.sides), progress, meta)
+            fit_store(store, writer, embedder.with_postprocess(config.postprocess, config.query_fit), progress, meta)
         else:
             reencode(store, writer, Embedder(config, device=device, download=False), progress, meta)
         warn(writer.refresh_index(progress=progress))

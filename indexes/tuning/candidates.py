@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from ragembed.config.settings import EmbedderConfig, Sides
+from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
 from ragembed.config.templates import PLAIN
 from ragembed.errors import ConfigError
@@ -32,16 +32,16 @@ class ChainChoice:
     """Post-processors and sides."""
 
     postprocess: tuple[str, ...]
-    sides: Sides
+    query_fit: QueryFit
 
     @classmethod
     def of(cls, config: EmbedderConfig) -> ChainChoice:
         """Return those of ``config``."""
-        return cls(config.postprocess, config.sides)
+        return cls(config.postprocess, config.query_fit)
 
     def on(self, config: EmbedderConfig) -> EmbedderConfig:
         """Return ``config`` with these."""
-        return config.replace(postprocess=self.postprocess, sides=self.sides)
+        return config.replace(postprocess=self.postprocess, query_fit=self.query_fit)
 
 
 def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
@@ -49,9 +49,9 @@ def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
 
     A store compares directions alone, so that ``normalize`` at the end changes nothing.
     """
-    sided: tuple[Sides, ...] = ("two", "one")
-    found = [ChainChoice.of(current), ChainChoice((_UNIT,), current.sides)]
-    found += [ChainChoice((*steps, _UNIT), sides) for steps, sides in product(_STEPS, sided)]
+    sided: tuple[QueryFit, ...] = ("separate", "shared")
+    found = [ChainChoice.of(current), ChainChoice((_UNIT,), current.query_fit)]
+    found += [ChainChoice((*steps, _UNIT), query_fit) for steps, query_fit in product(_STEPS, sided)]
     distinct: dict[object, ChainChoice] = {}
     for choice in found:
         distinct.setdefault(_meaning(choice), choice)
@@ -72,7 +72,7 @@ def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
         weighting_corpus=current.weighting_corpus,
         postprocess_corpus=current.postprocess_corpus,
         postprocess=current.postprocess,
-        sides=current.sides,
+        query_fit=current.query_fit,
         max_tokens=current.max_tokens,
         dtype=current.dtype,
         pseudo_queries=current.pseudo_queries,
@@ -119,7 +119,7 @@ def _distinct(configs: list[EmbedderConfig], n_layers: int) -> list[EmbedderConf
 
 def _meaning(choice: ChainChoice) -> tuple[tuple[str, ...], str]:
     steps = choice.postprocess[:-1] if choice.postprocess[-1:] == (_UNIT,) else choice.postprocess
-    return steps, choice.sides if steps else ""
+    return steps, choice.query_fit if steps else ""
 
 
 def describe(config: EmbedderConfig, of: EmbedderConfig) -> str:
@@ -129,6 +129,6 @@ def describe(config: EmbedderConfig, of: EmbedderConfig) -> str:
     parts = [part.replace(PLAIN, "none") for part in parts]
     if config.postprocess != of.postprocess:
         parts.append(f"postprocess {','.join(config.postprocess) or 'none'}")
-    if config.sides != of.sides:
-        parts.append(f"sides {config.sides}")
+    if config.query_fit != of.query_fit:
+        parts.append(f"query fit {config.query_fit}")
     return "; ".join(parts)

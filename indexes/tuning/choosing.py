@@ -187,7 +187,7 @@ PROBE = 300
 """Passages of the part that is looked at; a pool of less than twice as many is not screened."""
 _KEPT = 6
 _QUERIES, _LEAST = 300, 10
-_CHAINS = (ChainChoice(("center", "normalize"), "two"), ChainChoice(("abtt:1", "normalize"), "one"))
+_CHAINS = (ChainChoice(("center", "normalize"), "separate"), ChainChoice(("abtt:1", "normalize"), "shared"))
 
 Prepare = Callable[[Sequence[EmbedderConfig], Pool, QuerySet], tuple[Encoder, PoolSearch]]
 """Encodes a pool and queries with several configurations, and makes what searches it."""

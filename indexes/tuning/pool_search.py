@@ -180,7 +180,7 @@ class PoolSearch:
     def _find(self, by_row: Floats, vector: Floats, row: int, mode: Mode, fusion: Fusion) -> list[int]:
         query = self._queries[row]
         with self._changed(query):
-            view = _PoolView(
+            snapshot = _PoolSnapshot(
                 self._connection,
                 dict,
                 NoEncoder,
@@ -191,18 +191,18 @@ class PoolSearch:
             )
             kept = self._kept.get(row)
             if kept is None:
-                kept = self._kept[row] = _Kept.of(view, query, self._firsts[row])
+                kept = self._kept[row] = _Kept.of(snapshot, query, self._firsts[row])
             places = ChainMap(kept.changed, self._places)
             vectors = unit_rows(vector[None, :])
             if mode == "dense" or kept.matches is None:
-                [cosines] = nearest(view, vectors, CUT, kept.selection)
+                [cosines] = nearest(snapshot, vectors, CUT, kept.selection)
                 best = sorted(cosines, key=lambda key: (-cosines[key], key))
             else:
 
                 def shared(_: Snapshot, keys: Sequence[int], best: int) -> Doubles:
                     return likeness([self._words[places[key]] for key in keys], best)
 
-                [found] = candidates(view, vectors, [kept.matches], DEPTH, CUT, kept.selection, fusion, shared)
+                [found] = candidates(snapshot, vectors, [kept.matches], DEPTH, CUT, kept.selection, fusion, shared)
                 best = found.keys
             return [self._positions[places[key]] for key in best[:CUT]]
 
@@ -238,19 +238,19 @@ class _Kept:
     changed: dict[int, int]
 
     @classmethod
-    def of(cls, view: Snapshot, query: PseudoQuery, first: int) -> _Kept:
+    def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _Kept:
         """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
-        selection = view.select(None)
-        expression = question_expression(view, query.text)
-        matches = None if expression is None else LexicalMatches.of(view, expression, DEPTH, selection)
+        selection = snapshot.select(None)
+        expression = question_expression(snapshot, query.text)
+        matches = None if expression is None else LexicalMatches.of(snapshot, expression, DEPTH, selection)
         ids = [str(at) for at in sorted(query.changed)]
-        keys = catalog.keys_of_ids(view.connection, ids)
+        keys = catalog.keys_of_ids(snapshot.connection, ids)
         return cls(selection, matches, {keys[each]: first + i for i, each in enumerate(ids)})
 
 
 @dataclass(frozen=True)
-class _PoolView(Snapshot):
-    """A view with the vector of each row in memory, float32, shape ``(rows + 1, d)``."""
+class _PoolSnapshot(Snapshot):
+    """A snapshot with the vector of each row in memory, float32, shape ``(rows + 1, d)``."""
 
     by_row: Floats
 

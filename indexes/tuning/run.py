@@ -118,8 +118,8 @@ def _current(store: Store) -> Settings:
         raise StoreError(f"the vectors of {store.path} are not ragembed's own: there is nothing to tune")
     if store.unfinished:
         raise StoreError(f"the last run over {store.path} was interrupted: carry on with ragembed index first")
-    postprocess, sides = store.wanted_chain()
-    return Settings(embedder.config.replace(postprocess=postprocess, sides=sides), store.fusion)
+    postprocess, query_fit = store.wanted_chain()
+    return Settings(embedder.config.replace(postprocess=postprocess, query_fit=query_fit), store.fusion)
 
 
 def _named(logged: Sequence[Logged], store: Store) -> list[Logged]:

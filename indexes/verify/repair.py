@@ -175,7 +175,7 @@ class _Repair:
                 "the token weights of the damaged embedder cannot be fitted again, as the corpus has changed since: "
                 f"delete {self._store} and index again"
             )
-        provisional = embedder.with_postprocess(("normalize",), "one")
+        provisional = embedder.with_postprocess(("normalize",), "shared")
         self._restore_segments(database, provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), []))
         sample = Reservoir(FIT_LIMIT, embedder.config.seed)
         for _, raw in compaction.live_raw(self._store, connection, catalog.segments(connection)):

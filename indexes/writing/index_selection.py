@@ -127,7 +127,7 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
     """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    view = Snapshot(
+    snapshot = Snapshot(
         connection,
         lambda: segments,
         lambda: embedder,
@@ -142,7 +142,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
-        found = [list(of_query.values())[:k] for of_query in view.nearest_rows(vectors, k, view.select(None))]
+        found = [list(of_query.values())[:k] for of_query in snapshot.nearest_rows(vectors, k, snapshot.select(None))]
         return np.array([scores + [-np.inf] * (k - len(scores)) for scores in found], dtype=np.float32)
 
     truth = tuning.exact(_live_parts(connection, segments, embedder), queries)

@@ -1,7 +1,7 @@
 """Presets: configurations that have a name.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, tables 4 and 5; [W] Wang & Kuo 2020. Those of the papers are symmetric
-(``sides="one"`` reproduces the papers' tasks); here they have two sides, as retrieval needs.
+(``query_fit="shared"`` reproduces the papers' tasks); here they have two sides, as retrieval needs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from ragembed.errors import ConfigError
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
-Sides = Literal["two", "one"]
+QueryFit = Literal["separate", "shared"]
 Dtype = Literal["auto", "float32", "bfloat16", "mixed"]
 
 _STATIC = (Avg, RandomEmbeddings, Words)
@@ -79,8 +79,8 @@ class EmbedderConfig:
     postprocess
         Chain of post-processors applied to the pooled vectors, in order: ``center``, ``zscore``, ``quantile-u``,
         ``quantile-n``, ``robust``, ``whiten[:k]``, ``abtt[:d]``, ``normalize``.
-    sides
-        ``"two"`` fits each post-processor on documents and on pseudo-queries separately; ``"one"`` uses the
+    query_fit
+        ``"separate"`` fits each post-processor on documents and on pseudo-queries apart; ``"shared"`` uses the
         documents' for both (symmetric tasks).
     max_tokens
         Longest window given to the model, special tokens included; None takes the model's own limit. A longer
@@ -109,7 +109,7 @@ class EmbedderConfig:
     avg_corpus: str | None = None
     postprocess_corpus: str | None = None
     postprocess: tuple[str, ...] = ("normalize",)
-    sides: Sides = "two"
+    query_fit: QueryFit = "separate"
     max_tokens: int | None = None
     dtype: Dtype = "auto"
     pseudo_queries: int = 2000
@@ -126,7 +126,7 @@ class EmbedderConfig:
             parse_postprocessor(step)
         one_of("pooling", self.pooling, POOLINGS)
         one_of("template_tokens", self.template_tokens, ("common", "counted"))
-        one_of("sides", self.sides, ("two", "one"))
+        one_of("query_fit", self.query_fit, ("separate", "shared"))
         one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
@@ -265,7 +265,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "avg_corpus": (str, type(None)),
     "postprocess_corpus": (str, type(None)),
     "postprocess": (tuple,),
-    "sides": (str,),
+    "query_fit": (str,),
     "max_tokens": (int, type(None)),
     "dtype": (str,),
     "pseudo_queries": (int,),

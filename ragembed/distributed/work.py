@@ -218,7 +218,7 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Wo
     for candidate in waiting:
         digest.update(json.dumps(candidate.to_dict()).encode())
     # The chain is fitted when all is encoded; until then a new store has another than it is to have.
-    config = sources.embedder.resolved_config().replace(postprocess=(), sides="one")
+    config = sources.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
     plan = WorkPlan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),

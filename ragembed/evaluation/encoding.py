@@ -96,7 +96,7 @@ class RawVectors:
             if (corpus, seed) not in self._fitted_on:
                 self._fitted_on[corpus, seed] = self.of(texts, "documents")
             fit_on = self._fitted_on[corpus, seed][key]
-        if config.sides == "one":
+        if config.query_fit == "shared":
             return TwoSidedChain.fit(config.postprocess, fit_on, None)
         drawn = (corpus, config.pseudo_queries, seed)
         if drawn not in self._pseudo_queries:
@@ -116,7 +116,7 @@ def _check_corpora(configs: Sequence[EmbedderConfig]) -> None:
 
 def raw_part(config: EmbedderConfig) -> EmbedderConfig:
     """Return ``config`` without what comes after the raw vectors."""
-    return config.replace(postprocess=(), sides="one", postprocess_corpus=None, pseudo_queries=1)
+    return config.replace(postprocess=(), query_fit="shared", postprocess_corpus=None, pseudo_queries=1)
 
 
 def _sample(texts: Iterable[str], seed: int) -> tuple[list[int], list[str]]:

@@ -58,9 +58,9 @@ def row_label(config: EmbedderConfig) -> str:
 
 def labels(named: Sequence[Named]) -> list[str]:
     """Return the row label of each configuration, with the sides where they differ among them."""
-    differ = len({one.config.sides for one in named}) > 1
-    sides = {"one": " (one side)", "two": " (two sides)"}
-    return [row_label(one.config) + (sides[one.config.sides] if differ else "") for one in named]
+    differ = len({one.config.query_fit for one in named}) > 1
+    fits = {"shared": " (one side)", "separate": " (two sides)"}
+    return [row_label(one.config) + (fits[one.config.query_fit] if differ else "") for one in named]
 
 
 def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:

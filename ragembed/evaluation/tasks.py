@@ -75,8 +75,8 @@ class Task(Protocol):
         """The texts that it encodes as queries."""
         ...
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:
-        """Measure the vectors of a configuration with ``sides`` ``"one"`` or ``"two"``."""
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Measure the vectors of a configuration with ``query_fit`` ``"shared"`` or ``"separate"``."""
         ...
 
 
@@ -98,11 +98,11 @@ class StsTask:
         """The second sentences."""
         return self.pairs.sentences2
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return Spearman's and Pearson's correlation in per cent."""
         from ragembed.evaluation.sts import pearson, spearman
 
-        first, second = _both(self.pairs, encoded, sides)
+        first, second = _both(self.pairs, encoded, query_fit)
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
@@ -123,11 +123,11 @@ class SimilarityTask:
     documents = StsTask.documents
     queries = StsTask.queries
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return the correlations of predicted with judged similarity, in per cent."""
         from ragembed.evaluation.classification import similarity_classification
 
-        first, second = _both(self.pairs, encoded, sides)
+        first, second = _both(self.pairs, encoded, query_fit)
         score = similarity_classification(first, second, self.pairs.scores, self.folds)
         counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
         return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
@@ -148,7 +148,7 @@ class ClusteringTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
         """Return the mean accuracy in per cent, and the runs'."""
         from ragembed.evaluation.clustering import clustering_accuracy
 
@@ -172,7 +172,7 @@ class ClassificationTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:  # noqa: ARG002  as above
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
         """Return the mean accuracy in per cent, and the folds'."""
         from ragembed.evaluation.classification import classification_accuracy
 
@@ -196,7 +196,7 @@ class IsotropyTask:
         """The texts."""
         return self.texts
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:  # noqa: ARG002  as above
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
         """Return IsoScore, uniformity, and of sentence pairs the alignment of those judged similar."""
         vectors = encoded.documents
         scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
@@ -231,7 +231,7 @@ class RetrievalTask:
         """The questions' texts."""
         return list(self.collection.questions.values())
 
-    def measure(self, encoded: Encoded, sides: str) -> Measured:  # noqa: ARG002  as above
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
         """Return the measures in per cent, by cosine."""
         from ragembed.postprocess import unit_rows
 
@@ -272,11 +272,11 @@ def evaluate(
         As :func:`ragembed.evaluation.encoding.encode_each` does, and where vectors are such that they cannot be
         measured; the message names the collection and the configuration.
     """
-    queries = task.queries if not task.symmetric or any(config.sides == "two" for config in configs) else ()
+    queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device)
     for config, vectors in zip(configs, encoded, strict=True):
         try:
-            measured = task.measure(vectors, config.sides)
+            measured = task.measure(vectors, config.query_fit)
         except ConfigError as error:
             raise ConfigError(f"{task.name}, {config.extractor}, {row_label(config)}: {error}") from error
         yield config, measured
@@ -358,9 +358,9 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 """What reads the collection of a task, by the task's name."""
 
 
-def _both(pairs: SentencePairs, encoded: Encoded, sides: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _both(pairs: SentencePairs, encoded: Encoded, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     half = len(pairs.scores)
-    return encoded.documents[:half], encoded.queries if sides == "two" else encoded.documents[half:]
+    return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
 
 
 def _different(path: Path, values: Sequence[Any], name: str) -> None:

@@ -85,7 +85,7 @@ class RagRetriever(BaseRetriever):
           (near to the question and unlike each other).
         * filter: which documents are searched, as in every search of the store.
         * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
-        * arrangement: a :class:`ragembed.indexes.RankingOptions`, whether near-duplicates are folded, how many come from
+        * ranking: a :class:`ragembed.indexes.RankingOptions`, whether near-duplicates are folded, how many come from
           one file, and the like; nothing of that is done if left out. Not for ``"mmr"``.
         * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
         * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the question).
@@ -136,7 +136,7 @@ class RagRetriever(BaseRetriever):
     search_type: SearchType = "hybrid"
     filter: Any = None
     fusion: Fusion | None = None
-    arrangement: InstanceOf[RankingOptions] | None = None
+    ranking: InstanceOf[RankingOptions] | None = None
     fetch_k: int = Field(default=20, ge=1)
     lambda_mult: float = Field(default=0.5, ge=0.0, le=1.0)
     score_key: str | None = None
@@ -147,7 +147,7 @@ class RagRetriever(BaseRetriever):
         "search_type",
         "filter",
         "fusion",
-        "arrangement",
+        "ranking",
         "fetch_k",
         "lambda_mult",
         "score_key",
@@ -160,9 +160,9 @@ class RagRetriever(BaseRetriever):
                 f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore; other stores have "
                 "as_retriever()"
             )
-        if self.arrangement is not None and self.search_type == "mmr":
+        if self.ranking is not None and self.search_type == "mmr":
             raise ConfigError(
-                "search_type is 'mmr' and an arrangement is given: expected one of them; Arrangement(mmr=0.5) is for "
+                "search_type is 'mmr' and an ranking is given: expected one of them; Arrangement(mmr=0.5) is for "
                 "'hybrid', 'dense' and 'lexical'"
             )
         return self
@@ -211,9 +211,9 @@ class RagRetriever(BaseRetriever):
     def _search(self, query: str, k: int) -> list[tuple[Document, float]]:
         store: Any = self.vectorstore
         searches: dict[str, Callable[..., list[tuple[Document, float]]]] = {
-            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion, arrangement=self.arrangement),
-            "dense": partial(store.similarity_search_with_score, arrangement=self.arrangement),
-            "lexical": partial(store.lexical_search_with_score, arrangement=self.arrangement),
+            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion, ranking=self.ranking),
+            "dense": partial(store.similarity_search_with_score, ranking=self.ranking),
+            "lexical": partial(store.lexical_search_with_score, ranking=self.ranking),
             "mmr": partial(
                 store.max_marginal_relevance_search_with_score, fetch_k=self.fetch_k, lambda_mult=self.lambda_mult
             ),

@@ -52,9 +52,9 @@ class RagVectorStore(VectorStore):
     its documents hold their place in their file (``source``, ``title``, ``headings``, ``start_line``, ``end_line``,
     ``page``). Documents added here come back with their own metadata, which must be JSON.
 
-    A ``filter``, in every search, selects the documents that are searched. An ``arrangement``, a
-    :class:`ragembed.indexes.RankingOptions`, sets what is done with the results: whether near-duplicates are folded, how
-    many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the search.
+    A ``filter``, in every search, selects the documents that are searched. ``ranking``, a
+    :class:`ragembed.indexes.RankingOptions`, sets what is done with the results: whether near-duplicates are folded,
+    how many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the search.
 
     Threads may share one; several processes may open one folder, and writes wait for one another. The asynchronous
     methods run the others in a thread.
@@ -504,12 +504,12 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents nearest to a query among those that ``filter`` selects, best first."""
         _reject_unknown("similarity_search", kwargs)
-        return _documents(self.similarity_search_with_score(query, k, filter=filter, arrangement=arrangement))
+        return _documents(self.similarity_search_with_score(query, k, filter=filter, ranking=ranking))
 
     def similarity_search_with_score(
         self,
@@ -517,12 +517,12 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return the ``k`` documents nearest to a query with their cosines, from -1 to 1, highest first."""
         _reject_unknown("similarity_search_with_score", kwargs)
-        return _cosines(self._found(query, k, "dense", filter, arrangement=arrangement))
+        return _cosines(self._found(query, k, "dense", filter, ranking=ranking))
 
     def hybrid_search(
         self,
@@ -531,7 +531,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by cosine and BM25 together, best first.
@@ -539,9 +539,7 @@ class RagVectorStore(VectorStore):
         ``fusion``, a :class:`ragembed.indexes.Fusion`, sets how the two scores become one.
         """
         _reject_unknown("hybrid_search", kwargs)
-        return _documents(
-            self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion, arrangement=arrangement)
-        )
+        return _documents(self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion, ranking=ranking))
 
     def hybrid_search_with_score(
         self,
@@ -550,7 +548,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`hybrid_search` does, with fused scores, highest first.
@@ -558,7 +556,7 @@ class RagVectorStore(VectorStore):
         They are scaled over the candidates of the query, so they compare results of one query only.
         """
         _reject_unknown("hybrid_search_with_score", kwargs)
-        return _scored(self._found(query, k, "hybrid", filter, fusion, arrangement))
+        return _scored(self._found(query, k, "hybrid", filter, fusion, ranking))
 
     def lexical_search(
         self,
@@ -566,12 +564,12 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the ``k`` documents that are best by their words (BM25), best first; none if no word matches."""
         _reject_unknown("lexical_search", kwargs)
-        return _documents(self.lexical_search_with_score(query, k, filter=filter, arrangement=arrangement))
+        return _documents(self.lexical_search_with_score(query, k, filter=filter, ranking=ranking))
 
     def lexical_search_with_score(
         self,
@@ -579,12 +577,12 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return what :meth:`lexical_search` does, with BM25 scores, above 0, highest first."""
         _reject_unknown("lexical_search_with_score", kwargs)
-        return _scored(self._found(query, k, "lexical", filter, arrangement=arrangement))
+        return _scored(self._found(query, k, "lexical", filter, ranking=ranking))
 
     def max_marginal_relevance_search(
         self,
@@ -704,7 +702,7 @@ class RagVectorStore(VectorStore):
         """Return a retriever for one type of search.
 
         ``search_type`` is one of :meth:`search`; ``search_kwargs`` are the arguments of that search: ``k``, ``filter``,
-        ``score_threshold``, ``fetch_k``, ``lambda_mult``, ``arrangement``. See
+        ``score_threshold``, ``fetch_k``, ``lambda_mult``, ``ranking``. See
         :class:`ragembed.langchain.RagRetriever` for one with fields of its own.
         """
         unknown = [name for name in kwargs if name not in RagVectorStoreRetriever.model_fields]
@@ -726,13 +724,13 @@ class RagVectorStore(VectorStore):
         mode: Mode,
         filter: LangChainFilter | None,  # noqa: A002  as above
         fusion: Fusion | None = None,
-        arrangement: RankingOptions | None = None,
+        ranking: RankingOptions | None = None,
     ) -> list[Hit]:
         store = self._lazy.get()
         if store is None:
             return []
         where = _where(store, filter)
-        return store.search(query, k, mode=mode, where=where, fusion=fusion, arrangement=arrangement)
+        return store.search(query, k, mode=mode, where=where, fusion=fusion, ranking=ranking)
 
     # Files
 

@@ -1,7 +1,7 @@
 """Chains of post-processors, one for each side of retrieval.
 
 Questions are short and documents long, so their vectors have different statistics: each step is fitted once on
-document vectors and once on pseudo-query vectors (``sides="two"``). For symmetric tasks one fit serves both.
+document vectors and once on pseudo-query vectors (``query_fit="separate"``). For symmetric tasks one fit serves both.
 """
 
 from __future__ import annotations

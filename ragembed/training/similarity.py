@@ -42,7 +42,7 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
     """
     has_mask = TextTokenizer(find_model(model).folder).has_mask
     names = [name for name in _POOLINGS if has_mask or name != "prompt"]
-    plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), sides="one", dtype="float32")
+    plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), query_fit="shared", dtype="float32")
     configs = [plain.replace(**_POOLINGS[name]) for name in names]
     found: dict[str, dict[str, float]] = {name: {} for name in names}
     progress.start("similarity", "measures", len(tasks) * len(names))

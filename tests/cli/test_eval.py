@@ -97,8 +97,8 @@ def test_sts_as_json(pairs, evaluate):
     assert found["schema_version"] == 1
     assert (found["task"], found["collection"], found["name"], found["pairs"]) == ("sts", "pairs", "minilm", 24)
     assert -100 <= found["spearman"] <= 100
-    assert found["config"]["sides"] == "one"
-    assert EmbedderConfig.from_dict(found["config"]).sides == "one"
+    assert found["config"]["query_fit"] == "shared"
+    assert EmbedderConfig.from_dict(found["config"]).query_fit == "shared"
 
 
 def test_clustering_and_classification_as_json(in_folder, evaluate):
@@ -133,7 +133,7 @@ def test_retrieval_as_json(in_folder, evaluate):
     assert found["queries"] == 6
     assert found["recall@100"] == 100.0
     assert all(0 < found[name] <= 100 for name in ("ndcg@10", "mrr@10", "map"))
-    assert found["config"]["sides"] == "two"
+    assert found["config"]["query_fit"] == "separate"
 
 
 def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
@@ -235,7 +235,7 @@ def test_corpora_and_lists_of_steps(pairs, in_folder, evaluate):
         (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
         (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
         (["--postprocess", ""], "unknown post-processor ''"),
-        (["--sides", "three"], "sides is 'three': expected one of two, one"),
+        (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
         (["--layers", "first+7"], "layer 7 does not exist"),
         (["--template", "no place"], "[X]"),
         (["--pooling", "masks"], "needs a template with mask tokens"),
@@ -309,7 +309,7 @@ def test_a_beir_folder_that_lacks_judgements(in_folder, evaluate):
         ["--layers", "each"],
         ["--extractor", "bert+avg:w=0", "--extractor", "bert+avg:w=0.5", "--layers", "each"],
         ["--postprocess", "none", "--postprocess", "zscore", "--preset", "bert", "--preset", "re"],
-        ["--sides", "one", "--sides", "two"],
+        ["--query-fit", "one", "--query-fit", "two"],
     ],
 )
 def test_a_plot(options, pairs, in_folder, evaluate):

@@ -11,7 +11,16 @@ import pytest
     [
         ["--preset", "re"],
         ["--extractor", "avg", "--weighting", "idf"],
-        ["--extractor", "bert+avg:w=0.25", "--layers", "1+2", "--postprocess", "zscore,normalize", "--sides", "one"],
+        [
+            "--extractor",
+            "bert+avg:w=0.25",
+            "--layers",
+            "1+2",
+            "--postprocess",
+            "zscore,normalize",
+            "--query-fit",
+            "one",
+        ],
         ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
         ["--config", "mine.toml"],
     ],

@@ -220,12 +220,12 @@ def test_delete_nothing_is_an_error(store, cli):
 
 def test_refit(store, cli, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
-    result = cli("refit", "--postprocess", "center,normalize", "--sides", "one")
-    assert result.stdout.startswith("postprocess: center, normalize, sides: one, fitted on ")
-    about = as_json(cli("refit", "--postprocess", "none", "--sides", "two", "--json"))
-    assert (about["postprocess"], about["sides"]) == ([], "two")
+    result = cli("refit", "--postprocess", "center,normalize", "--query-fit", "one")
+    assert result.stdout.startswith("postprocess: center, normalize, query_fit: one, fitted on ")
+    about = as_json(cli("refit", "--postprocess", "none", "--query-fit", "two", "--json"))
+    assert (about["postprocess"], about["query_fit"]) == ([], "separate")
     assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
-    assert cli("refit").stdout.startswith("postprocess: none, sides: two, fitted on ")
+    assert cli("refit").stdout.startswith("postprocess: none, query_fit: two, fitted on ")
     assert as_json(cli("refit", "--postprocess", "normalize", "--format", "jsonl"))["fitted_on"]["texts"] > 0
     cli("verify")
 
@@ -236,7 +236,7 @@ def test_refit(store, cli, monkeypatch):
         (["--postprocess", "nonsense"], "nonsense"),
         (["--postprocess", "abtt:5"], "abtt:5 cannot be fitted on"),
         (["--postprocess", "abtt:x"], "abtt"),
-        (["--sides", "three"], "'three' is not one of"),
+        (["--query-fit", "three"], "'three' is not one of"),
     ],
 )
 def test_refit_says_what_it_cannot_do(store, cli, args, message):

@@ -79,7 +79,7 @@ def test_the_query_side_is_fitted_on_short_spans_and_the_document_side_on_whole_
 
 @pytest.mark.guarantee(48)
 def test_one_side(tiny_config):
-    embedder = Embedder(tiny_config.replace(sides="one")).fit(TEXTS)
+    embedder = Embedder(tiny_config.replace(query_fit="shared")).fit(TEXTS)
     assert cosines(embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)).min() > 1 - 1e-5
 
 
@@ -211,7 +211,13 @@ def test_loading_what_is_not_there(tmp_path):
 @pytest.mark.guarantee(47)
 @pytest.mark.parametrize(
     "changes",
-    [{"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("center",)}, {"sides": "one"}, {"max_tokens": 16}],
+    [
+        {"layers": "1"},
+        {"weighting": "uniform"},
+        {"postprocess": ("center",)},
+        {"query_fit": "shared"},
+        {"max_tokens": 16},
+    ],
 )
 def test_the_fingerprint_changes_with_what_changes_a_vector(embedder, tiny_config, changes):
     assert Embedder(tiny_config.replace(**changes)).fit(TEXTS).fingerprint != embedder.fingerprint
@@ -225,7 +231,7 @@ def test_the_fingerprint_changes_with_the_corpus_and_with_nothing_else(embedder,
 
 
 def test_another_chain_keeps_the_raw_vectors(embedder):
-    other = embedder.with_postprocess(("zscore",), "two")
+    other = embedder.with_postprocess(("zscore",), "separate")
     assert not other.is_fitted
     assert other.raw_fingerprint == embedder.raw_fingerprint
     np.testing.assert_array_equal(other.raw_documents(TEXTS), embedder.raw_documents(TEXTS))

@@ -133,9 +133,9 @@ def test_tokens_have_their_places_whatever_the_tokenizer(request, model, templat
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=",".join)
-@pytest.mark.parametrize("sides", ["one", "two"])
-def test_affine_post_processors_leave_no_residual(bert_model, chain, sides):
-    embedder = make(bert_model, postprocess=chain, sides=sides)
+@pytest.mark.parametrize("query_fit", ["shared", "separate"])
+def test_affine_post_processors_leave_no_residual(bert_model, chain, query_fit):
+    embedder = make(bert_model, postprocess=chain, query_fit=query_fit)
     for text in (CORPUS[4], LONG):
         found = check_cosine(embedder, "high pressure on the wing", text, rounded=True)
         assert found.additive

@@ -73,7 +73,13 @@ def test_what_decides_a_raw_vector(prints, before, after):
 
 @pytest.mark.parametrize(
     "after",
-    [{"postprocess": ("zscore",)}, {"sides": "one"}, {"pseudo_queries": 2}, {"seed": 1}, {"postprocess": ("abtt:1",)}],
+    [
+        {"postprocess": ("zscore",)},
+        {"query_fit": "shared"},
+        {"pseudo_queries": 2},
+        {"seed": 1},
+        {"postprocess": ("abtt:1",)},
+    ],
 )
 def test_what_decides_a_vector_but_no_raw_one(prints, after):
     one, other = prints(), prints(**after)
@@ -125,8 +131,8 @@ def test_the_texts_decide_what_depends_on_them(prints):
         ({"weighting": "idf"}, {"weighting": "idf:1"}),
         ({"weighting": "sif"}, {"weighting": "sif:0.001"}),
         ({}, {"template_tokens": "counted"}),
-        ({"sides": "one"}, {"sides": "one", "seed": 7}),
-        ({"sides": "one"}, {"sides": "one", "pseudo_queries": 3}),
+        ({"query_fit": "shared"}, {"query_fit": "shared", "seed": 7}),
+        ({"query_fit": "shared"}, {"query_fit": "shared", "pseudo_queries": 3}),
         (B, {"extractor": "bert+avg:w=0.5,unseen=mapped"}),
         (RE, {**RE, "dtype": "bfloat16"}),
         ({"extractor": "avg", "avg_corpus": None}, {"extractor": "avg"}),

@@ -145,7 +145,7 @@ def test_a_corpus_for_each_part(bert_model, reference, tmp_path):
     weights.write_text("cat dog\ncat\nbird fox\n", encoding="utf-8")
     chain.write_text("the bird flies\nair flow\nthe lock\n", encoding="utf-8")
     changes = {"weighting": "idf", "avg_corpus": str(vectors), "weighting_corpus": str(weights)}
-    settings_ = config(bert_model, extractor="avg", postprocess=("center",), sides="one", **changes)
+    settings_ = config(bert_model, extractor="avg", postprocess=("center",), query_fit="shared", **changes)
     embedder = Embedder(settings_.replace(postprocess_corpus=str(chain))).fit(["zebra alpha", "beta"])
     means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
     all_vectors = mapped(model, means)

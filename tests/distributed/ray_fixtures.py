@@ -57,7 +57,7 @@ def stores(tmp_path_factory, tiny_config):
     folder = tmp_path_factory.mktemp("ray") / "stores"
     folder.mkdir()
     texts = [" ".join(np.random.default_rng(i).choice(WORDS[8:], 12)) for i in range(SIZE)]
-    config = tiny_config.replace(postprocess=("zscore", "normalize"), sides="two")
+    config = tiny_config.replace(postprocess=("zscore", "normalize"), query_fit="separate")
     embedder = Embedder(config).fit(texts)
     records = [ChunkRecord(f"i{i}", Chunk(text, metadata={"i": i, "third": i % 3})) for i, text in enumerate(texts)]
     with pytest.MonkeyPatch.context() as patched:

@@ -42,7 +42,7 @@ def answers(store):
     found["vectors"] = [told(hits) for hits in store.search_vectors(vectors, 5)]
     found["many"] = [told(hits) for hits in store.search_many(QUESTIONS, 5)]
     found["mmr"] = told(store.search_mmr(QUESTIONS[0], 5, fetch_k=30))
-    found["arranged"] = told(store.search(QUESTIONS[1], 5, arrangement=RankingOptions(dedupe=True, per_file=2)))
+    found["arranged"] = told(store.search(QUESTIONS[1], 5, ranking=RankingOptions(dedupe=True, per_file=2)))
     return found
 
 

@@ -105,16 +105,16 @@ def assert_each_equals_an_embedder(configs, documents=DOCUMENTS, queries=QUERIES
         assert encoded.documents.dtype == encoded.queries.dtype == np.float32
 
 
-@pytest.mark.parametrize("sides", ["one", "two"])
-def test_every_preset_makes_what_its_embedder_makes(presets, sides):
-    assert_each_equals_an_embedder([config.replace(sides=sides) for config in presets.values()])
+@pytest.mark.parametrize("query_fit", ["shared", "separate"])
+def test_every_preset_makes_what_its_embedder_makes(presets, query_fit):
+    assert_each_equals_an_embedder([config.replace(query_fit=query_fit) for config in presets.values()])
 
 
-@pytest.mark.parametrize("sides", ["one", "two"])
+@pytest.mark.parametrize("query_fit", ["shared", "separate"])
 @pytest.mark.parametrize("named", ["postprocess_corpus", "weighting_corpus", "avg_corpus"])
-def test_what_is_fitted_on_another_corpus(presets, corpus, named, sides):
+def test_what_is_fitted_on_another_corpus(presets, corpus, named, query_fit):
     names = ["bert+avg", "avg"] if named == "avg_corpus" else ["t4", "bert+avg", "avg", "re", "b2s-100"]
-    plain = [presets[name].replace(sides=sides, weighting="idf", postprocess=("center",)) for name in names]
+    plain = [presets[name].replace(query_fit=query_fit, weighting="idf", postprocess=("center",)) for name in names]
     other = [config.replace(**{named: corpus}) for config in plain]
     assert_each_equals_an_embedder([*plain, *other])
     for one, two in zip(*(list(encode_each(configs, DOCUMENTS, [])) for configs in (plain, other)), strict=True):
@@ -122,7 +122,7 @@ def test_what_is_fitted_on_another_corpus(presets, corpus, named, sides):
 
 
 def test_seeds_and_numbers_of_pseudo_queries_stay_apart(presets, corpus):
-    config = presets["re"].replace(postprocess=("center", "normalize"), sides="two")
+    config = presets["re"].replace(postprocess=("center", "normalize"), query_fit="separate")
     changes = [{}, {"seed": 3}, {"pseudo_queries": 3}, {"pseudo_queries": 3, "postprocess_corpus": corpus}]
     assert_each_equals_an_embedder([config.replace(**change) for change in changes])
 
@@ -138,9 +138,9 @@ def test_no_queries_and_one_document(presets):
     assert_each_equals_an_embedder([config], DOCUMENTS[:1], [])
 
 
-@pytest.mark.parametrize("sides", ["one", "two"])
-def test_configurations_of_one_model_share_its_passes(presets, batches, sides):
-    config = presets["bert+avg"].replace(sides=sides)
+@pytest.mark.parametrize("query_fit", ["shared", "separate"])
+def test_configurations_of_one_model_share_its_passes(presets, batches, query_fit):
+    config = presets["bert+avg"].replace(query_fit=query_fit)
     list(encode_each([config], DOCUMENTS, QUERIES))
     alone = len(batches)
     assert alone > 0
@@ -152,13 +152,13 @@ def test_configurations_of_one_model_share_its_passes(presets, batches, sides):
         for weighting in ("uniform", "idf")
         for steps in ((), ("quantile-u",), ("abtt:2", "normalize"))
     ]
-    grid += [presets[name].replace(sides=sides) for name in ("bert", "sbert-wk")]
+    grid += [presets[name].replace(query_fit=query_fit) for name in ("bert", "sbert-wk")]
     list(encode_each(grid, DOCUMENTS, QUERIES))
     assert len(batches) == alone
 
 
 def test_post_processors_alone_cost_no_pass(presets, corpus, batches):
-    config = presets["bert"].replace(postprocess_corpus=corpus, sides="two")
+    config = presets["bert"].replace(postprocess_corpus=corpus, query_fit="separate")
     list(encode_each([config], DOCUMENTS, QUERIES))
     alone = len(batches)
     batches.clear()

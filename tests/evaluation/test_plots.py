@@ -15,7 +15,7 @@ from ragembed.evaluation.table import Result
 
 
 def result(value, name="minilm", collection="years", **changes):
-    config = PRESETS.get(name, EmbedderConfig()).replace(**{"sides": "one", **changes})
+    config = PRESETS.get(name, EmbedderConfig()).replace(**{"query_fit": "shared", **changes})
     return Result(name, config, collection, {"spearman": value}, "spearman")
 
 
@@ -68,7 +68,7 @@ def test_means_of_layers_have_a_place_after_the_single_ones(draw):
 def test_lines_do_not_mix_sides_templates_or_extractors(draw):
     results = [
         result(value, layers=layers, postprocess=(), **changes)
-        for value, changes in enumerate([{}, {"sides": "two"}, {"template": "t0"}, {"extractor": "avg"}])
+        for value, changes in enumerate([{}, {"query_fit": "separate"}, {"template": "t0"}, {"extractor": "avg"}])
         for layers in ("1", "2")
     ]
     drawn = lines(draw(results))
@@ -142,8 +142,11 @@ def test_bars_by_row_and_way_of_embedding(draw):
 
 
 def test_bars_do_not_mix_sides(draw):
-    (axes,) = draw([result(10), result(20, sides="two")]).axes
-    assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [["(one", "side)"], ["(two", "sides)"]]
+    (axes,) = draw([result(10), result(20, query_fit="separate")]).axes
+    assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
+        ["(one", "side)"],
+        ["(two", "query_fit)"],
+    ]
     assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
 
 

@@ -9,7 +9,7 @@ from ragembed.evaluation.table import Result, columns, csv_table, labels, row_la
 
 
 def result(value, name="minilm", collection="years", headline="spearman", scores=None, **changes):
-    config = PRESETS.get(name, EmbedderConfig()).replace(**{"sides": "one", **changes})
+    config = PRESETS.get(name, EmbedderConfig()).replace(**{"query_fit": "shared", **changes})
     return Result(name, config, collection, {headline: value, **(scores or {})}, headline)
 
 
@@ -73,7 +73,7 @@ def test_isotropy_is_no_percentage():
 
 
 def test_sides_are_told_only_where_they_differ():
-    one, two = result(1), result(2, sides="two")
+    one, two = result(1), result(2, query_fit="separate")
     assert labels([one, one]) == [row_label(one.config)] * 2
     assert labels([one, two]) == [f"{row_label(one.config)} (one side)", f"{row_label(one.config)} (two sides)"]
     assert [line.split()[-1] for line in text_table([one, two]).split("\n")[3:]] == ["1.0", "2.0"]

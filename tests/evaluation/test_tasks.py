@@ -104,7 +104,7 @@ def test_retrieval_by_hand():
 
 def test_what_cannot_be_measured_names_the_collection_and_the_configuration(tiny_config):
     task = StsTask("years", SentencePairs(("cat", "cat"), ("dog", "dog"), (1.0, 2.0)))
-    config = tiny_config.replace(weighting="idf", postprocess=("normalize",), sides="one")
+    config = tiny_config.replace(weighting="idf", postprocess=("normalize",), query_fit="shared")
     with pytest.raises(ConfigError, match=r"^years, transformer, idf \+ normalize: all 2 predictions are equal"):
         list(evaluate(task, [config]))
 
@@ -117,7 +117,7 @@ def test_queries_are_encoded_only_where_they_are_measured(tiny_config, monkeypat
         return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
 
     monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
-    one, two = tiny_config.replace(sides="one"), tiny_config.replace(sides="two")
+    one, two = tiny_config.replace(query_fit="shared"), tiny_config.replace(query_fit="separate")
     list(evaluate(StsTask("years", PAIRS), [one]))
     list(evaluate(StsTask("years", PAIRS), [one, two]))
     assert asked == [[], ["d", "e", "f"]]
@@ -215,6 +215,6 @@ def test_isotropy_reads_every_kind_of_collection(tmp_path):
 
 def test_configurations_come_back_in_order(tiny_config):
     task = StsTask("years", SentencePairs(("cat", "lock", "wing"), ("dog", "store", "air"), (1.0, 2.0, 3.0)))
-    configs = [tiny_config.replace(sides="one", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
+    configs = [tiny_config.replace(query_fit="shared", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
     assert [config for config, _ in evaluate(task, configs)] == configs
     assert isinstance(configs[0], EmbedderConfig)

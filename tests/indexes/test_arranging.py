@@ -42,7 +42,7 @@ def hit(name, text=None, source=None, **fields):
     return Hit(name, Chunk(name if text is None else text, **fields), source, score=0.0)
 
 
-def arrange(hits, k, arrangement, *, at_once=None):
+def arrange(hits, k, ranking, *, at_once=None):
     """Arrange hits that come in this order, with scores that fall from 1."""
     scored = [Hit(each.id, each.chunk, each.source, 1.0 - i / 1000) for i, each in enumerate(hits)]
     looked = []
@@ -54,7 +54,7 @@ def arrange(hits, k, arrangement, *, at_once=None):
     def geometry(some):
         raise AssertionError("only maximal marginal relevance needs vectors")
 
-    found = arranged(Source("the question", candidates, len(scored), geometry), k, arrangement)
+    found = arranged(Source("the question", candidates, len(scored), geometry), k, ranking)
     assert all(later > earlier for earlier, later in pairwise(looked))
     return found
 
@@ -216,8 +216,8 @@ def plain_loop(hits, k, dedupe, table, depth, per_file):
 def test_the_steps_are_those_of_a_plain_loop(drawn, k, dedupe, table, depth, per_file):
     hits = [hit(str(i), text, source) for i, (text, source) in enumerate(drawn)]
     reranker = None if table is None else ByTable(table)
-    arrangement = RankingOptions(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
-    assert ids(arrange(hits, k, arrangement)) == plain_loop(hits, k, dedupe, table, depth, per_file)
+    ranking = RankingOptions(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
+    assert ids(arrange(hits, k, ranking)) == plain_loop(hits, k, dedupe, table, depth, per_file)
 
 
 # In a store
@@ -242,14 +242,14 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_arranged_without_settings_is_not_arranged(store, mode):
-    assert store.search("lock store", 20, mode, arrangement=RankingOptions()) == store.search("lock store", 20, mode)
+    assert store.search("lock store", 20, mode, ranking=RankingOptions()) == store.search("lock store", 20, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("k", [1, 10, 300])
 def test_k_are_found_in_every_mode(store, mode, k):
     texts = {hit.chunk.text.lower() for hit in store.search("lock store", 600, mode)}
-    found = store.search("lock store", k, mode, arrangement=DEDUPE)
+    found = store.search("lock store", k, mode, ranking=DEDUPE)
     assert len(found) == min(k, len(texts))
     assert len({hit.chunk.text.lower() for hit in found}) == len(found)
 
@@ -259,45 +259,45 @@ def test_what_is_left_comes_in_the_order_and_with_the_scores_that_it_had(store, 
     first = {}
     for each in store.search("lock store", 20, mode):
         first.setdefault(each.chunk.text.lower(), each)
-    found = store.search("lock store", 10, mode, arrangement=DEDUPE)
+    found = store.search("lock store", 10, mode, ranking=DEDUPE)
     assert ids(found) == ids(first.values())[:10]
     assert [each.score for each in found] == pytest.approx([each.score for each in first.values()][:10], abs=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_filters_hold_together_with_all_of_it(store, mode):
-    arrangement = RankingOptions(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
-    found = store.search("lock store", 10, mode, where="i < 90", arrangement=arrangement)
+    ranking = RankingOptions(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
+    found = store.search("lock store", 10, mode, where="i < 90", ranking=ranking)
     assert len(found) == len({hit.chunk.metadata["source"] for hit in found}) == 10
     assert all(hit.chunk.metadata["i"] < 90 for hit in found)
     assert all(duplicate.chunk.metadata["i"] < 90 for hit in found for duplicate in hit.duplicates)
-    assert store.search("lock store", 10, mode, where="i > 9000", arrangement=arrangement) == []
-    assert found == store.search("lock store", 10, mode, where="i < 90", arrangement=arrangement)
+    assert store.search("lock store", 10, mode, where="i > 9000", ranking=ranking) == []
+    assert found == store.search("lock store", 10, mode, where="i < 90", ranking=ranking)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
     everything = RankingOptions(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
-    assert len(store.search("lock store", 10**6, mode, arrangement=everything)) <= 60
-    assert store.search("lock", 0, mode, arrangement=everything) == []
+    assert len(store.search("lock store", 10**6, mode, ranking=everything)) <= 60
+    assert store.search("lock", 0, mode, ranking=everything) == []
     with pytest.raises(ConfigError, match="k is -1"):
-        store.search("lock", -1, mode, arrangement=everything)
+        store.search("lock", -1, mode, ranking=everything)
     with Store.create(tmp_path / "empty", KnownEncoder()) as empty:
-        assert empty.search("lock", 10, mode, arrangement=everything) == []
+        assert empty.search("lock", 10, mode, ranking=everything) == []
 
 
 def test_several_questions_are_each_arranged(store):
-    arrangement = RankingOptions(dedupe=True, per_file=1)
+    ranking = RankingOptions(dedupe=True, per_file=1)
     questions = ["lock store", "writer", "?!"]
-    together = store.search_many(questions, 5, arrangement=arrangement)
-    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, arrangement=arrangement)) for q in questions]
+    together = store.search_many(questions, 5, ranking=ranking)
+    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, ranking=ranking)) for q in questions]
 
 
 def test_all_chunks_equal(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add(record(str(i), "the lock of the store") for i in range(500))
         for mode in MODES:
-            [found] = store.search("lock", 10, mode, arrangement=DEDUPE)
+            [found] = store.search("lock", 10, mode, ranking=DEDUPE)
             assert (found.id, len(found.duplicates)) == ("0", 499)
             assert len(store.search("lock", 10, mode)) == 10
 
@@ -328,15 +328,15 @@ def circle(tmp_path):
 def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
     for searched, question in ((circle, "east"), (store, "lock store")):
         expected = searched.search_mmr(question, k, fetch_k=50, lambda_mult=weight)
-        found = searched.search(question, k, "dense", arrangement=RankingOptions(mmr=weight))
+        found = searched.search(question, k, "dense", ranking=RankingOptions(mmr=weight))
         assert ids(found) == ids(expected)
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
 
 
 def test_no_more_than_its_depth_is_looked_at(circle):
-    assert ids(circle.search("east", 2, "dense", arrangement=RankingOptions(mmr=0.5))) == ["10", "-30"]
-    assert ids(circle.search("east", 2, "dense", arrangement=RankingOptions(mmr=0.5, mmr_depth=2))) == ["10", "12"]
-    assert ids(circle.search("east", 3, "dense", arrangement=RankingOptions(mmr=0.5, mmr_depth=1))) == [
+    assert ids(circle.search("east", 2, "dense", ranking=RankingOptions(mmr=0.5))) == ["10", "-30"]
+    assert ids(circle.search("east", 2, "dense", ranking=RankingOptions(mmr=0.5, mmr_depth=2))) == ["10", "12"]
+    assert ids(circle.search("east", 3, "dense", ranking=RankingOptions(mmr=0.5, mmr_depth=1))) == [
         "10",
         "-30",
         "12",
@@ -367,12 +367,12 @@ def test_fused_scores_and_bm25_weigh_as_cosines_do(store, mode):
         [hit.score for hit in pool], [cosines[hit.id] for hit in pool], (vectors @ vectors.T).tolist(), 10, 0.5
     )
     assert chosen != list(range(10))
-    found = store.search("lock store", 10, mode, arrangement=RankingOptions(mmr=0.5, mmr_depth=20))
+    found = store.search("lock store", 10, mode, ranking=RankingOptions(mmr=0.5, mmr_depth=20))
     assert ids(found) == [pool[i].id for i in chosen]
 
 
 def test_scores_that_do_not_tell_candidates_apart_leave_difference_alone(circle):
-    found = circle.search("at", 3, "lexical", arrangement=RankingOptions(mmr=0.5))
+    found = circle.search("at", 3, "lexical", ranking=RankingOptions(mmr=0.5))
     assert ids(found) == ["12", "80", "-30"]
 
 
@@ -383,13 +383,13 @@ def test_it_chooses_by_the_reranker_where_there_is_one(circle):
         def scores(self, question, texts):
             return [float(text == "at a80") for text in texts]
 
-    assert ids(circle.search("east", 1, "dense", arrangement=RankingOptions(mmr=1.0, reranker=Far()))) == ["80"]
+    assert ids(circle.search("east", 1, "dense", ranking=RankingOptions(mmr=1.0, reranker=Far()))) == ["80"]
     # What was not read counts as the least that was: 80, at first in the last place, stays there.
     few = RankingOptions(mmr=1.0, reranker=by_table, rerank_depth=2)
-    assert ids(circle.search("east", 4, "dense", arrangement=few)) == ["10", "12", "-30", "80"]
+    assert ids(circle.search("east", 4, "dense", ranking=few)) == ["10", "12", "-30", "80"]
 
 
 def test_the_question_of_a_hybrid_search_is_fused_as_before(store):
     fusion = Fusion("rrf", 0.3, 0.0)
     plain = store.search("lock store", 10, fusion=fusion)
-    assert store.search("lock store", 10, fusion=fusion, arrangement=RankingOptions()) == plain
+    assert store.search("lock store", 10, fusion=fusion, ranking=RankingOptions()) == plain

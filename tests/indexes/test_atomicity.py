@@ -417,7 +417,7 @@ def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template,
     """The last checkpoint finds a reader in its way, which closes before the writer's connection does."""
     path = shutil.copytree(template, tmp_path / "s")
     reader = Store.open(path, KnownEncoder())
-    pinned = reader._reader.view()
+    pinned = reader._reader.snapshot()
     view = pinned.__enter__()
     assert view.connection.execute("SELECT count(*) FROM chunks").fetchone()[0] == 14
     original = getattr(Database, moment)

@@ -69,7 +69,7 @@ def lines(folder):
 
 def vectors(folder):
     """The raw vector of each chunk, by its id."""
-    with Store.open(folder / ".ragembed") as store, store._reader.view() as view:
+    with Store.open(folder / ".ragembed") as store, store._reader.snapshot() as view:
         found = view.connection.execute("SELECT id, row FROM chunks").fetchall()
         places = view.connection.execute("SELECT row, segment, position FROM vectors").fetchall()
         place = {row: (segment, position) for row, segment, position in places}
@@ -376,14 +376,14 @@ def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, mak
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize(
-    "arrangement", [None, RankingOptions(dedupe=True), RankingOptions(mmr=0.9), RankingOptions(per_file=1)], ids=str
+    "ranking", [None, RankingOptions(dedupe=True), RankingOptions(mmr=0.9), RankingOptions(per_file=1)], ids=str
 )
-def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record, mode, arrangement):
+def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record, mode, ranking):
     headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="", title="lock") for i in range(500)]
     others = [make_record("one", "a zebra locks"), make_record("two", "two zebras, one lock")]
     with Store.create(tmp_path / "store", encoder) as store:
         store.add([*headers, *others])
-        found = store.search("the lock 7 of the store", 4, mode, arrangement=arrangement)
+        found = store.search("the lock 7 of the store", 4, mode, ranking=ranking)
         assert {hit.id for hit in found} == {"one", "two"}
         assert {hit.id for hit in store.search_mmr("the lock 7 of the store", 4)} == {"one", "two"}
 

@@ -228,7 +228,7 @@ def test_where_nothing_is_fitted_runs_over_files_keep_what_drift_is_told_from(tm
 
 
 def test_one_side_is_compared_on_pseudo_queries_too(store, encoded):
-    refit_store(store, ("zscore",), "one")
+    refit_store(store, ("zscore",), "shared")
     assert drift_of(store).overlap == 1.0
     assert encoded == []
     add(store, texts(FLIGHT, 80, 2))
@@ -273,8 +273,8 @@ def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
 
 
 def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny_config):
-    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(texts(STORES, 40, 1))
-    wanted = {"wanted": {"postprocess": ["center", "normalize"], "sides": "two"}}
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(texts(STORES, 40, 1))
+    wanted = {"wanted": {"postprocess": ["center", "normalize"], "query_fit": "separate"}}
     Store.create(tmp_path / "s", embedder, wanted).close()
     add(tmp_path / "s", texts(STORES, 40, 1))
     report = drift_of(tmp_path / "s")

@@ -33,7 +33,7 @@ class Interrupted(BaseException):
 def template(tmp_path_factory, tiny_config):
     """A store of five segments, with some vectors that no chunk uses."""
     path = tmp_path_factory.mktemp("fitting") / "store"
-    embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"), sides="two")).fit(TEXTS[:60])
+    embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"), query_fit="separate")).fit(TEXTS[:60])
     with Store.create(path, embedder) as store:
         for start in range(0, 100, 20):
             store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 20)])
@@ -97,8 +97,8 @@ def assert_same(found, expected):
 def config_of(path):
     with Store.open(path) as store:
         config = store.status()["embedder"]["config"]
-        assert store.wanted_chain() == (tuple(config["postprocess"]), config["sides"])
-        return tuple(config["postprocess"]), config["sides"]
+        assert store.wanted_chain() == (tuple(config["postprocess"]), config["query_fit"])
+        return tuple(config["postprocess"]), config["query_fit"]
 
 
 def folders(path):
@@ -109,7 +109,7 @@ def test_a_refit_equals_a_store_made_with_those_post_processors(store, tmp_path,
     with Store.open(store) as opened:
         raw = np.concatenate([block for _, block in _live_raw(opened)]).astype(np.float32)
         texts = [chunk.chunk.embedded_text for chunk in opened.chunks()]
-        expected = opened.embedder.with_postprocess(STEPS, "two").fit_chain(raw, texts)
+        expected = opened.embedder.with_postprocess(STEPS, "separate").fit_chain(raw, texts)
     documents.clear()
     fitted = refit_store(store, STEPS)
     assert documents == []
@@ -135,7 +135,7 @@ def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(sto
     with Store.open(store) as opened:
         assert opened.embedder.fitted_on.documents == 60
     fitted = refit_store(store)
-    assert (fitted.config.postprocess, fitted.config.sides) == (("center", "normalize"), "two")
+    assert (fitted.config.postprocess, fitted.config.query_fit) == (("center", "normalize"), "separate")
     assert fitted.fitted_on.documents == 97
     assert answers(store) != before
     again = refit_store(store)
@@ -143,17 +143,17 @@ def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(sto
 
 
 def test_an_option_that_is_left_out_stays_as_it_is(store):
-    assert refit_store(store, sides="one").config.postprocess == ("center", "normalize")
+    assert refit_store(store, query_fit="shared").config.postprocess == ("center", "normalize")
     assert config_of(store) == (("center", "normalize"), "one")
-    assert refit_store(store, ("abtt:1",)).config.sides == "one"
+    assert refit_store(store, ("abtt:1",)).config.query_fit == "shared"
     assert config_of(store) == (("abtt:1",), "one")
-    assert refit_store(store, (), "two").config.postprocess == ()
+    assert refit_store(store, (), "separate").config.postprocess == ()
     assert config_of(store) == ((), "two")
     assert verify_store(store).problems == []
 
 
 def test_a_refit_can_change_the_dimension(store):
-    refit_store(store, ("whiten:7",), "one")
+    refit_store(store, ("whiten:7",), "shared")
     with Store.open(store) as opened:
         assert (opened.status()["dim"], opened.status()["raw_dim"]) == (7, 32)
         assert opened.vectors(["id0"]).shape == (1, 7)
@@ -193,13 +193,13 @@ def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, writ
 def test_what_is_written_between_a_refit_and_its_continuation_takes_part(store, written):
     written.until = 2
     with pytest.raises(Interrupted):
-        refit_store(store, ("normalize",), "one")
+        refit_store(store, ("normalize",), "shared")
     written.until = 10**9
     with Store.open(store) as opened:
         opened.add([record("new", "supersonic flow")])
         opened.delete(["id0"])
     written.clear()
-    refit_store(store, ("normalize",), "one")
+    refit_store(store, ("normalize",), "shared")
     assert sorted(written) == [1, 20, 20, 20]
     with Store.open(store) as opened:
         assert opened.search("supersonic flow", 1, "dense")[0].id == "new"
@@ -210,13 +210,13 @@ def test_what_is_written_between_a_refit_and_its_continuation_takes_part(store, 
 def test_segments_that_are_merged_in_between_are_made_again(store, written):
     written.until = 3
     with pytest.raises(Interrupted):
-        refit_store(store, ("normalize",), "one")
+        refit_store(store, ("normalize",), "shared")
     written.until = 10**9
     with Store.open(store) as opened:
         opened.optimize()
     assert len(folders(store)) == 1
     written.clear()
-    refit_store(store, ("normalize",), "one")
+    refit_store(store, ("normalize",), "shared")
     assert written == [97]
     assert verify_store(store).problems == []
 
@@ -224,7 +224,7 @@ def test_segments_that_are_merged_in_between_are_made_again(store, written):
 def test_another_refit_takes_the_place_of_one_that_was_cut_off(store, written):
     written.until = 3
     with pytest.raises(Interrupted):
-        refit_store(store, ("normalize",), "one")
+        refit_store(store, ("normalize",), "shared")
     written.until = 10**9
     written.clear()
     refit_store(store, STEPS)
@@ -260,14 +260,14 @@ def test_a_refit_that_is_cut_off_at_its_end_is_not_undone_by_the_next(store, mon
     def interrupted(self, values):
         raise Interrupted
 
-    refit_store(store, ("normalize",), "one")
+    refit_store(store, ("normalize",), "shared")
     with monkeypatch.context() as patch:
         patch.setattr(writer.StoreWriter, "set_meta", interrupted)
         with contextlib.suppress(Interrupted):
-            refit_store(store, STEPS, "two")
+            refit_store(store, STEPS, "separate")
     with Store.open(store) as opened:
         config = opened.embedder.config
-        assert (config.postprocess, config.sides) == opened.wanted_chain()
+        assert (config.postprocess, config.query_fit) == opened.wanted_chain()
 
 
 def test_what_a_refit_left_goes_when_the_former_post_processors_are_asked_for_again(store, written):
@@ -291,7 +291,7 @@ def test_a_reader_that_is_open_answers_before_during_and_after(store, written, m
 
     before = [hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")]
     monkeypatch.setattr(upkeep, "write_segment", write_segment)
-    fitted = refit_store(store, ("whiten:4",), "one")
+    fitted = refit_store(store, ("whiten:4",), "shared")
     assert seen == [before] * 5
     assert len(reader.search(QUESTIONS[0], 5, "dense")) == 5
     assert reader.embedder.fingerprint == fitted.fingerprint
@@ -317,7 +317,7 @@ def test_steps_that_cannot_be_fitted_are_refused_and_change_nothing(store, steps
 
 
 def test_few_chunks_are_not_fitted_on(tmp_path, tiny_config):
-    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(TEXTS)
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(TEXTS)
     with Store.create(tmp_path / "s", embedder) as opened:
         opened.add([record(f"id{i}", TEXTS[i]) for i in range(31)])
     with pytest.raises(ConfigError, match="center cannot be fitted on 31 chunks: expected 32 or more"):
@@ -354,7 +354,7 @@ def test_the_next_run_over_files_keeps_the_post_processors(in_folder, tiny_confi
         (docs / f"{i}.txt").write_text(TEXTS[i] + "\n")
     path = in_folder / ".ragembed"
     index_files(IndexingRequest(path, (docs,), embedder=tiny_config))
-    fitted = refit_store(path, STEPS, "one")
+    fitted = refit_store(path, STEPS, "shared")
     documents.clear()
     (docs / "new.txt").write_text("zebra alpha beta\n")
     assert index_files(IndexingRequest(path)).encoded == 1

@@ -79,7 +79,7 @@ def test_a_folder_becomes_searchable(docs, run, in_folder):
         lines = docs.joinpath("locks.md").read_text().split("\n")[hit.chunk.start_line - 1 : hit.chunk.end_line]
         assert hit.chunk.text in "\n".join(lines)
         config = store.status()["embedder"]["config"]
-        assert (config["postprocess"], config["sides"], config["weighting"]) == (
+        assert (config["postprocess"], config["query_fit"], config["weighting"]) == (
             ["center", "normalize"],
             "two",
             "idf:0.5",
@@ -357,7 +357,7 @@ def test_another_model_for_the_same_store_is_refused(docs, run, in_folder):
 
 def test_other_settings_for_the_same_store_are_refused(docs, run, in_folder, tiny_config):
     run(docs)
-    for changes in ({"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("zscore",)}, {"sides": "one"}):
+    for changes in ({"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("zscore",)}, {"query_fit": "shared"}):
         request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config.replace(**changes))
         with pytest.raises(IncompatibleStoreError, match=f"was made with the {next(iter(changes))} "):
             index_files(request)
@@ -650,7 +650,7 @@ def test_a_corpus_for_post_processors_is_encoded_once_and_needs_no_chunks(docs, 
         return original(self, texts, side, progress)
 
     monkeypatch.setattr(TransformerExtractor, "encode", spy)
-    config = tiny_config.replace(postprocess_corpus=str(corpus), sides="one")
+    config = tiny_config.replace(postprocess_corpus=str(corpus), query_fit="shared")
     index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, config))
     assert calls.count((5, "documents")) == 1
     with Store.open(in_folder / ".ragembed") as store:

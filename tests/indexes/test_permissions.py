@@ -92,7 +92,7 @@ def test_a_store_of_files_has_the_mode_that_the_mask_leaves(in_folder, tiny_conf
         index_files(IndexingRequest(store, (docs,), embedder=tiny_config))
         (docs / "5.txt").unlink()
         index_files(IndexingRequest(store))
-        refit_store(store, ("normalize",), "one")
+        refit_store(store, ("normalize",), "shared")
     assert wrong_modes(store, mask) == {}
     files = sorted("baseline" if is_baseline(file.name) else file.name for file in store.glob("embedders/*/*"))
     assert files == ["baseline", "config.json", "state.safetensors"]
@@ -159,7 +159,7 @@ def test_a_store_is_moved_with_its_model_and_documents(beside, tmp_path):
     (moved / "docs" / "bird.txt").write_text("the bird flies\n")
     report = index_files(IndexingRequest(moved / ".ragembed"))
     assert (report.scan.added, report.encoded, report.scan.unchanged) == (["docs/bird.txt"], 1, 3)
-    refit_store(moved / ".ragembed", ("normalize",), "one")
+    refit_store(moved / ".ragembed", ("normalize",), "shared")
     assert len(best(moved / ".ragembed")) == 3
     assert verify_store(moved / ".ragembed").problems == []
     again = moved.rename(tmp_path / "once more")

@@ -89,7 +89,7 @@ def filled(records):
 def both(store, question, limit, where=None):
     """Return what postings and what FTS5 give for a question."""
     reader = SnapshotReader(store.path, KnownEncoder())
-    with reader.view() as view:
+    with reader.snapshot() as view:
         expression, selection = question_expression(view, question), view.select(where)
         postings = view.postings()
         assert postings is not None
@@ -111,7 +111,7 @@ def stale_in(store):
 
 def has_postings(store):
     reader = SnapshotReader(store.path, KnownEncoder())
-    with reader.view() as view:
+    with reader.snapshot() as view:
         found = view.postings() is not None
     reader.close()
     return found

@@ -85,13 +85,13 @@ def baseline(path):
         return writer.baseline()
 
 
-@pytest.mark.parametrize("sides", ["two", "one"])
+@pytest.mark.parametrize("query_fit", ["separate", "shared"])
 def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
-    folder, tiny_config, no_encoder, monkeypatch, sides
+    folder, tiny_config, no_encoder, monkeypatch, query_fit
 ):
-    refit_store(folder / "store", STEPS, sides)
+    refit_store(folder / "store", STEPS, query_fit)
     monkeypatch.undo()
-    config = tiny_config.replace(postprocess=STEPS, sides=sides)
+    config = tiny_config.replace(postprocess=STEPS, query_fit=query_fit)
     index_files(IndexingRequest(folder / "clean", (folder / "docs",), embedder=config))
     assert state(folder / "store") == state(folder / "clean")  # the fingerprint hashes every fitted number
     refitted, clean = vectors(folder / "store"), vectors(folder / "clean")
@@ -105,8 +105,8 @@ def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build
 
 def test_refits_one_after_the_other_encode_nothing(store, no_encoder):
     first = state(store)
-    for steps, sides in ((STEPS, "two"), (("normalize",), "one"), (("zscore",), "two")):
-        refit_store(store, steps, sides)
+    for steps, query_fit in ((STEPS, "separate"), (("normalize",), "shared"), (("zscore",), "separate")):
+        refit_store(store, steps, query_fit)
     refit_store(store, ("center", "normalize"))
     assert state(store) == first
 

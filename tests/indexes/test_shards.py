@@ -183,7 +183,7 @@ def test_many_questions_and_vectors_find_the_same_too(stores, shards):
 def test_results_that_are_arranged_or_unlike_each_other_are_the_same(stores, shards):
     for query in QUERIES:
         arranged = RankingOptions(dedupe=True, per_file=2, mmr=0.5)
-        one, several = (stores[n].search(query, 8, arrangement=arranged) for n in (1, shards))
+        one, several = (stores[n].search(query, 8, ranking=arranged) for n in (1, shards))
         assert told(several) == told(one)
         one, several = (stores[n].search_mmr(query, 8, fetch_k=60) for n in (1, shards))
         assert told(several) == told(one)
@@ -373,11 +373,11 @@ def test_what_is_worth_rewriting_of_one_shard_is_what_it_was(shards, tmp_path):
 
 def test_new_postprocessors_leave_as_many_shards(tmp_path, tiny_config):
     texts = [text_of(i) for i in range(40)]
-    plain = tiny_config.replace(postprocess=("normalize",), sides="one", weighting="uniform")
+    plain = tiny_config.replace(postprocess=("normalize",), query_fit="shared", weighting="uniform")
     with Store.create(tmp_path / "s", Embedder(plain).fit(texts), shards=3) as store:
         store.add(record(f"i{i}", text) for i, text in enumerate(texts))
         store.optimize()
-        refit_store(store.path, ("center", "normalize"), "two")
+        refit_store(store.path, ("center", "normalize"), "separate")
         assert rows_of(store) == [13, 13, 14]
         with Store.create(tmp_path / "one", store.embedder) as one:
             one.add(record(f"i{i}", text) for i, text in enumerate(texts))
@@ -425,7 +425,7 @@ def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, 
 @pytest.mark.parametrize("where", FILTERS)
 def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
     store = of_kinds[kind]
-    with store._reader.view() as view:
+    with store._reader.snapshot() as view:
         selection = view.select(None if where is None else parse(where))
         queries = encoder().encode_queries(QUERIES)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
@@ -458,7 +458,7 @@ def test_bits_of_rows_are_the_mask(mask, data):
 
 def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
     texts = [text_of(i) for i in range(30)]
-    embedder = Embedder(tiny_config.replace(postprocess=("zscore", "normalize"), sides="two")).fit(texts)
+    embedder = Embedder(tiny_config.replace(postprocess=("zscore", "normalize"), query_fit="separate")).fit(texts)
     raw = embedder.raw_documents(texts)
     with Store.create(tmp_path / "s", embedder) as store:
         stored = {**store.status()["embedder"], "model": "nowhere"}

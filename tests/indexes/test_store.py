@@ -378,8 +378,8 @@ def test_a_folder_that_cannot_be_written_is_read_unless_commits_are_outside_the_
 def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_config, make_record):
     """The files of the generation that a reader has just pinned are swept before it opens them."""
     texts = [f"the writer holds lock {word} of the store" for word in ("one", "two", "red", "blue")]
-    plain = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(texts)
-    centred = plain.with_postprocess(("center", "normalize"), "one").fit_chain(plain.raw_documents(texts), texts)
+    plain = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(texts)
+    centred = plain.with_postprocess(("center", "normalize"), "shared").fit_chain(plain.raw_documents(texts), texts)
     store = Store.create(tmp_path / "s", plain)
     store.add([make_record(text, text) for text in texts])
     reader = Store.open(tmp_path / "s")

@@ -763,11 +763,11 @@ STEP_LISTS = [
 ]
 
 
-@pytest.mark.parametrize("sides", ["two", "one"])
+@pytest.mark.parametrize("query_fit", ["separate", "shared"])
 @pytest.mark.parametrize("steps", STEP_LISTS, ids=",".join)
-def test_every_post_processor(tmp_path, tiny_config, steps, sides):
+def test_every_post_processor(tmp_path, tiny_config, steps, query_fit):
     texts = [sentence(i) for i in range(48)]
-    embedder = Embedder(tiny_config.replace(postprocess=tuple(steps), sides=sides)).fit(texts)
+    embedder = Embedder(tiny_config.replace(postprocess=tuple(steps), query_fit=query_fit)).fit(texts)
     with Store.create(tmp_path / "store", embedder) as store:
         store.add([record(text, text) for text in texts])
         expected = store.vectors(texts)

@@ -319,7 +319,7 @@ def test_every_kind_of_write_keeps_the_digests(tiny):
         store.optimize()
     (tiny.parent / "docs" / "file3.md").write_text("# Another\n\nthe bird\n")
     index_files(IndexingRequest(tiny))
-    refit_store(tiny, ("normalize",), "one")
+    refit_store(tiny, ("normalize",), "shared")
     assert verify_store(tiny).problems == []
 
 

@@ -103,8 +103,8 @@ def test_rows_are_never_used_again(tmp_path, encoder, make_record):
 
 
 def test_adopting_another_chain_runs_no_model_and_equals_a_clean_build(tmp_path, tiny_config, make_record):
-    plain = Embedder(tiny_config.replace(postprocess=("normalize",), sides="one")).fit(TEXTS)
-    centred = plain.with_postprocess(("center", "normalize"), "two").fit_chain(plain.raw_documents(TEXTS), TEXTS)
+    plain = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(TEXTS)
+    centred = plain.with_postprocess(("center", "normalize"), "separate").fit_chain(plain.raw_documents(TEXTS), TEXTS)
     store = Store.create(tmp_path / "s", plain)
     store.add([make_record(text, text) for text in TEXTS])
     first = store.status()["embedder"]["fingerprint"]

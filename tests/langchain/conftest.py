@@ -15,7 +15,7 @@ from .community_folders import GOLDEN
 CORPUS = [
     "The cat sleeps on the warm window sill.",
     "Interest rates were raised by the central bank.",
-    "A recipe for bread needs flour, water, salt and yeast.",
+    "A pipeline_hash for bread needs flour, water, salt and yeast.",
     "The telescope found a planet around a distant star.",
     "Rust and Python are programming languages.",
     "The striker scored twice in the second half.",

@@ -52,57 +52,55 @@ def store() -> Iterator[RagVectorStore]:
 async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore, search_type: Any) -> None:
     retriever = RagRetriever(vectorstore=store, k=4, search_type=search_type)
     assert ids(retriever.invoke("0 degrees"))[:2] == ["d0", "d1"]
-    folded = RagRetriever(vectorstore=store, k=4, search_type=search_type, arrangement=DEDUPE)
+    folded = RagRetriever(vectorstore=store, k=4, search_type=search_type, ranking=DEDUPE)
     assert len(folded.invoke("0 degrees")) == 4
     assert all(int(str(name)[1:]) % 2 == 0 for name in ids(folded.invoke("0 degrees")))
-    assert ids(await folded.ainvoke("0 degrees")) == ids(retriever.invoke("0 degrees", arrangement=DEDUPE))
-    few = retriever.invoke("0 degrees", arrangement=RankingOptions(per_file=1))
+    assert ids(await folded.ainvoke("0 degrees")) == ids(retriever.invoke("0 degrees", ranking=DEDUPE))
+    few = retriever.invoke("0 degrees", ranking=RankingOptions(per_file=1))
     assert sorted(document.metadata["source"] for document in few) == ["x", "y"]
-    odd = retriever.invoke("0 degrees", arrangement=DEDUPE, filter={"source": "y"}, k=9)
+    odd = retriever.invoke("0 degrees", ranking=DEDUPE, filter={"source": "y"}, k=9)
     assert sorted(document.metadata["n"] for document in odd) == [1, 3, 5, 7, 9, 11]
 
 
 def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
-    arrangement = RankingOptions(dedupe=True, reranker=Last(), rerank_depth=3)
+    ranking = RankingOptions(dedupe=True, reranker=Last(), rerank_depth=3)
     for name in ("hybrid", "similarity", "lexical"):
         search, with_score = (getattr(store, f"{name}_search{end}") for end in ("", "_with_score"))
-        found = search("0 degrees", 3, arrangement=arrangement)
+        found = search("0 degrees", 3, ranking=ranking)
         assert ids(found)[-1] == "d0"  # "0 degrees" is the shortest
-        assert [document for document, _ in with_score("0 degrees", 3, arrangement=arrangement)] == found
-        scores = dict(
-            zip(ids(found), [score for _, score in with_score("0 degrees", 3, arrangement=arrangement)], strict=True)
-        )
+        assert [document for document, _ in with_score("0 degrees", 3, ranking=ranking)] == found
+        scores = dict(zip(ids(found), [score for _, score in with_score("0 degrees", 3, ranking=ranking)], strict=True))
         assert max(scores, key=lambda name: scores[name]) == "d0"  # scores stay those of the search
-    assert ids(store.search("0 degrees", "hybrid", k=2, arrangement=DEDUPE)) == ["d0", "d2"]
-    near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, arrangement=DEDUPE)
+    assert ids(store.search("0 degrees", "hybrid", k=2, ranking=DEDUPE)) == ["d0", "d2"]
+    near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, ranking=DEDUPE)
     assert ids([document for document, _ in near]) == ["d0", "d2"]
 
 
 async def test_retrievers_of_langchain_take_it(store: RagVectorStore) -> None:
     for search_type, expected in (("similarity", ["d0", "d2"]), ("hybrid", ["d0", "d2"])):
-        retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "arrangement": DEDUPE})
+        retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "ranking": DEDUPE})
         assert ids(retriever.invoke("0 degrees")) == ids(await retriever.ainvoke("0 degrees")) == expected
-    assert ids(await store.ahybrid_search("0 degrees", 2, arrangement=DEDUPE)) == ["d0", "d2"]
+    assert ids(await store.ahybrid_search("0 degrees", 2, ranking=DEDUPE)) == ["d0", "d2"]
 
 
 def test_difference_from_any_search(store: RagVectorStore) -> None:
-    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", arrangement=RankingOptions(mmr=0.0))
+    retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", ranking=RankingOptions(mmr=0.0))
     assert ids(retriever.invoke("0")) == ["d0", "d10"]
     assert ids(retriever.invoke("0")) == ids(store.max_marginal_relevance_search("0", 2, 12, 0.0))
 
 
 def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
-    with pytest.raises(ValidationError, match="search_type is 'mmr' and an arrangement is given"):
-        RagRetriever(vectorstore=store, search_type="mmr", arrangement=DEDUPE)
-    with pytest.raises(ValidationError, match="search_type is 'mmr' and an arrangement is given"):
-        RagRetriever(vectorstore=store, arrangement=DEDUPE).invoke("0", search_type="mmr")
-    with pytest.raises(ValidationError, match="arrangement"):
-        RagRetriever(vectorstore=store, arrangement={"dedupe": True})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'arrangement'"):
-        store.max_marginal_relevance_search("0", arrangement=DEDUPE)
+    with pytest.raises(ValidationError, match="search_type is 'mmr' and an ranking is given"):
+        RagRetriever(vectorstore=store, search_type="mmr", ranking=DEDUPE)
+    with pytest.raises(ValidationError, match="search_type is 'mmr' and an ranking is given"):
+        RagRetriever(vectorstore=store, ranking=DEDUPE).invoke("0", search_type="mmr")
+    with pytest.raises(ValidationError, match="ranking"):
+        RagRetriever(vectorstore=store, ranking={"dedupe": True})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ranking'"):
+        store.max_marginal_relevance_search("0", ranking=DEDUPE)
 
 
 def test_nothing_to_arrange(tmp_path: Path) -> None:
     for search_type in TYPES:
         empty = RagVectorStore(Angles(), tmp_path / "s")
-        assert RagRetriever(vectorstore=empty, search_type=search_type, arrangement=DEDUPE).invoke("1") == []
+        assert RagRetriever(vectorstore=empty, search_type=search_type, ranking=DEDUPE).invoke("1") == []

@@ -42,7 +42,7 @@ def test_what_a_chunk_does_not_have_is_left_out() -> None:
 
 
 def test_a_store_of_files_opens_here_and_the_reverse(fitted: RagEmbeddings, tmp_path: Path) -> None:
-    source = SourceRecord("notes/cats.md", 10, 0, "0" * 64, "recipe")
+    source = SourceRecord("notes/cats.md", 10, 0, "0" * 64, "pipeline_hash")
     chunk = Chunk("Cats sleep.", ("Cats",), "Animals", 4, 4, metadata={"lang": "en"})
     with Store.create(tmp_path, fitted.embedder) as made, made.writer() as writer:
         writer.stage([chunk.embedded_text])

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 
 SECONDS = 20 * float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
 READERS, GROUPS, PARTS, LOOSE, K = 8, 12, 5, 300, 10
-CONFIG = EmbedderConfig(extractor="re:dim=64", weighting="uniform", postprocess=("normalize",), sides="one")
+CONFIG = EmbedderConfig(extractor="re:dim=64", weighting="uniform", postprocess=("normalize",), query_fit="shared")
 CHAINS = (("normalize",), ())
 """Post-processors that the writer switches between: other files and fingerprints, the same unit vectors."""
 

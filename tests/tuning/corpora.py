@@ -51,7 +51,7 @@ def write_vectors(file: Path, *, common: float, topics: int, shuffled: bool) -> 
 
 def words_config(file: Path) -> EmbedderConfig:
     return EmbedderConfig(
-        extractor="words", model=str(file), weighting="uniform", postprocess=("normalize",), sides="one"
+        extractor="words", model=str(file), weighting="uniform", postprocess=("normalize",), query_fit="shared"
     )
 
 

@@ -55,11 +55,15 @@ def trials(of, done=lambda _: None):
 
 def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
     def of(config, fusion):
-        right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.sides == "one")
+        right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.query_fit == "shared")
         return 0.2 * right - abs(fusion.alpha - 0.8) + 0.1 * (fusion.method == "rrf")
 
     chosen = choose(trials(of), NOW, RAWS, CHAINS).settings
-    assert (chosen.config.seed, chosen.config.postprocess, chosen.config.sides) == (7, ("abtt:2", "normalize"), "one")
+    assert (chosen.config.seed, chosen.config.postprocess, chosen.config.query_fit) == (
+        7,
+        ("abtt:2", "normalize"),
+        "one",
+    )
     assert chosen.fusion == Fusion("rrf", 0.8)
 
 
@@ -76,7 +80,7 @@ def test_what_costs_more_must_be_better_by_more_than_the_slack(gain, seed):
 
 
 def test_costs_rise_with_what_a_store_has_to_do():
-    chain = ChainChoice(("zscore",), "one").on(NOW.config)
+    chain = ChainChoice(("zscore",), "shared").on(NOW.config)
     assert cost(NOW, NOW) == 0
     assert cost(Settings(NOW.config, Fusion(alpha=0.1)), NOW) == 1
     assert cost(Settings(chain, Fusion(alpha=0.1)), NOW) == 2

@@ -27,7 +27,7 @@ def config(tmp_path_factory):
     file = tmp_path_factory.mktemp("ranking") / "vectors.txt"
     file.write_text("".join(f"{word(n)} {' '.join(map(str, vectors[n]))}\n" for n in range(VOCABULARY)))
     return EmbedderConfig(
-        extractor="words", model=str(file), weighting="uniform", postprocess=("normalize",), sides="one"
+        extractor="words", model=str(file), weighting="uniform", postprocess=("normalize",), query_fit="shared"
     )
 
 
@@ -93,13 +93,13 @@ def test_dense_finds_what_a_store_with_the_changes_does(config, asked, stores, p
 
 def test_chains_that_mean_the_same_are_compared_once():
     chains = chain_choices(EmbedderConfig())
-    assert chains[0] == ChainChoice(("normalize",), "two")
-    assert ChainChoice(("center", "normalize"), "one") in chains
-    assert len({(each.postprocess, each.sides) for each in chains}) == len(chains)
+    assert chains[0] == ChainChoice(("normalize",), "separate")
+    assert ChainChoice(("center", "normalize"), "shared") in chains
+    assert len({(each.postprocess, each.query_fit) for each in chains}) == len(chains)
     plain = [
         each for each in chain_choices(EmbedderConfig(postprocess=())) if not set(each.postprocess) - {"normalize"}
     ]
-    assert plain == [ChainChoice((), "two")]
+    assert plain == [ChainChoice((), "separate")]
 
 
 def test_the_present_settings_come_first_and_are_not_repeated(tiny_config):
@@ -122,6 +122,6 @@ def test_without_a_model_only_weights_differ(config):
 
 
 def test_a_label_names_what_differs():
-    other = EmbedderConfig(layers="first+last", postprocess=("whiten", "normalize"), sides="one")
-    assert describe(other, EmbedderConfig()) == "layers first+last; postprocess whiten,normalize; sides one"
+    other = EmbedderConfig(layers="first+last", postprocess=("whiten", "normalize"), query_fit="shared")
+    assert describe(other, EmbedderConfig()) == "layers first+last; postprocess whiten,normalize; query fit shared"
     assert describe(EmbedderConfig(), EmbedderConfig()) == ""

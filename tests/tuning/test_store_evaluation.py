@@ -58,7 +58,7 @@ def test_words_need_no_embedder_and_titles_are_among_them(collection):
 
 
 def test_dense_search_finds_what_comparing_all_vectors_does(collection, tiny_config):
-    config = tiny_config.replace(sides="one")
+    config = tiny_config.replace(query_fit="shared")
     [(_, measured)] = evaluate(RetrievalTask(collection), [config])
     [found] = rank(collection, Embedder(config), [Search("dense")])
     for question, expected in measured.rankings.items():
@@ -83,7 +83,7 @@ def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
 
 
 def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
-    config = tiny_config.replace(weighting="idf", postprocess=("center", "normalize"), sides="two")
+    config = tiny_config.replace(weighting="idf", postprocess=("center", "normalize"), query_fit="separate")
     embedder = Embedder(config)
     rank(collection, embedder, [Search("dense")])
     texts = [Chunk(text, title=title).embedded_text for title, text in map(collection.parts, DOCUMENTS)]

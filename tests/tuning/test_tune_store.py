@@ -138,7 +138,7 @@ def test_apply_gives_the_store_what_was_found(store):
     with Store.open(store) as opened:
         assert opened.embedder.config.postprocess == found.chosen.config.postprocess
         assert opened.fusion == found.chosen.fusion
-        assert opened.wanted_chain() == (found.chosen.config.postprocess, found.chosen.config.sides)
+        assert opened.wanted_chain() == (found.chosen.config.postprocess, found.chosen.config.query_fit)
         assert opened.status()["fusion"] == found.chosen.fusion.to_dict()
     assert right_first(store) > 0.95
     assert verify_store(store).problems == []
@@ -233,7 +233,7 @@ def encoded(tmp_path, tiny_config):
 
 
 def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tiny_config):
-    config = tiny_config.replace(layers="first+last", weighting="idf", postprocess=("zscore",), sides="two")
+    config = tiny_config.replace(layers="first+last", weighting="idf", postprocess=("zscore",), query_fit="separate")
     apply_settings(encoded, config, Fusion(alpha=0.3))
     with Store.open(encoded) as found:
         texts = [each.chunk.embedded_text for each in found.chunks()]
@@ -251,7 +251,7 @@ def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tin
 
 
 def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_config):
-    config = tiny_config.replace(layers="first+last", postprocess=("zscore",), sides="two")
+    config = tiny_config.replace(layers="first+last", postprocess=("zscore",), query_fit="separate")
     apply_settings(encoded, config, Fusion())
     with Store.open(encoded) as opened:
         before = measure_drift(opened)
