@@ -53,7 +53,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.storage.transactions import database_error, open_for_writing
+from ragembed.indexes.storage.transactions import COMMITTED_SUFFIX, database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
@@ -130,6 +130,7 @@ class Store:
             write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             about[BASELINE] = save_first_baseline(path, embedder)
+            (path / (DATABASE + COMMITTED_SUFFIX)).unlink(missing_ok=True)  # of a store whose database was deleted
             create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -82,7 +82,7 @@ def _is_own_file(entry: Path) -> bool:
     if entry.name == DATABASE:
         return has_application_id(entry)
     if entry.name == GITIGNORE:
-        return entry.read_bytes() == GITIGNORE_TEXT
+        return GITIGNORE_TEXT.startswith(entry.read_bytes())  # a process may have been killed as it wrote it
     return _FILES.fullmatch(entry.name) is not None
 
 

@@ -54,7 +54,8 @@ class RagVectorStore(VectorStore):
 
     A ``filter``, in every search, selects the documents that are searched. ``ranking``, a
     :class:`ragembed.indexes.RankingOptions`, sets what is done with the results: whether near-duplicates are folded,
-    how many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the search.
+    how many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the
+    search.
 
     Threads may share one; several processes may open one folder, and writes wait for one another. The asynchronous
     methods run the others in a thread.

@@ -98,7 +98,8 @@ class TestLinks:
         (docs.parent / ".ragembed" / "work").symlink_to(project)
         with pytest.raises(ConfigError, match="work cannot be the work folder: it is a symbolic link"):
             index(docs)
-        index_files(IndexingRequest(docs.parent / ".ragembed", (docs,), embedder=CONFIG))
+        with pytest.raises(StoreError, match="'work', which is not part of a ragembed store"):
+            Store.create(docs.parent / ".ragembed", KnownEncoder())
         assert tree(project) == before
 
     @pytest.mark.parametrize(

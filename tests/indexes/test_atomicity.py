@@ -412,27 +412,26 @@ def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_n
     assert_sound(path)
 
 
-@pytest.mark.parametrize("moment", ["checkpoint", "close"])
-def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template, tmp_path, monkeypatch, moment):
+def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template, tmp_path, monkeypatch):
     """The last checkpoint finds a reader in its way, which closes before the writer's connection does."""
     path = shutil.copytree(template, tmp_path / "s")
     reader = Store.open(path, KnownEncoder())
     pinned = reader._reader.snapshot()
-    view = pinned.__enter__()
-    assert view.connection.execute("SELECT count(*) FROM chunks").fetchone()[0] == 14
-    original = getattr(Database, moment)
+    snapshot = pinned.__enter__()
+    assert snapshot.connection.execute("SELECT count(*) FROM chunks").fetchone()[0] == 14
+    original = Database.checkpoint
     left = []
 
     def leave(*args, **settings):
-        result = original(*args, **settings) if moment == "checkpoint" else None
-        if len(left) == (1 if moment == "checkpoint" else 0):  # the writer's first checkpoint is at its beginning
+        result = original(*args, **settings)
+        if not left:
             pinned.__exit__(None, None, None)
             reader.close()
         left.append(True)
-        return original(*args, **settings) if moment == "close" else result
+        return result
 
     with opened(path) as store:
-        monkeypatch.setattr(Database, moment, leave)
+        monkeypatch.setattr(Database, "checkpoint", leave)
         with store.writer() as writer:
             store.close()
             writer.stage(["new text"])
