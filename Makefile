@@ -1,13 +1,15 @@
 # make quickstart   environment, index of docs/, one question
 # make test         environment, every check and test
 # make test-slow    kills, full disks, concurrency: minutes
+# make fuzz         the generated tests, with many other examples
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ragembed cli indexes -name '*.py')
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-slow check lint types unit docs format clean
+.PHONY: quickstart test test-slow fuzz check lint types unit docs format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -27,11 +29,15 @@ types: $(VENV)/.developer $(VENV)/.installed
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p ragembed
 
 unit: $(VENV)/.developer $(VENV)/.installed
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4
+	$(BIN)/pytest $(IN_PARALLEL)
 
 # RAGEMBED_SLOW_SCALE=10 does ten times as much.
 test-slow: $(VENV)/.developer $(VENV)/.installed
-	$(BIN)/pytest tests/slow -m slow
+	$(BIN)/pytest -m slow
+
+# The order and the examples are random; a failure prints how to repeat it.
+fuzz: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/pytest $(IN_PARALLEL) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
 
 # Write the generated pages anew.
 docs: $(VENV)/.installed
