@@ -89,7 +89,7 @@ WORDS = [
     "z",
 ]
 
-# No test asserts a time, and a slow machine is no failure. Each run has the same few examples; `make fuzz` draws others.
+# No test asserts a time, and a slow machine is no failure. Each run has the same few examples; make fuzz draws others.
 # Tests take the number of their examples from the profile: an own number would hold in both.
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 settings.register_profile("default", deadline=None, suppress_health_check=CHECKS, derandomize=True, max_examples=25)

@@ -12,7 +12,7 @@ from ragembed.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BEGINNING = 2000
+BEGINNING = 600
 """How many characters of each page the examples see: to embed whole pages takes minutes."""
 
 

@@ -74,7 +74,10 @@ def test_a_run_after_an_edit_needs_no_framework(tmp_path, tiny_model, preset):
 
 
 def test_status_and_files_and_chunks_need_no_framework(store):
-    run = (command(*args, "--store", store) for args in (("status",), ("files", store.parent), ("chunks", store.parent / "a.md")))
+    run = (
+        command(*args, "--store", store)
+        for args in (("status",), ("files", store.parent), ("chunks", store.parent / "a.md"))
+    )
     assert loaded("\n".join(run)).isdisjoint(HEAVY)
 
 
