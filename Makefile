@@ -33,9 +33,9 @@ unit: $(VENV)/.developer $(VENV)/.installed
 test-slow: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/pytest tests/slow -m slow
 
-# Write the generated pages anew.
+# Write the generated pages, docs/cli.md and docs/api.md.
 docs: $(VENV)/.installed
-	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate.py
 
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .

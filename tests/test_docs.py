@@ -1,10 +1,12 @@
 """The documentation is true: generated pages are fresh, examples run, links lead somewhere."""
 
+import inspect
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from ragembed.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+ERRORS = "ragembed.errors"  # documented by its tree, which tests/test_architecture.py compares with the classes
 
 
 def blocks(page, language):
@@ -41,11 +45,24 @@ def program(page):
     return "\n".join(parts)
 
 
-def test_the_cli_reference_is_fresh():
+def test_the_generated_pages_are_fresh():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate_cli.py"), "--check"], capture_output=True, text=True
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", sorted(set(re.findall(r"^## (ragembed[\w.]*)$", API, re.MULTILINE)) - {ERRORS}))
+def test_the_public_names_are_documented_and_no_others_are_visible(package):
+    module = import_module(package)
+    assert dir(module) == sorted(module.__all__)
+    names = [name for name in module.__all__ if not name.startswith("__")]
+    assert re.findall(rf"^### {re.escape(package)}\.(\w+)$", API, re.MULTILINE) == names
+    for name in names:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, name
+            assert not value.__doc__.startswith(f"{name}("), f"{name} has the docstring that dataclasses make"
 
 
 @pytest.mark.guarantee(52, 54)
