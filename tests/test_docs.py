@@ -70,7 +70,7 @@ def test_the_public_names_are_documented_and_no_others_are_visible(package):
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=lambda page: page.name)
 def test_examples_run(page, in_folder):
-    """Examples of a page run one after the other, in one process, beside a folder with some pages of the documentation."""
+    """Examples of a page run one after the other, in one process, beside a folder with some of the pages."""
     source = program(page)
     (in_folder / "docs").mkdir()
     for name in {*SOME_PAGES, *re.findall(r"docs/([\w-]+\.md)", source)}:
