@@ -42,9 +42,9 @@ test-slow: $(VENV)/.developer $(VENV)/.installed
 fuzz: $(VENV)/.developer $(VENV)/.installed
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
 
-# Write the generated pages anew.
+# Write the generated pages, docs/cli.md and docs/api.md.
 docs: $(VENV)/.installed
-	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate.py
 
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
