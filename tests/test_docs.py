@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ragembed.indexes.indexing import fitting
 from ragembed.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,13 +71,14 @@ def test_the_public_names_are_documented_and_no_others_are_visible(package):
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=lambda page: page.name)
-def test_examples_run(page, in_folder):
+def test_examples_run(page, in_folder, monkeypatch):
     """Examples of a page run one after the other, beside a folder with the beginnings of some of the pages."""
     source = program(page)
     (in_folder / "docs").mkdir()
     for name in {*SOME_PAGES, *re.findall(r"docs/([\w-]+\.md)", source)}:
         text = (ROOT / "docs" / name).read_text(encoding="utf-8")
         (in_folder / "docs" / name).write_text(text[:BEGINNING], encoding="utf-8")
+    monkeypatch.setattr(fitting, "MIN_FIT", 2)  # whole pages have more chunks
     exec(compile(source, page.name, "exec"), {"__name__": page.stem})
 
 

@@ -35,7 +35,8 @@ main()
 
 def index(folder, model, sent=0):
     """Run ``ragembed index`` as a process, which gets a signal after the third batch."""
-    command = [sys.executable, "-c", PROGRAM % BATCH, str(int(sent)), "index", "docs", "--model", str(model), "--json"]
+    options = ["--extractor", "re:dim=32", "--model", str(model), "--json"]
+    command = [sys.executable, "-c", PROGRAM % BATCH, str(int(sent)), "index", "docs", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
