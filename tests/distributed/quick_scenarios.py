@@ -19,7 +19,7 @@ if __name__ == "__main__":
     found = engines.results([engines.nobody_there])
     with cluster(1, 1) as nodes:
         with RayWorkers(nodes.address) as pool:
-            quick = [engines.both_nodes, engines.a_killed_worker, engines.an_error, engines.no_room]
+            quick = [engines.both_nodes, engines.an_error, engines.no_room]
             found |= engines.results(quick, pool)
         found["indexed"] = store_scenarios.indexed(documents, nodes.address, "ray")
         sys.stdout.write("searches\n")

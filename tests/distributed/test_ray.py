@@ -1,4 +1,4 @@
-"""Workers and searches on Ray are as in one process, and a worker that dies costs its task; see also tests/slow."""
+"""Workers and searches on Ray are as in one process, and errors are told; see also tests/slow."""
 
 import importlib.util
 import sys
@@ -23,12 +23,6 @@ def test_tasks_run_on_both_nodes_at_once(on_a_cluster):
     found = on_a_cluster["both_nodes"]
     assert found["first"] == {"done": list(range(8)), "items": 280, "nodes": 2, "workers": 2}
     assert found["second"]["done"] == [11]
-
-
-def test_a_task_whose_worker_is_killed_is_done_again(on_a_cluster):
-    found = on_a_cluster["a_killed_worker"]
-    assert found["done"] == list(range(6))
-    assert found["attempts"] == 2
 
 
 def test_an_error_in_a_task_arrives_as_itself_and_the_task_is_not_repeated(on_a_cluster):

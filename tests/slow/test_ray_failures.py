@@ -23,6 +23,12 @@ def indexing(run_in_namespace, documents):
     return run_in_namespace(SCENARIOS / "store_scenarios.py", documents, timeout=500)
 
 
+def test_a_task_whose_worker_is_killed_is_done_again(tasks):
+    found = tasks["a_killed_worker"]
+    assert found["done"] == list(range(6))
+    assert found["attempts"] == 2
+
+
 def test_a_task_that_kills_every_worker_ends_in_an_error_that_names_it(tasks):
     found = tasks["a_poisoned_task"]
     kind, message = found["failure"]
