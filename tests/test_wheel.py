@@ -40,7 +40,9 @@ def interpreter(version):
     return found
 
 
-@pytest.fixture(scope="module", params=[None, "3.10", "3.13"])
+@pytest.fixture(
+    scope="module", params=[None, *(pytest.param(each, marks=pytest.mark.slow) for each in ("3.10", "3.13"))]
+)
 def installed(request, wheel, tmp_path_factory):
     """The folder of the programs of a clean environment with the wheel, ``EXTRAS`` and the default model."""
     folder = tmp_path_factory.mktemp("clean")

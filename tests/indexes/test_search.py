@@ -59,7 +59,7 @@ FUSIONS = [Fusion(), Fusion(feedback=0), *(Fusion(method, alpha) for method in M
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
-@pytest.mark.parametrize("query", ["lock store", "writer", "segment vector index query", "n17 folder"])
+@pytest.mark.parametrize("query", ["lock store", "n17 folder"])
 def test_hybrid_equals_the_plain_loop(large, encoder, query, fusion):
     found = large.search(query, 20, fusion=fusion)
     expected = plain_loop(large, encoder, query, 20, 200, fusion)

@@ -222,6 +222,7 @@ train_from_dictionary(TrainingRequest((Path(glossary),), model, Path(out), setti
 """
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_goes_on_with_the_same_result(glossary, dropping_bert, tmp_path):
     arguments = [str(glossary), str(dropping_bert), str(tmp_path / "killed")]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], cwd=tmp_path)

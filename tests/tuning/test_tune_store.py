@@ -24,7 +24,7 @@ from tests.tuning.corpora import TOPICS, make_store, word
 def _fewer_trials():
     """Ask fewer questions with fewer settings: the time of a search is their product."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "QUERIES", 60)
+        patch.setattr(run, "QUERIES", 40)
         patch.setattr(choosing, "_ALPHAS", (0.3, 0.6, 0.9))
         yield
 
@@ -155,7 +155,7 @@ def test_apply_gives_the_store_what_was_found(store):
 
 def test_where_everything_is_found_as_it_is_nothing_is_chosen(clear):
     before = state(clear)
-    report = tune_store(clear, apply=True)
+    report = tune_store(clear, encode=False, apply=True)
     assert report.outcome == "no significant difference"
     assert not report.applied
     assert state(clear) == before
@@ -163,7 +163,7 @@ def test_where_everything_is_found_as_it_is_nothing_is_chosen(clear):
 
 def test_what_only_chance_makes_better_is_not_taken(tmp_path):
     """Of many candidates some are better on the first half, by chance, where vectors say nothing."""
-    report = tune_store(make_store(tmp_path, common=0.0, shuffled=True))
+    report = tune_store(make_store(tmp_path, common=0.0, shuffled=True), encode=False)
     assert report.outcome == "no significant difference"
 
 
