@@ -108,14 +108,14 @@ def require_name(what: str, folder: str) -> None:
 def require_committed(file: Path, expected: str, remedy: str = "rebuild it with: ragembed verify --repair") -> None:
     """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
     if (difference := hash_difference(file_sha256(file), expected)) is not None:
-        raise StoreDamagedError(f"{file}: {difference}: {remedy}")
+        raise StoreDamagedError(f"{file} {difference}: {remedy}")
 
 
 def hash_difference(found: str, expected: str) -> str | None:
     """Return what is wrong with a file that has the sha256 ``found``, None if that is the one ``expected``."""
     if found == expected:
         return None
-    return f"it is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
+    return f"is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
 
 
 def temporary_name(final: Path) -> Path:

@@ -150,4 +150,5 @@ def file_difference(file: Path, expected: str) -> str | None:
         found = read_sha256(file)
     except FileNotFoundError:
         return "it is missing"
-    return hash_difference(found, expected)
+    difference = hash_difference(found, expected)
+    return None if difference is None else f"it {difference}"
