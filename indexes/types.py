@@ -1,4 +1,4 @@
-"""What goes into a store and what comes out of it."""
+"""Types that every layer shares: encoders, chunk records, hits, and progress."""
 
 from __future__ import annotations
 

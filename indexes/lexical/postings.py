@@ -1,4 +1,9 @@
-"""Blocks of postings: which of some chunks have a term how often, as arrays, in memory or mapped from a file."""
+"""Posting lists: for each term, which chunks have it and how often.
+
+A :class:`PostingsBlock` holds the postings of some chunks as arrays, in memory or mapped from a file. A
+:class:`LiveBlock` leaves out the chunks that have changed since. Blocks are merged into immutable files, which the
+database names.
+"""
 
 from __future__ import annotations
 
