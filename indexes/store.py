@@ -41,6 +41,7 @@ from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
+    COMMITTED_SUFFIX,
     DATABASE,
     EMBEDDERS,
     GITIGNORE,
@@ -53,7 +54,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.storage.transactions import COMMITTED_SUFFIX, database_error, open_for_writing
+from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
@@ -125,12 +126,13 @@ class Store:
     def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
         require_place(path)  # again, with the lock
         try:
+            write_file(path / GITIGNORE, GITIGNORE_TEXT)  # first: it marks the folder as a store
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
-            write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             about[BASELINE] = save_first_baseline(path, embedder)
-            (path / (DATABASE + COMMITTED_SUFFIX)).unlink(missing_ok=True)  # of a store whose database was deleted
+            for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # of a store whose database was deleted
+                (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -174,6 +174,8 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
     """Make a database for texts in ``language`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
     temporary = path.with_name(f".{path.name}.new")
     write_file(temporary, b"")
+    for suffix in ("-journal", "-wal", "-shm"):  # of a process that was killed here
+        temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(temporary)
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -373,7 +373,7 @@ def test_a_full_disk_is_one_clear_error(store, other, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(copying.shutil, "copytree", full)
+    monkeypatch.setattr(copying.shutil, "copyfileobj", full)
     with pytest.raises(StoreError, match=r"store .*store could not be copied to .*other: No space left on device"):
         copy(store, other)
     assert seen(other)[1][0].id == "old"
@@ -392,7 +392,7 @@ def test_a_damaged_file_is_copied_as_it_is_and_found_there(store, tmp_path):
 SCRIPT = """
 import os, sys
 from pathlib import Path
-from ragembed.indexes import copying
+from ragembed.indexes.storage import copying
 left = int(sys.argv[3])
 rename = Path.rename
 def dying(self, target):
