@@ -31,7 +31,7 @@ from ragembed.indexes.search import search
 from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import SnapshotReader
+from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog, run_records
@@ -193,6 +193,14 @@ class Store:
         except BaseException:
             searcher.close()
             raise
+
+    def read(self, answer: Callable[[], Answer]) -> Answer:
+        """Return ``answer()``; everything that it reads from this store is of one generation.
+
+        ``answer`` is called again if a writer removed files of that generation, so it must have no effects. Reads in
+        other threads are not included.
+        """
+        return self._reader.read(lambda _: answer())
 
     # Searching
 

@@ -28,8 +28,8 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     the next.
     """
     where = choose_store(store)
-    wanted = wanted_index(index, where)
     with Store.open(where, device=device) as opened:
+        wanted = wanted_index(index, opened)
         before, had = opened.status(), (opened.index_choice(), opened.index_check())
         with warnings_as_notes():
             opened.optimize(StderrProgress(), wait_seconds, index=wanted)

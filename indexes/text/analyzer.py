@@ -52,11 +52,11 @@ def _marks(ranges: str) -> str:
 
 
 class _Words(NamedTuple):
-    """What finds words in a text: ``word``; that or ``run``, letters of a script without spaces; and with ``_`` too."""
+    """Patterns: ``word``; that or ``run``, letters of a script without spaces; and names as C++ too."""
 
     word: re.Pattern[str]
     word_or_run: re.Pattern[str]
-    read_or_run: re.Pattern[str]
+    name_word_or_run: re.Pattern[str]
 
 
 class _Scripts:
@@ -75,12 +75,16 @@ class _Scripts:
         self.words = _Words(
             re.compile(word),
             re.compile(f"(?P<run>{self.run.pattern})|{word}"),
-            re.compile(f"(?P<run>{self.run.pattern})|(?:(?![{_UNSPACED}])\\w)+"),
+            re.compile(f"{_SIGNED.pattern}|(?P<run>{self.run.pattern})|{word}"),
         )
 
 
 _scripts = cache(_Scripts)
-_ASCII_WORDS = _Words(re.compile(r"[^\W_]+"), re.compile(r"(?P<run>(?!))|[^\W_]+"), re.compile(r"(?P<run>(?!))|\w+"))
+_ASCII_WORDS = _Words(
+    re.compile(r"[^\W_]+"),
+    re.compile(r"(?P<run>(?!))|[^\W_]+"),
+    re.compile(rf"{_SIGNED.pattern}|(?P<run>(?!))|[^\W_]+"),
+)
 
 
 class Phrase(NamedTuple):
@@ -143,8 +147,8 @@ class Analyzer:
 
 
 def words_or_runs(text: str) -> Iterator[re.Match[str]]:
-    """Yield what a reader takes for a word, or as group ``run``, letters of a script without spaces."""
-    return _words(text).read_or_run.finditer(text)
+    """Yield each word of a text as it is written, or as group ``run``, letters of a script without spaces."""
+    return _words(text).name_word_or_run.finditer(text)
 
 
 def letters_of(run: str) -> list[str]:
