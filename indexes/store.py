@@ -173,7 +173,7 @@ class Store:
             Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
             ``$RAY_ADDRESS`` names none.
         replicas
-            How many actors hold the same vectors, so that as many questions are answered at once.
+            How many actors hold the same vectors, so that as many queries are answered at once.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Hit]:
-        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
+        """Return the best ``k`` chunks for a query, best first; see :class:`ragembed.indexes.Hit` for scores.
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
@@ -234,7 +234,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[list[Hit]]:
-        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
+        """Answer several queries at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
@@ -253,7 +253,7 @@ class Store:
 
     def explain(
         self,
-        question: str,
+        query: str,
         k: int = 10,
         mode: Mode = "hybrid",
         *,
@@ -268,14 +268,14 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, question, k, mode, condition, fused, ranking)
+            return explain(snapshot, query, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
     def why_not(
-        self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
+        self, query: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
     ) -> WhyNot:
-        """Return where the file called ``source`` in the store comes for a question, and what it lacks.
+        """Return where the file called ``source`` in the store comes for a query, and what it lacks.
 
         It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
         the store; the message says whether it was skipped, and why.
@@ -283,7 +283,7 @@ class Store:
         from ragembed.indexes.search.why_not import why_not
 
         def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, question, source, k, mode, fusion or stored_fusion(snapshot.connection))
+            return why_not(snapshot, query, source, k, mode, fusion or stored_fusion(snapshot.connection))
 
         return self._reader.read(answer)
 
@@ -318,10 +318,10 @@ class Store:
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
+        """Return ``k`` chunks that are near a query and unlike each other, by maximal marginal relevance.
 
         They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
-        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
+        (near the query). Hits come in the order in which they are chosen, with their cosines as scores.
         """
         condition = None if where is None else parse(where)
 

@@ -17,7 +17,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.fusion import Fusion, LinearScale
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.search import Mode, question_expression, search
+from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -148,7 +148,7 @@ class Explanation:
 
 def explain(
     snapshot: Snapshot,
-    question: str,
+    query: str,
     k: int,
     mode: Mode,
     where: Filter | None = None,
@@ -157,20 +157,20 @@ def explain(
 ) -> list[Explanation]:
     """Search as :func:`search` does, and explain each of the best ``k`` hits, best first."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(snapshot, [question], k, mode, where, fusion, ranking, trace)
-    return explain_hits(snapshot, question, hits, mode, fusion, trace[-1] if trace else None)
+    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace)
+    return explain_hits(snapshot, query, hits, mode, fusion, trace[-1] if trace else None)
 
 
 def explain_hits(
-    snapshot: Snapshot, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
+    snapshot: Snapshot, query: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
 ) -> list[Explanation]:
     """Explain hits; ``candidates`` are those of hybrid search, None where another search found the hits."""
     if not hits:
         return []
-    expression = None if mode == "dense" else question_expression(snapshot, question)
+    expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
-    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
+    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
@@ -199,13 +199,13 @@ class Asked:
     note: str | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
+    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
         """Encode a question, as a whole and token by token."""
         embedder = snapshot.embedder()
-        vector = unit_rows(embedder.encode_queries([question]))[0].astype(np.float64)
+        vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
         if isinstance(embedder, Embedder):
-            parts = embedder.token_parts(question, "queries")
+            parts = embedder.token_parts(query, "queries")
         else:
             note = f"the vectors are those of {embedder.describe()['model']}: ragembed sees no tokens of them"
         keys = [] if candidates is None else candidates.towards

@@ -127,12 +127,12 @@ def candidates(
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
-    look: int,
+    candidate_depth: int,
     selection: Selection | None,
     fusion: Fusion,
     shared: SharedWords | None = None,
 ) -> list[Candidates]:
-    """Return the candidates for each question, whose unit vectors have shape ``(n, d)``: at least ``look``.
+    """Return the candidates for each question, whose unit vectors have shape ``(n, d)``: at least ``candidate_depth``.
 
     The best ``depth`` of both searches are fused; with ``fusion.feedback`` once more with what the best have in
     vectors, and once with what they have in words. ``shared`` takes the place of :func:`shared_words`.
@@ -147,7 +147,7 @@ def candidates(
         ]
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
-        foremost = [each.foremost(max(look, COMPARED_BY_WORDS)) for each in found]
+        foremost = [each.foremost(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
         found = [_like_the_best(snapshot, each, fusion, shared or shared_words) for each in foremost]
     return found
 

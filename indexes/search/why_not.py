@@ -16,7 +16,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.explain import Asked, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, shared_words
-from ragembed.indexes.search.search import MODES, Mode, question_expression, search
+from ragembed.indexes.search.search import MODES, Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -108,7 +108,7 @@ class WhyNot:
         }
 
 
-def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
     """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
@@ -125,10 +125,10 @@ def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, 
             "ragembed index --boilerplate keep"
         )
     trace: list[Candidates] = []
-    [hits] = search(snapshot, [question], k, mode, None, fusion, trace=trace)
-    expression = question_expression(snapshot, question)
+    [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
+    expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
-    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
+    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
     standings: dict[Mode, FileRank] = {}
     if asked is not None and candidates is not None:
         standings["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)

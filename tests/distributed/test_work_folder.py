@@ -9,7 +9,6 @@ from ragembed.distributed.backend import index_with_workers
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 
 CONFIG = EmbedderConfig(extractor="re:dim=16")
 
