@@ -1,8 +1,8 @@
-"""The store: a folder of documents' chunks, their vectors and their words, that can be searched.
+"""The store: a folder with chunks of documents, their vectors and their words, that can be searched.
 
-The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
-:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` and :mod:`upkeep` (writing). The format is
-described in ``docs/store-format.md``.
+``Store`` is a facade over :mod:`ragembed.indexes.storage` (the database and vector files),
+:mod:`ragembed.indexes.search` (reading) and :mod:`ragembed.indexes.writing`. ``docs/store-format.md`` describes the
+format.
 """
 
 from __future__ import annotations
@@ -424,7 +424,7 @@ class Store:
         return found
 
     def wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
+        """Return the post-processors and query fit of the finished store; an unfinished first run has others."""
 
         def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()
