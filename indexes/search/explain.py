@@ -35,9 +35,9 @@ _OWN = "the question's own vector"
 class Term:
     """A summand of a score.
 
-    The kinds are ``question`` (the cosine of the question's own vector: the sum of ``Explanation.contributions``),
-    ``feedback`` (a chunk that the question was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
-    question, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
+    The kinds are ``question`` (the cosine of the query's own vector: the sum of ``Explanation.contributions``),
+    ``feedback`` (a chunk that the query was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
+    query, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
     chunk's own score does not decide: minus the mean of the candidates, say, or what a rank gives) and ``rounding``.
     """
 
@@ -50,7 +50,7 @@ class Term:
 class ScorePart:
     """How the dense, the lexical or the shared score of a chunk entered its fused score, as ``value``.
 
-    ``score`` is the cosine of the question as it was moved, BM25, or how much the chunk shares the words of the best;
+    ``score`` is the cosine of the query as it was moved, BM25, or how much the chunk shares the words of the best;
     ``weight`` is what its scaled value was multiplied by; ``line`` how the scores of the candidates are scaled, None
     where they count nothing, or by ``rank`` alone.
     """
@@ -74,9 +74,9 @@ class Explanation:
     ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
     sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
-    all, to the cosine of question and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
+    all, to the cosine of query and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
     how the three were fused over how many ``candidates``; they are None where nothing was. ``towards`` are the chunks
-    that the question was moved towards, ``like`` those whose words the chunk was compared with.
+    that the query was moved towards, ``like`` those whose words the chunk was compared with.
     """
 
     hit: Hit
@@ -116,7 +116,7 @@ class Explanation:
         return [(start + at, start + at + length, own) for at, length, own in _lines_in(chunk.searched, chunk.text)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values; ``pairs`` has a row for each token of the question."""
+        """Return the explanation as JSON values; ``pairs`` has a row for each token of the query."""
         return {
             "score": self.score,
             "terms": [asdict(term) for term in self.terms],
@@ -186,7 +186,7 @@ def explain_hits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A question's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
+    """A query's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
 
     It was searched with ``share`` times that vector and ``added``, shape ``(n, d)``, those of the chunks ``towards``.
     """
@@ -200,7 +200,7 @@ class Asked:
 
     @classmethod
     def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
-        """Encode a question, as a whole and token by token."""
+        """Encode a query, as a whole and token by token."""
         embedder = snapshot.embedder()
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
@@ -219,7 +219,7 @@ class Asked:
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
     def against(self, snapshot: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
-        """Return what pairs of tokens contribute to the ``cosine`` of the question and a text, whose row is given."""
+        """Return what pairs of tokens contribute to the ``cosine`` of the query and a text, whose row is given."""
         embedder = snapshot.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
             return None

@@ -1,4 +1,4 @@
-"""Reading a store: connections and mapped files that are kept between questions, one snapshot for each question."""
+"""Reading a store: connections and mapped files that are kept between queries, one snapshot for each query."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SnapshotReader:
         self._idle.append(connect(path / DATABASE, writable=False))  # a store that cannot be read fails here
 
     def close(self) -> None:
-        """Close the database, and let go of mapped files and what searches them; the next question opens them again."""
+        """Close the database, and let go of mapped files and what searches them; the next query opens them again."""
         self._let_go()
         self._searcher.close()
 
@@ -147,7 +147,7 @@ class SnapshotReader:
     def _file(self) -> tuple[int, int] | None:
         """Return what tells the database's file from another of its name, None where there is none."""
         try:
-            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every question
+            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every query
         except OSError:
             return None
         return found.st_dev, found.st_ino

@@ -40,7 +40,7 @@ class SegmentSearch(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is kept between questions; the next takes it up again."""
+        """Let go of what is kept between queries; the next takes it up again."""
         ...
 
 
@@ -48,7 +48,7 @@ class SegmentSearch(Protocol):
 class Snapshot:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the snapshot is used.
 
-    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
+    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every query needs them.
     ``searcher`` is what searches the segments.
     """
 

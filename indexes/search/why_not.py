@@ -1,4 +1,4 @@
-"""Why a file is not among the results of a question: where it comes, and the words that it lost by."""
+"""Why a file is not among the results of a query: where it comes, and the words that it lost by."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FileRank:
     """Where the best chunk of a file comes in one mode of search.
 
     ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
-    question, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
+    query, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
     file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
     candidates. ``needed`` is the score of the last result, None where there are none.
     """
@@ -47,7 +47,7 @@ class FileRank:
 
 @dataclass(frozen=True, slots=True)
 class LostWord:
-    """A word of the question: what it contributes to the cosine of the file's best chunk, and on average to others'."""
+    """A word of the query: what it contributes to the cosine of the file's best chunk, and on average to others'."""
 
     word: str
     here: float
@@ -56,7 +56,7 @@ class LostWord:
 
 @dataclass(frozen=True, slots=True)
 class LostPhrase:
-    """A phrase of the question by BM25: in the file's best chunk, and in the mean of the results.
+    """A phrase of the query by BM25: in the file's best chunk, and in the mean of the results.
 
     ``in_file`` tells whether any chunk of the file has it, ``found_in`` how many of the results do.
     """
@@ -70,7 +70,7 @@ class LostPhrase:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """Where a file comes for a question, and the words by which the ``results`` are better, those that cost most first.
+    """Where a file comes for a query, and the words by which the ``results`` are better, those that cost most first.
 
     ``words`` and ``phrases`` are those that count less in the file's best chunk, ``chunk``, than in the mean of the
     results. ``note`` says what cannot be told.
@@ -109,7 +109,7 @@ class WhyNot:
 
 
 def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
-    """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
+    """Tell where the file ``source`` comes for a query, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
     in the store or is nothing but boilerplate, and for an unknown mode.
@@ -136,7 +136,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
         standings["dense"] = _in_dense(snapshot, own, k, asked, unsearched)
     if mode != "dense":
         standings["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
-    # A question without words is searched by its vector alone.
+    # A query without words is searched by its vector alone.
     judged = mode if mode in standings else "dense"
     chunk = standings[judged].chunk or _records(snapshot, own)[0]
     others = [hit for hit in hits if hit.source != source]
@@ -259,7 +259,7 @@ def _on_their_scale(
 
 
 def _lost_words(snapshot: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
-    """Return the question's words that contribute less in a chunk than in others, those that lose most first."""
+    """Return the query's words that contribute less in a chunk than in others, those that lose most first."""
     rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     here = _by_word(asked.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
     there = [_by_word(asked.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
@@ -276,7 +276,7 @@ def _by_word(found: Contributions | None) -> Mapping[str, float]:
 def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
-    """Return the question's phrases that are worth less in a chunk than in others, those that lose most first."""
+    """Return the query's phrases that are worth less in a chunk than in others, those that lose most first."""
     keys = catalog.keys_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     scores = phrase_scores(snapshot, expression, [*own, *keys.values()])
     there = [scores[keys[hit.id]] for hit in others]

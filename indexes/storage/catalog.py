@@ -1,4 +1,4 @@
-"""Reading the store's database: typed answers to the questions other modules ask of it."""
+"""Reading the store's database: typed answers to the queries other modules ask of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the full-text index gets of a text and of a question: words or their stems, and pairs of letters.
+"""What the full-text index gets of a text and of a query: words or their stems, and pairs of letters.
 
 A run of letters of a script without spaces becomes the pairs of its neighbours, each beginning one letter after the one
 before, and at last the last letter alone: each letter begins one term, so that one letter is found by prefix and
@@ -60,7 +60,7 @@ class _Words(NamedTuple):
 
 
 class _Scripts:
-    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a question."""
+    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a query."""
 
     def __init__(self) -> None:
         marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
@@ -95,7 +95,7 @@ class Phrase(NamedTuple):
 
 
 class Analyzer:
-    """Makes the terms of texts and questions in one language.
+    """Makes the terms of texts and queries in one language.
 
     Raises :class:`ConfigError` and :class:`MissingExtraError` as :func:`ragembed.indexes.text.stemming.stemmer` does.
     """

@@ -199,8 +199,8 @@ class Upkeep:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
 
         ``wanted`` asks for another index than before. An approximate index is picked again if anything has changed. A
-        store that is to have several shards has them then: as many segments, of about one size. Each step is committed
-        on its own, so that a run that was killed is carried on by the next. Returns and raises as :meth:`refresh_index` does.
+        store with several shards gets as many segments, of about one size. Each step is committed on its own, so the
+        next run carries on one that was killed. Returns and raises as :meth:`refresh_index` does.
         """
         progress = progress or SilentProgress()
         said = self.refresh_index(wanted, progress)
