@@ -86,7 +86,8 @@ def index_files(
     other errors of :mod:`ragembed.errors` for a store that cannot be used.
     """
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
-    with nullcontext(request.opened) if request.opened else open_existing(request.store, request.device) as opened:
+    given = request.opened
+    with open_existing(request.store, request.device) if given is None else nullcontext(given) as opened:
         return _Run(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
