@@ -1,8 +1,8 @@
-"""The store: a folder of documents' chunks, their vectors and their words, that can be searched.
+"""The store: a folder with chunks of documents, their vectors and their words, that can be searched.
 
-The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
-:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` and :mod:`upkeep` (writing). The format is
-described in ``docs/store-format.md``.
+``Store`` is a facade over :mod:`ragembed.indexes.storage` (the database and vector files),
+:mod:`ragembed.indexes.search` (reading) and :mod:`ragembed.indexes.writing`. ``docs/store-format.md`` describes the
+format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ragembed.indexes.search import search
 from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import SnapshotReader
+from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog, run_records
@@ -175,7 +175,7 @@ class Store:
             Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
             ``$RAY_ADDRESS`` names none.
         replicas
-            How many actors hold the same vectors, so that as many questions are answered at once.
+            How many actors hold the same vectors, so that as many queries are answered at once.
 
         Raises
         ------
@@ -196,6 +196,14 @@ class Store:
             searcher.close()
             raise
 
+    def read(self, answer: Callable[[], Answer]) -> Answer:
+        """Return ``answer()``; everything that it reads from this store is of one generation.
+
+        ``answer`` is called again if a writer removed files of that generation, so it must have no effects. Reads in
+        other threads are not included.
+        """
+        return self._reader.read(lambda _: answer())
+
     # Searching
 
     def search(
@@ -208,7 +216,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Hit]:
-        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
+        """Return the best ``k`` chunks for a query, best first; see :class:`ragembed.indexes.Hit` for scores.
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
@@ -228,7 +236,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[list[Hit]]:
-        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
+        """Answer several queries at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
@@ -247,7 +255,7 @@ class Store:
 
     def explain(
         self,
-        question: str,
+        query: str,
         k: int = 10,
         mode: Mode = "hybrid",
         *,
@@ -262,14 +270,14 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, question, k, mode, condition, fused, ranking)
+            return explain(snapshot, query, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
     def why_not(
-        self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
+        self, query: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
     ) -> WhyNot:
-        """Return where the file called ``source`` in the store comes for a question, and what it lacks.
+        """Return where the file called ``source`` in the store comes for a query, and what it lacks.
 
         It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
         the store; the message says whether it was skipped, and why.
@@ -277,7 +285,7 @@ class Store:
         from ragembed.indexes.search.why_not import why_not
 
         def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, question, source, k, mode, fusion or stored_fusion(snapshot.connection))
+            return why_not(snapshot, query, source, k, mode, fusion or stored_fusion(snapshot.connection))
 
         return self._reader.read(answer)
 
@@ -312,10 +320,10 @@ class Store:
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
+        """Return ``k`` chunks that are near a query and unlike each other, by maximal marginal relevance.
 
         They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
-        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
+        (near the query). Hits come in the order in which they are chosen, with their cosines as scores.
         """
         condition = None if where is None else parse(where)
 
@@ -418,7 +426,7 @@ class Store:
         return found
 
     def wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
+        """Return the post-processors and query fit of the finished store; an unfinished first run has others."""
 
         def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()

@@ -47,7 +47,7 @@ class Baseline:
     moments
         Of the raw vectors that were fitted on.
     pseudo_queries
-        Those whose raw vectors are known: that the questions' side was fitted on, or was before it had no fit of its
+        Those whose raw vectors are known: that the queries' side was fitted on, or was before it had no fit of its
         own; None where it never had one.
     """
 

@@ -19,14 +19,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import StoreDamagedError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
 from ragembed.hashing import read_sha256
 from ragembed.indexes.ann.building import Shard, build_index, check
 from ragembed.indexes.ann.index import StoredIndex, open_index
-from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
-from ragembed.indexes.storage.kinds import kind_for, stored_spec
 from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
 from ragembed.postprocess import unit_rows
 
@@ -35,6 +34,9 @@ Halves = NDArray[np.float16]
 Rows = NDArray[np.int64]
 
 RAW_TYPE = np.dtype("<f2")
+
+LEAST_APPROXIMATE = 10_000
+"""Vectors below which a segment that is written while a store grows is flat: there exact search is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +265,16 @@ class Segment:
             shape = (self.files.rows, numbers // self.files.rows)
             self._raw = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r", shape=shape)
         return self._raw
+
+
+def stored_spec(kind: str) -> IndexSpec:
+    """Return the kind that a store's database names; raises :class:`StoreDamagedError` for one that there is not."""
+    try:
+        return parse_spec(kind)
+    except ConfigError as error:
+        raise StoreDamagedError(f"the store's database names an index: {error}") from error
+
+
+def kind_for(wanted: IndexSpec, rows: int) -> IndexSpec:
+    """Return the kind of a segment of ``rows`` vectors in a store that asks for ``wanted``."""
+    return wanted if rows >= max(LEAST_APPROXIMATE, wanted.least_rows) else parse_spec(FLAT)

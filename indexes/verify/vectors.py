@@ -16,9 +16,8 @@ from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
 from ragembed.indexes.storage.folders import hash_difference
-from ragembed.indexes.storage.kinds import stored_spec
 from ragembed.indexes.storage.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
-from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, to_vectors
+from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.postprocess import unit_rows

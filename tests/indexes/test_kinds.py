@@ -17,7 +17,7 @@ from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
@@ -41,7 +41,7 @@ FILTERS = {
 
 def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
-    patch.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
+    patch.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(picking, "LEAST_ASKED", LEAST)
     for module in (picking, index_choice, choosing):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
@@ -325,9 +325,11 @@ def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
 def test_the_sizes_from_which_on_an_index_is_approximate_are_those_that_are_documented(monkeypatch, tmp_path):
     monkeypatch.undo()
     sizes = (9_999, 10_000, 65_535, 65_536)
-    assert [kinds.kind_for(parse_spec("hnsw"), rows).name for rows in sizes] == ["flat"] + 3 * ["hnsw"]
-    assert [kinds.kind_for(parse_spec("IVF1024,Flat"), rows).family for rows in sizes] == 3 * ["exhaustive"] + ["lists"]
-    assert kinds.kind_for(parse_spec("flat"), 10**6).name == "flat"
+    assert [segments.kind_for(parse_spec("hnsw"), rows).name for rows in sizes] == ["flat"] + 3 * ["hnsw"]
+    assert [segments.kind_for(parse_spec("IVF1024,Flat"), rows).family for rows in sizes] == 3 * ["exhaustive"] + [
+        "lists"
+    ]
+    assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
     assert (picking.LEAST_ASKED, choosing.LEAST_APPROXIMATE) == (1_000, 50_000)
     assert _TYPES.keys() == set(NAMES)
     monkeypatch.setattr(index_choice, "QUERIES", 10)

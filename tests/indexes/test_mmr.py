@@ -12,8 +12,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.search.mmr import mmr
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.search.ranking import mmr
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
@@ -78,7 +78,7 @@ DIM, SIZE = 16, 300
 
 @pytest.fixture
 def _small(monkeypatch):
-    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
     monkeypatch.setattr(picking, "LEAST_ASKED", 256)
     monkeypatch.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
     monkeypatch.setattr(index_choice, "QUERIES", 20)

@@ -11,7 +11,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
@@ -22,7 +22,7 @@ QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for
 
 def small_stores(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
-    patched.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(picking, "LEAST_ASKED", 256)
     patched.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
     patched.setattr(index_choice, "QUERIES", 20)

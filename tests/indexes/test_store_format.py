@@ -31,7 +31,7 @@ from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -651,7 +651,7 @@ NEARNESS = {"flat": 1e-6, "fp16": 5e-4, "hnsw": 1e-6, "hnsw-sq8": 0.01, "ivf": 1
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_indexes_of_every_kind(tmp_path, encoder, kind, monkeypatch):
-    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
     with Store.create(tmp_path / "store", encoder, index=kind) as store, store.writer() as writer:
         writer.stage([sentence(i) + str(i) for i in range(700)])
     with Reader(tmp_path / "store") as reader:

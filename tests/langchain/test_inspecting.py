@@ -17,7 +17,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import compaction, kinds, segments
+from ragembed.indexes.storage import compaction, segments
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
@@ -225,7 +225,7 @@ def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any
 def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found has the text and the score that it should have, after changes too; limits are low for that."""
     for module, name, value in (
-        (kinds, "LEAST_APPROXIMATE", 256),
+        (segments, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
         (index_choice, "QUERIES", 10),
         (segment_search, "_EXACT_ROWS", 16),

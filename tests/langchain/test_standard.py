@@ -18,7 +18,7 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES, IndexSpec
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments as segment_files
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
@@ -116,7 +116,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[RagVectorStore]:
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
-        monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 1)
+        monkeypatch.setattr(segment_files, "LEAST_APPROXIMATE", 1)
         monkeypatch.setattr(picking, "LEAST_ASKED", 1)
         monkeypatch.setattr(index_choice, "QUERIES", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
