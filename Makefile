@@ -1,13 +1,18 @@
 # make quickstart   environment, index of docs/, one question
 # make test         environment, every check and test
 # make test-slow    kills, full disks, concurrency: minutes
+# make fuzz         the generated tests, with many other examples
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ragembed cli indexes -name '*.py')
+# Tests write many small files and wait until each is on the disk: in memory, where 2 GB of it are free, they need not.
+IN_MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'NR == 2 {print $$4}')" -gt 2000000 2> /dev/null \
+	&& echo env TMPDIR=/dev/shm)
+PYTEST := $(IN_MEMORY) $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-slow check lint types unit docs format clean
+.PHONY: quickstart test test-slow fuzz check lint types unit docs format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -27,15 +32,19 @@ types: $(VENV)/.developer $(VENV)/.installed
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p ragembed
 
 unit: $(VENV)/.developer $(VENV)/.installed
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4
+	$(PYTEST)
 
 # RAGEMBED_SLOW_SCALE=10 does ten times as much.
 test-slow: $(VENV)/.developer $(VENV)/.installed
-	$(BIN)/pytest tests/slow -m slow
+	$(BIN)/pytest -m slow
 
-# Write the generated pages anew.
+# The order and the examples are random; a failure prints how to repeat it.
+fuzz: $(VENV)/.developer $(VENV)/.installed
+	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
+
+# Write the generated pages, docs/cli.md and docs/api.md.
 docs: $(VENV)/.installed
-	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate.py
 
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .

@@ -1,13 +1,23 @@
-"""FAISS indexes and the on-disk store."""
+"""Stores on disk: indexing, searching, and what both take and return.
+
+Importing this package is cheap: each name below is loaded when it is used.
+"""
 
 from __future__ import annotations
 
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord, VectorEncoder
+from typing import TYPE_CHECKING
+
+from ragembed.extras import lazy_attributes
+
+if TYPE_CHECKING:
+    from ragembed.indexes.ann.choosing import Budget
+    from ragembed.indexes.ann.records import IndexConfig
+    from ragembed.indexes.indexing.run import IndexingReport
+    from ragembed.indexes.indexing.scan import IndexingOptions
+    from ragembed.indexes.search.fusion import Fusion
+    from ragembed.indexes.search.ranking import RankingOptions
+    from ragembed.indexes.store import Store
+    from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord, VectorEncoder
 
 __all__ = [
     "Budget",
@@ -15,8 +25,24 @@ __all__ = [
     "Fusion",
     "Hit",
     "IndexConfig",
+    "IndexingOptions",
+    "IndexingReport",
     "RankingOptions",
     "SourceRecord",
     "Store",
     "VectorEncoder",
 ]
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "ann.choosing": ("Budget",),
+        "ann.records": ("IndexConfig",),
+        "indexing.run": ("IndexingReport",),
+        "indexing.scan": ("IndexingOptions",),
+        "search.fusion": ("Fusion",),
+        "search.ranking": ("RankingOptions",),
+        "store": ("Store",),
+        "types": ("ChunkRecord", "Hit", "SourceRecord", "VectorEncoder"),
+    },
+)

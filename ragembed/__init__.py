@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragembed.extras import lazy_attributes
-from ragembed.version import __version__
 
 if TYPE_CHECKING:
     from ragembed.config.settings import EmbedderConfig
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ragembed.indexes.search.ranking import RankingOptions
     from ragembed.indexes.store import Store
     from ragembed.indexes.types import Hit
+    from ragembed.version import __version__
 
 __all__ = [
     "Chunk",
@@ -38,7 +38,7 @@ __all__ = [
     "search",
 ]
 
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "config.settings": ("EmbedderConfig",),
@@ -49,9 +49,6 @@ __getattr__ = lazy_attributes(
         "indexes.search.fusion": ("Fusion",),
         "indexes.types": ("Hit",),
         "indexes.store": ("Store",),
+        "version": ("__version__",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

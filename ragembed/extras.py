@@ -62,8 +62,12 @@ def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
         raise MissingExtraError(package, extra or brings_it, purpose) from error
 
 
-def lazy_attributes(package: str, names: Mapping[str, Sequence[str]], extra: str | None = None) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of ``package``; ``names`` gives the public names of each of its modules.
+def lazy_attributes(
+    package: str, names: Mapping[str, Sequence[str]], extra: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
+
+    ``names`` gives the public names of each of its modules. A module is imported when one of its names is first used.
 
     A name that needs an optional package raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as for
     :func:`ragembed.extras.needed_for`.
@@ -76,4 +80,4 @@ def lazy_attributes(package: str, names: Mapping[str, Sequence[str]], extra: str
         with needed_for(f"{package}.{name}", extra):
             return getattr(import_module(homes[name]), name)
 
-    return get
+    return get, lambda: sorted(homes)

@@ -6,11 +6,15 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import faiss
+# Before NumPy, PyTorch and FAISS are imported, here and in the processes that tests start: where each test process has
+# a core, more threads wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -85,26 +89,18 @@ WORDS = [
     "z",
 ]
 
-# No test asserts a time, and a slow machine is no failure.
-settings.register_profile("ragembed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ragembed")
+# No test asserts a time, and a slow machine is no failure. Each run has the same few examples; make fuzz draws others.
+# Tests take the number of their examples from the profile: an own number would hold in both.
+CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+settings.register_profile("default", deadline=None, suppress_health_check=CHECKS, derandomize=True, max_examples=25)
+settings.register_profile("fuzz", deadline=None, suppress_health_check=CHECKS, print_blob=True, max_examples=500)
+settings.load_profile("default")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    import faiss
-    import torch
-    import transformers
-
-    return f"faiss {faiss.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    """Let FAISS work in one thread: more wait for one another, with indexes as small as those of tests."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    yield
-    faiss.omp_set_num_threads(threads)
+    names = ("faiss-cpu", "faiss-gpu", "torch", "transformers")
+    installed = {each.name: each.version for each in distributions()}
+    return ", ".join(f"{name} {installed[name]}" for name in names if name in installed)
 
 
 @pytest.fixture(autouse=True)

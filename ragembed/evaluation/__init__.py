@@ -174,4 +174,4 @@ _NAMES = {
         "read_sts",
     ),
 }
-__getattr__ = lazy_attributes(__name__, _NAMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _NAMES)

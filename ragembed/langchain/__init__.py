@@ -1,6 +1,6 @@
-"""LangChain integration: embeddings, a vector store, a retriever. The only importer of langchain_core.
+"""LangChain integration: embeddings, a vector store, a retriever and a record manager.
 
-Importing this package imports neither faiss nor torch; :class:`RagVectorStore` brings faiss in when it is first named.
+Importing this package imports neither FAISS nor PyTorch; each name below is loaded when it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes, needed_for
 
 with needed_for("ragembed.langchain"):
-    import langchain_core as _langchain_core  # noqa: F401  named here so that its absence is told in one place
+    import langchain_core as _langchain_core  # noqa: F401  imported here so that one place reports its absence
 
 if TYPE_CHECKING:
     from ragembed.langchain.embeddings import RagEmbeddings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
 
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "embeddings": ("RagEmbeddings",),

@@ -1,7 +1,7 @@
-"""Post-processors: maps of vectors that are fitted on the corpus, and the two-sided chain of them.
+"""Post-processors: maps of vectors that are fitted on the corpus, and chains of them for documents and queries.
 
-:class:`Chain` and :class:`TwoSidedChain` are what ragembed itself uses; they need NumPy alone. The classes that end in
-``Estimator`` offer the same maps to scikit-learn, which is imported when the first of them is asked for.
+:class:`Chain` and :class:`TwoSidedChain` are what ragembed itself uses; they need NumPy only. The classes whose names
+end in ``Estimator`` offer the same maps to scikit-learn, which is imported when you first use one of them.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragembed.extras import lazy_attributes
-from ragembed.postprocess.chain import Chain, TwoSidedChain
-from ragembed.postprocess.normalize import unit_rows
 
 if TYPE_CHECKING:
+    from ragembed.postprocess.chain import Chain, TwoSidedChain
     from ragembed.postprocess.estimators import (
         AllButTheTopEstimator,
         CenterEstimator,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         WhitenEstimator,
         ZScoreEstimator,
     )
+    from ragembed.postprocess.normalize import unit_rows
 
 __all__ = [
     "AllButTheTopEstimator",
@@ -36,5 +36,11 @@ __all__ = [
     "unit_rows",
 ]
 
-
-__getattr__ = lazy_attributes(__name__, {"estimators": tuple(name for name in __all__ if name.endswith("Estimator"))})
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "chain": ("Chain", "TwoSidedChain"),
+        "estimators": tuple(name for name in __all__ if name.endswith("Estimator")),
+        "normalize": ("unit_rows",),
+    },
+)

@@ -54,4 +54,4 @@ _NAMES = {
     "settings": ("OptimizerSettings", "StepSettings", "TrainingSettings"),
     "train": ("train_from_dictionary",),
 }
-__getattr__ = lazy_attributes(__name__, _NAMES, extra="training")
+__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="training")

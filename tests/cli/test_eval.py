@@ -365,7 +365,7 @@ def test_a_process_that_is_interrupted_says_so_without_a_traceback(in_folder, ti
     assert process.stdout.readline() == "started\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=60)
+    printed, told = process.communicate(timeout=600)
     assert process.returncode == 130, told
     assert printed == ""
     assert told.splitlines()[-1] == "interrupted"

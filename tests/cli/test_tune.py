@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ragembed.indexes import Fusion, Store
+from ragembed.indexes import Fusion, Store, tuning
 from ragembed.indexes.tuning import apply_settings
 from tests.tuning.corpora import TOPICS, make_store
 
@@ -23,8 +23,18 @@ def few(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("few"), common=20.0, topics=20)
 
 
+@pytest.fixture(scope="module")
+def report(folder):
+    return tuning.tune_store(folder / "store", encode=False)
+
+
 @pytest.mark.parametrize("output", ["text", "json", "csv"])
-def test_each_format_tells_what_was_found(cli, folder, output):
+def test_each_format_tells_what_was_found(cli, folder, report, output, monkeypatch):
+    def tune_store(path, *, encode, apply, **_settings):
+        assert (path, encode, apply) == (folder / "store", False, False)
+        return report
+
+    monkeypatch.setattr(tuning, "tune_store", tune_store)
     done = cli("tune", "--store", folder / "store", "--refit-only", "--format", output)
     if output == "text":
         assert "better: on the documents held out" in done.stdout

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig, embedder_files
@@ -72,7 +72,7 @@ def test_order_and_company_do_not_matter(embedder):
 
 
 @given(texts=LONG_AND_ODD, order=st.randoms(use_true_random=False))
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
+@settings(max_examples=settings().max_examples // 5)
 def test_any_batch_in_any_order(embedder, texts, order):
     rows = list(range(len(texts)))
     order.shuffle(rows)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
@@ -177,7 +177,6 @@ def test_special_names_inside_a_text_are_text(folder, reference, literal):
 
 
 @given(text=st.text(alphabet=st.sampled_from("[]XMASKSEP<>mask/s \"'.acdt"), max_size=30))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_text_never_changes_its_frame(bert_model, text):
     tokenizer = TextTokenizer(bert_model)
     ids, kinds = framed(bert_model, "t4", text)

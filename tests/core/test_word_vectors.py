@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -97,7 +97,6 @@ VOCABULARY = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(words=VOCABULARY, data=st.data())
 @pytest.mark.parametrize("form", [name for name in WRITERS if "tabs" not in name])
 def test_any_vocabulary_comes_back(tmp_path, form, words, data):

@@ -267,7 +267,7 @@ class TestProcesses:
         command = [sys.executable, "-c", start, "index", "docs", "--store", "staged", "--extractor", "re:dim=32"]
         command += ["--workers", "2", "--json"]
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not list(tmp_path.glob("staged/work/read/0000?")) and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)

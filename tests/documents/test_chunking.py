@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.documents.chunking import Chunker, ChunkingConfig
@@ -278,7 +278,6 @@ TEXTS = st.lists(LINES, max_size=40).map("\n".join)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=TEXTS, limit=st.integers(16, 80), overlap=st.integers(0, 7), titled=st.booleans())
 def test_properties(tokenizer: str, text: str, limit: int, overlap: int, titled: bool) -> None:
     offsets = TOKENIZERS[tokenizer]()

@@ -95,8 +95,10 @@ def another_index(path: Path) -> None:
 OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt, another_index)
 
 
-STEPS = {upsert: 3, delete_by_filter: 3, optimize: 3, adopt: 4, another_index: 4}
-"""How many moments lie between those at which a process dies, where there are very many."""
+MANY = (upsert, delete_by_filter, optimize, adopt, another_index)
+"""Those with very many moments."""
+STEPS = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+"""How many moments lie between those that are tried: all of them take minutes."""
 
 
 def make(path: Path) -> Path:
@@ -241,11 +243,12 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
 
 
 @pytest.mark.guarantee(10)
+@STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, template, states, tmp_path):
+def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, step, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
     for nth, name in enumerate(names):
-        if nth % 3 and "IMMEDIATE" not in name and "TRUNCATE" not in name:
+        if nth % step and "TRUNCATE" not in name:
             continue
         path = shutil.copytree(template, tmp_path / f"s{nth}")
         with pytest.raises(Interrupted):
@@ -254,14 +257,14 @@ def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, 
 
 
 @pytest.mark.guarantee(10)
+@STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_after(
-    operation, template, states, tmp_path
+    operation, step, template, states, tmp_path
 ):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
-    for nth, name in enumerate(names):
-        if not name.startswith("before") or "rmtree" in name:
-            continue
+    possible = [nth for nth, name in enumerate(names) if name.startswith("before") and "rmtree" not in name]
+    for nth in possible[::step]:
         path = shutil.copytree(template, tmp_path / f"s{nth}")
         try:
             run_until(nth, disk_is_full, operation, path)
@@ -270,10 +273,10 @@ def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_a
         check(path, operation, states[operation])
 
 
-def die_at_every_moment(template: str, folder: str) -> None:
+def die_at_moments(template: str, folder: str, step: str) -> None:
     """For each operation and moment, let a child do it on a copy of ``template`` and die there; in a fresh process."""
     for operation in OPERATIONS:
-        for nth in itertools.count(step=STEPS.get(operation, 1)):
+        for nth in itertools.count(step=int(step) if operation in MANY else 1):
             path = Path(folder) / f"{operation.__name__}-{nth}"
             child = os.fork()
             if child == 0:
@@ -297,12 +300,13 @@ def in_fresh_process(function: str, *args: object) -> str:
 
 
 @pytest.mark.guarantee(10, 36)
+@STEPS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(template, states, tmp_path):
-    in_fresh_process("die_at_every_moment", template, tmp_path)
+def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(step, template, states, tmp_path):
+    in_fresh_process("die_at_moments", template, tmp_path, step)
     for operation in OPERATIONS:
         paths = sorted(tmp_path.glob(f"{operation.__name__}-*"))
-        assert len(paths) > 6
+        assert len(paths) >= 5
         for path in paths:
             check(path, operation, states[operation])
 

@@ -116,13 +116,14 @@ def static_config(tiny_config):
     return tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:2", "normalize"))
 
 
-def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config):
-    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(8)]
-    assert verdicts.count("keep") >= 7
+@pytest.mark.parametrize(("draws", "kept"), [(2, 2), pytest.param(8, 7, marks=pytest.mark.slow)])
+def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config, draws, kept):
+    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(draws)]
+    assert verdicts.count("keep") >= kept
 
 
 def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static_config):
-    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(2)]
+    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(1)]
     assert {report.verdict for report in reports} == {"refit"}
     assert all((report.added, report.removed) == (150, 150) for report in reports)
     refit_store(tmp_path / "0" / "store")

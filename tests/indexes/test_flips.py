@@ -4,7 +4,7 @@ import pytest
 
 from tests.flips import KINDS, assert_flips_are_noticed, make_store, without_log
 
-FLIPS = 40
+FLIPS = 12
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 
-FILES, QUESTIONS, ROUNDING = 24, 100, 5e-4
+FILES, QUESTIONS, ROUNDING = 24, 30, 5e-4
 
 
 def sentences(draw, count):

@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
@@ -201,7 +201,6 @@ def test_what_is_kept_comes_back_as_it_was(kind):
 
 
 @pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
-@settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_kept_wrongly_is_refused_or_can_be_told(kind, data):
     values = kept()[kind]

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
@@ -62,7 +62,6 @@ def bm25(documents, query):
     return dict(found)
 
 
-@settings(max_examples=20)
 @given(done=changes, language=st.sampled_from(["english", "none"]))
 def test_scores_after_any_changes_are_those_of_a_store_made_anew_and_of_the_formula(done, language):
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import StoreDamagedError
@@ -117,7 +117,6 @@ def has_postings(store):
     return found
 
 
-@settings(max_examples=25)
 @given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
 def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,7 @@ import sys
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
@@ -66,7 +66,6 @@ def file(tmp_path_factory):
     return path, rows, vectors
 
 
-@settings(max_examples=30)
 @given(
     st.integers(1, 30), st.integers(1, SIZE + 2), st.one_of(st.none(), st.floats(0, 1)), st.integers(0, 9), st.data()
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
@@ -289,7 +289,6 @@ def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee(32)
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> None:
     changed = bytearray(GOOD)

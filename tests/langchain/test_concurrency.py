@@ -28,7 +28,7 @@ from ragembed.langchain.external import ExternalEncoder
 
 from .fakes import FAKE, Angles
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds after which something that should happen at once is taken not to happen."""
 
 

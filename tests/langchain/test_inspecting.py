@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -192,7 +192,6 @@ OPERATION = st.one_of(
 
 
 @pytest.mark.guarantee(20)
-@settings(max_examples=15)
 @given(st.lists(OPERATION, max_size=8))
 def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any]]) -> None:
     known: dict[str, int] = {}

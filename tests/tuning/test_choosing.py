@@ -62,7 +62,7 @@ def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
     assert (chosen.config.seed, chosen.config.postprocess, chosen.config.query_fit) == (
         7,
         ("abtt:2", "normalize"),
-        "one",
+        "shared",
     )
     assert chosen.fusion == Fusion("rrf", 0.8)
 

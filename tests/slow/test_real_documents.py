@@ -12,10 +12,10 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON_DOC = Path(os.environ.get("RAGEMBED_PYTHON_DOC", "/usr/share/doc/python3/html"))
 
-pytestmark = pytest.mark.usefixtures("needs_minilm")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 
 
 def found(store, question, k=3):
@@ -34,11 +34,11 @@ def own_source(tmp_path_factory):
 @pytest.mark.parametrize(
     ("question", "place"),
     [
-        ("how is the process that holds the lock named", "indexes/lock.py"),
-        ("standardise scores and add them", "indexes/fusion.py"),
+        ("how is the process that holds the lock named", "indexes/storage/lock.py"),
+        ("standardise scores and add them", "indexes/search/fusion.py"),
         ("half precision, little-endian, row after row", "docs/store-format.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
-        ("temporary file that keeps memory flat", "indexes/spool.py"),
+        ("temporary file that keeps memory flat", "indexes/indexing/spool.py"),
         ("which words of the question are highlighted", "cli/snippet.py"),
         ("post-processors fitted apart for questions, on pseudo-queries", "docs/concepts.md"),
     ],
