@@ -1,8 +1,8 @@
-"""The store: a folder with chunks of documents, their vectors and their words, that can be searched.
+"""The store: a folder with the chunks of documents, their vectors and their words, that can be searched.
 
-``Store`` is a facade over :mod:`ragembed.indexes.storage` (the database and vector files),
-:mod:`ragembed.indexes.search` (reading) and :mod:`ragembed.indexes.writing`. ``docs/store-format.md`` describes the
-format.
+:class:`Store` is a facade: :mod:`ragembed.indexes.storage` has the database and the files,
+:mod:`ragembed.indexes.search` reads them, :mod:`ragembed.indexes.writing` writes them. ``docs/store-format.md``
+describes the format.
 """
 
 from __future__ import annotations
@@ -180,13 +180,13 @@ class Store:
         Raises
         ------
         StoreNotFoundError, StoreDamagedError, IncompatibleStoreError
-            Where there is no store, or none that can be used.
+            If there is no store, or it cannot be used.
         GpuError
-            For a GPU that is not there.
+            If a GPU is missing.
         ConfigError
-            For an engine, devices, threads and replicas that there cannot be.
+            For an unknown engine or device, and for fewer than one thread or replica.
         MissingExtraError, WorkerLostError
-            Without Ray where that is to search, and where the cluster is out of reach.
+            If Ray is to search and is not installed, or the cluster cannot be reached.
         """
         path = require_store(Path(path))
         searcher = segment_search(path, engine, address, replicas, threads, search_device)
@@ -220,9 +220,8 @@ class Store:
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``ranking`` whether
-        near-duplicates are folded, a reranker reads the best, and the like; without it nothing of that is done. See
-        ``docs/search.md``.
+        ``docs/filters.md``. ``fusion`` says how the two are fused; the store has its own if left out. ``ranking`` folds
+        near-duplicates, reranks the best, and the like; by default none of this is done. See ``docs/search.md``.
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
 
@@ -250,7 +249,7 @@ class Store:
 
     @property
     def fusion(self) -> Fusion:
-        """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
+        """How hybrid search fuses scores if a search does not say: as tuned, else the defaults of :class:`Fusion`."""
         return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
 
     def explain(

@@ -53,11 +53,11 @@ MANY_TEXTS = 128
 
 @dataclass(frozen=True, slots=True)
 class IndexingReport:
-    """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded.
+    """What one run did: the files by name in the store, the chunks now in the store, the texts that were encoded.
 
-    A dry run gives the chunks that would be looked at in the place of those in the store. ``picked`` and ``check`` are
-    the index and its measurement where the run picked it anew, else None. ``devices`` are those that documents were
-    encoded on, none where no document was. ``stages`` are those of a run in which others took part.
+    After a dry run, ``chunks`` counts those that would be examined. ``picked`` and ``check`` are the index and its
+    measurement if the run picked a new index, else None. ``devices`` are those on which documents were encoded.
+    ``stages`` are those of a run with several workers.
     """
 
     scan: Scan

@@ -47,7 +47,7 @@ class Fusion:
     Raises
     ------
     ConfigError
-        For a value that there cannot be.
+        For an unknown method, or a value that is out of range.
     """
 
     method: Method = "zscore"

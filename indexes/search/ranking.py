@@ -28,14 +28,14 @@ _FIRST_DEPTH, _DEEPER = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """What becomes of candidates once they are scored; without settings, they come by score.
+    """How candidates become results once they are scored; by default they are ordered by score.
 
     Parameters
     ----------
     dedupe
-        Whether a chunk that is a near-duplicate of a better one, by its words, is folded into that.
+        Whether a chunk whose words nearly repeat those of a better one is folded into it.
     reranker
-        What scores the best candidates anew, reading each together with the query, as
+        Scores the best candidates again and reads each together with the query, as
         :class:`ragembed.reranking.CrossEncoderReranker` does.
     rerank_depth
         Number of candidates that the reranker reads, 1 or more; the rest comes after them.
@@ -51,7 +51,7 @@ class RankingOptions:
     Raises
     ------
     ConfigError
-        For a value that there cannot be.
+        For a value that is out of range.
     """
 
     dedupe: bool = False

@@ -914,7 +914,6 @@ def test_an_index_of_a_factory_string_begins_as_described(tmp_path, kind):
     assert [numbers.header() for _ in expected] == [(name, 8, 300) for name in expected]
 
 
-@pytest.mark.guarantee(40)
 def test_the_version_that_is_described_is_the_one_that_is_made(made):
     with closing(sqlite3.connect(made / "store.db")) as database:
         version = database.execute("PRAGMA user_version").fetchone()[0]
