@@ -326,7 +326,7 @@ class RankingCommand(click.Command):
 
 
 def ranking_options(command: Command) -> Command:
-    """Add the options of which :func:`ranking` makes an ranking."""
+    """Add the options that :func:`ranking` reads."""
     return with_options(
         command,
         click.option(

@@ -13,9 +13,10 @@ from ragembed.config.presets import DEFAULT_PRESET, preset
 from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
+from ragembed.indexes import Store
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_index, stored_request
+from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
@@ -28,8 +29,8 @@ class NamedConfig(NamedTuple):
     config: EmbedderConfig
 
 
-def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = False) -> IndexingOptions:
-    """Return the options of the store's last run, changed by those given (None and () are not given).
+def indexing_options(store: Store | None, given: Mapping[str, Any], *, reset: bool = False) -> IndexingOptions:
+    """Return the options of the last run, if there is a store, changed by those given (None and () are not given).
 
     ``reset`` starts from the defaults instead.
     """
@@ -40,7 +41,8 @@ def indexing_options(store: Path, given: Mapping[str, Any], *, reset: bool = Fal
 
 
 def indexing_request(
-    store: Path,
+    path: Path,
+    store: Store | None,
     paths: tuple[Place, ...],
     given: Mapping[str, Any],
     *,
@@ -48,23 +50,25 @@ def indexing_request(
     device: str | None = None,
     language: str | None = None,
 ) -> IndexingRequest:
-    """Return what is to be indexed; ``given`` are the options on files, embedding and index, by name.
+    """Return a request; ``given`` are the options on files, embedding and index, by name.
 
+    ``store`` is the one at ``path``, open on ``device``, None if there is none.
     ``reset`` starts from the defaults, and not from the options that the store keeps.
     """
     reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
     return IndexingRequest(
-        store,
+        path,
         paths,
         indexing_options(store, reading, reset=reset),
         embedder_config(given, store),
         wanted_index(given, store, reset=reset),
         device,
         language,
+        store,
     )
 
 
-def paths_or_stored(store: Path, paths: tuple[Place, ...]) -> tuple[Place, ...]:
+def paths_or_stored(store: Store | None, paths: tuple[Place, ...]) -> tuple[Place, ...]:
     """Return ``paths``, else those that the store was made from, else the working directory."""
     if paths:
         return paths
@@ -77,7 +81,7 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
-def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False) -> IndexConfig | None:
+def wanted_index(options: Mapping[str, Any], store: Store | None, *, reset: bool = False) -> IndexConfig | None:
     """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
 
     A kind that is asked for drops the limits that were asked for before with another; the number of shards stays.
@@ -86,14 +90,14 @@ def wanted_index(options: Mapping[str, Any], store: Path, *, reset: bool = False
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
     if not given and not reset:
         return None
-    stored = IndexConfig() if reset else stored_index(store) or IndexConfig()
+    stored = IndexConfig() if reset or store is None else store.wanted_index
     kind, shards = given.pop("index_kind", stored.kind), given.pop("shards", stored.shards)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
     return IndexConfig(kind, replace(budget, **limits), shards)
 
 
-def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> EmbedderConfig | None:
+def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> EmbedderConfig | None:
     """Return the configuration that the embedding options ask for, None where none of them is given.
 
     ``options`` may hold other options too. Without a preset or file they change the settings of ``store``, where there
@@ -103,7 +107,7 @@ def embedder_config(options: Mapping[str, Any], store: Path | None = None) -> Em
     if not settings:
         return None
     named = "preset" in settings or "config_file" in settings
-    return _configuration(settings, None if named or store is None else stored_config(store))
+    return _configuration(settings, None if named else stored_config(store))
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:

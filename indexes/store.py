@@ -1,8 +1,8 @@
-"""The store: a folder of documents' chunks, their vectors and their words, that can be searched.
+"""The store: a folder with the chunks of documents, their vectors and their words, that can be searched.
 
-The facade over the modules beside it: :mod:`schema` and :mod:`catalog` (the database), :mod:`segments` (vector files),
-:mod:`reader`, :mod:`search` and :mod:`searching` (reading), :mod:`writer` and :mod:`upkeep` (writing). The format is
-described in ``docs/store-format.md``.
+:class:`Store` is a facade: :mod:`ragembed.indexes.storage` has the database and the files,
+:mod:`ragembed.indexes.search` reads them, :mod:`ragembed.indexes.writing` writes them. ``docs/store-format.md``
+describes the format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ragembed.indexes.search import search
 from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import SnapshotReader
+from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog, run_records
@@ -41,6 +41,7 @@ from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
+    COMMITTED_SUFFIX,
     DATABASE,
     EMBEDDERS,
     GITIGNORE,
@@ -53,7 +54,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.storage.transactions import COMMITTED_SUFFIX, database_error, open_for_writing
+from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
@@ -125,12 +126,13 @@ class Store:
     def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
         require_place(path)  # again, with the lock
         try:
+            write_file(path / GITIGNORE, GITIGNORE_TEXT)  # first: it marks the folder as a store
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
-            write_file(path / GITIGNORE, GITIGNORE_TEXT)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             about[BASELINE] = save_first_baseline(path, embedder)
-            (path / (DATABASE + COMMITTED_SUFFIX)).unlink(missing_ok=True)  # of a store whose database was deleted
+            for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # of a store whose database was deleted
+                (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -173,18 +175,18 @@ class Store:
             Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
             ``$RAY_ADDRESS`` names none.
         replicas
-            How many actors hold the same vectors, so that as many questions are answered at once.
+            How many actors hold the same vectors, so that as many queries are answered at once.
 
         Raises
         ------
         StoreNotFoundError, StoreDamagedError, IncompatibleStoreError
-            Where there is no store, or none that can be used.
+            If there is no store, or it cannot be used.
         GpuError
-            For a GPU that is not there.
+            If a GPU is missing.
         ConfigError
-            For an engine, devices, threads and replicas that there cannot be.
+            For an unknown engine or device, and for fewer than one thread or replica.
         MissingExtraError, WorkerLostError
-            Without Ray where that is to search, and where the cluster is out of reach.
+            If Ray is to search and is not installed, or the cluster cannot be reached.
         """
         path = require_store(Path(path))
         searcher = segment_search(path, engine, address, replicas, threads, search_device)
@@ -193,6 +195,14 @@ class Store:
         except BaseException:
             searcher.close()
             raise
+
+    def read(self, answer: Callable[[], Answer]) -> Answer:
+        """Return ``answer()``; everything that it reads from this store is of one generation.
+
+        ``answer`` is called again if a writer removed files of that generation, so it must have no effects. Reads in
+        other threads are not included.
+        """
+        return self._reader.read(lambda _: answer())
 
     # Searching
 
@@ -206,13 +216,12 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Hit]:
-        """Return the best ``k`` chunks for a question, best first; see :class:`ragembed.indexes.Hit` for scores.
+        """Return the best ``k`` chunks for a query, best first; see :class:`ragembed.indexes.Hit` for scores.
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused, the store's own if left out, ``ranking`` whether
-        near-duplicates are folded, a reranker reads the best, and the like; without it nothing of that is done. See
-        ``docs/search.md``.
+        ``docs/filters.md``. ``fusion`` says how the two are fused; the store has its own if left out. ``ranking`` folds
+        near-duplicates, reranks the best, and the like; by default none of this is done. See ``docs/search.md``.
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
 
@@ -226,7 +235,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[list[Hit]]:
-        """Answer several questions at once, each as :meth:`search` does, all from one generation of the store."""
+        """Answer several queries at once, each as :meth:`search` does, all from one generation of the store."""
         if isinstance(queries, str):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
         condition = None if where is None else parse(where)
@@ -240,12 +249,12 @@ class Store:
 
     @property
     def fusion(self) -> Fusion:
-        """How hybrid search makes one score of two where it is not told: as tuned, else :class:`Fusion`'s defaults."""
+        """How hybrid search fuses scores if a search does not say: as tuned, else the defaults of :class:`Fusion`."""
         return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
 
     def explain(
         self,
-        question: str,
+        query: str,
         k: int = 10,
         mode: Mode = "hybrid",
         *,
@@ -260,14 +269,14 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, question, k, mode, condition, fused, ranking)
+            return explain(snapshot, query, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
     def why_not(
-        self, question: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
+        self, query: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
     ) -> WhyNot:
-        """Return where the file called ``source`` in the store comes for a question, and what it lacks.
+        """Return where the file called ``source`` in the store comes for a query, and what it lacks.
 
         It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
         the store; the message says whether it was skipped, and why.
@@ -275,7 +284,7 @@ class Store:
         from ragembed.indexes.search.why_not import why_not
 
         def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, question, source, k, mode, fusion or stored_fusion(snapshot.connection))
+            return why_not(snapshot, query, source, k, mode, fusion or stored_fusion(snapshot.connection))
 
         return self._reader.read(answer)
 
@@ -310,10 +319,10 @@ class Store:
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return ``k`` chunks that are near a question and unlike each other, by maximal marginal relevance.
+        """Return ``k`` chunks that are near a query and unlike each other, by maximal marginal relevance.
 
         They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
-        (near the question). Hits come in the order in which they are chosen, with their cosines as scores.
+        (near the query). Hits come in the order in which they are chosen, with their cosines as scores.
         """
         condition = None if where is None else parse(where)
 
@@ -416,7 +425,7 @@ class Store:
         return found
 
     def wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and sides that vectors are to have; an unfinished first run has others."""
+        """Return the post-processors and query fit of the finished store; an unfinished first run has others."""
 
         def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()

@@ -1,4 +1,4 @@
-"""What goes into a store and what comes out of it."""
+"""Types that every layer shares: encoders, chunk records, hits, and progress."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class VectorEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A file in the store: its name there, its version, and the pipeline_hash by which it was read and chunked."""
+    """A file in the store: its name there, its version, and the hash of the settings for reading and chunking it."""
 
     path: str
     size: int

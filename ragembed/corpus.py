@@ -1,4 +1,4 @@
-"""A corpus in a file: texts to fit on that are not those to be searched."""
+"""Texts to fit on: a corpus in a file, and streams of texts in blocks."""
 
 from __future__ import annotations
 

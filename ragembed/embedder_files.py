@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,20 @@ def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[A
 
 
 def _require_own(folder: Path) -> None:
-    file = folder / CONFIG
-    if not file.exists():
-        return
+    """Raise :class:`ModelError` if ``folder`` is a file, or holds a file of either name that is not an embedder's."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file: choose a folder for the embedder")
+    for file in (folder / CONFIG, folder / STATE):
+        if os.path.lexists(file) and not _is_own(folder / CONFIG):
+            raise ModelError(f"{file} is not a saved embedder's: choose another folder for the embedder")
+
+
+def _is_own(file: Path) -> bool:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or "state_sha256" not in found:
-        raise ModelError(f"{file} is not a saved embedder's: choose another folder for the embedder")
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and "state_sha256" in found
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -3,35 +3,35 @@
 ::
 
     RagembedError
-    ├── ConfigError            an option or configuration value that is not accepted
-    │   ├── BudgetError        no index keeps to the memory, latency and recall that were asked for
-    │   └── RankError          a post-processor has more directions than the vectors it is fitted on
-    ├── GpuError               a GPU that was asked for is not there, or has too little memory
-    ├── MissingExtraError      an optional package is not installed; names the pip line
+    ├── ConfigError            an option or a configuration value is not accepted
+    │   ├── BudgetError        no index meets the limits of memory, latency and recall
+    │   └── RankError          a post-processor needs more directions than its vectors have
+    ├── GpuError               the requested GPU is missing or has too little memory
+    ├── MissingExtraError      an optional package is not installed; names the pip command
     ├── ModelError             a model cannot be found, read or trusted
-    ├── NotFittedError         an embedder is used before ``fit``
-    ├── DocumentError          one file cannot be read as text; indexing skips it and goes on
-    ├── DictionaryError        a dictionary cannot be read, or one of its entries has no definition
-    ├── TrainingError          a training cannot go on, or has left nothing that can be used
-    ├── WorkerLostError        a worker died again and again, or a cluster cannot be reached
+    ├── NotFittedError         an embedder or post-processor is used before it is fitted
+    ├── DocumentError          a file cannot be read as text; indexing skips it
+    ├── DictionaryError        a dictionary cannot be read, or an entry has no definition
+    ├── TrainingError          a training cannot continue, or a folder holds no trained model
+    ├── WorkerLostError        a worker died repeatedly, or a cluster cannot be reached
     └── StoreError             a store cannot be opened, read or written
-        ├── StoreNotFoundError     there is no store where one was expected
+        ├── StoreNotFoundError     there is no store
         ├── StoreLockedError       another process is writing to the store
-        ├── StoreDamagedError      a file of the store is missing or not what was committed
-        └── IncompatibleStoreError format version, model or dimension does not match
-            └── DimensionError         the dimension does not, or what is given is no vector
+        ├── StoreDamagedError      a file of the store is missing or differs from what was committed
+        └── IncompatibleStoreError the format version, the model or the dimension does not match
+            └── DimensionError         vectors have another shape or dimension than the store
 
-    IndexWarning (a UserWarning)   an index finds less than it should, or has outgrown what was asked of it
+    IndexWarning (a UserWarning)   an index finds less than it should, or exceeds its limits
 
-A message gives the value met, the value expected and the remedy. The command line prints it as one
-line and exits with 2.
+A message gives the actual value, the expected one and the remedy. The command line prints it as one line and exits
+with 2.
 """
 
 from __future__ import annotations
 
 
 class RagembedError(Exception):
-    """Base of all errors raised on purpose by ragembed."""
+    """Base of all errors that ragembed raises on purpose."""
 
 
 class ConfigError(RagembedError, ValueError):
@@ -39,19 +39,19 @@ class ConfigError(RagembedError, ValueError):
 
 
 class BudgetError(ConfigError):
-    """No index keeps to the memory, latency and recall that were asked for; the message names the closest."""
+    """No index meets the limits of memory, latency and recall; the message names the closest index."""
 
 
 class RankError(ConfigError):
-    """A post-processor is to have more directions than the vectors that it is fitted on."""
+    """A post-processor needs more directions than the vectors that it is fitted on have."""
 
 
 class GpuError(RagembedError):
-    """A GPU that was asked for is not there, or has too little memory."""
+    """The requested GPU is missing or has too little memory."""
 
 
 class MissingExtraError(RagembedError, ImportError):
-    """An optional package is not installed; the message holds the exact ``pip install`` line."""
+    """An optional package is not installed; the message gives the ``pip install`` command."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class MissingExtraError(RagembedError, ImportError):
         self.purpose = purpose
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        # An exception is made again from its message alone, in whichever process it is sent to.
+        # Unpickling, in another process, would otherwise pass the message alone to the constructor.
         return type(self), (self.package, self.extra, self.purpose)
 
 
@@ -71,23 +71,23 @@ class ModelError(RagembedError):
 
 
 class NotFittedError(RagembedError, ValueError):
-    """An embedder or post-processor is used before it was fitted."""
+    """An embedder or post-processor is used before it is fitted."""
 
 
 class DocumentError(RagembedError):
-    """One document cannot be read as text; the message is the reason shown for the skipped file."""
+    """A file cannot be read as text; the message is the reason that is shown for the skipped file."""
 
 
 class DictionaryError(RagembedError):
-    """A dictionary cannot be read, or one of its entries has no definition; the message names file and entry."""
+    """A dictionary cannot be read, or an entry has no definition; the message names file and entry."""
 
 
 class TrainingError(RagembedError):
-    """A training cannot go on (its loss is not finite), or a folder is no outcome of one."""
+    """A training cannot continue because its loss is not finite, or a folder holds no trained model."""
 
 
 class WorkerLostError(RagembedError):
-    """The worker of one task died again and again, or the cluster that was to do it cannot be reached."""
+    """The worker of a task died repeatedly, or the cluster cannot be reached."""
 
 
 class StoreError(RagembedError):
@@ -95,7 +95,7 @@ class StoreError(RagembedError):
 
 
 class StoreNotFoundError(StoreError):
-    """There is no store where one was expected."""
+    """There is no store."""
 
 
 class StoreLockedError(StoreError):
@@ -103,16 +103,16 @@ class StoreLockedError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A file of the store is missing or is not what was committed."""
+    """A file of the store is missing or differs from what was committed."""
 
 
 class IncompatibleStoreError(StoreError):
-    """The format version, the model or the dimension of a store does not match what is asked of it."""
+    """The format version, the model or the dimension of a store does not match."""
 
 
 class DimensionError(IncompatibleStoreError, ValueError):
-    """Vectors have another shape or dimension than the store's."""
+    """Vectors have another shape or dimension than the store."""
 
 
 class IndexWarning(UserWarning):
-    """An approximate index finds less than it should, or has outgrown what was asked of it."""
+    """An approximate index finds less than it should, or exceeds its limits."""

@@ -1,4 +1,4 @@
-"""Optional packages: which extra of ragembed brings each, and the error that names it."""
+"""Optional packages: the extra that brings each, the error that names it, and public names that are loaded lazily."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
 
 def create_file(path: Path) -> BinaryIO:
     """Open ``path``, which is no link, for writing it anew; on disk only after :func:`sync`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | NO_LINK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     return open(os.open(path, flags, _FILE_MODE), "wb")  # noqa: PTH123  a descriptor, for the mode
 
 

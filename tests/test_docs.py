@@ -67,7 +67,6 @@ def test_the_public_names_are_documented_and_no_others_are_visible(package):
             assert not value.__doc__.startswith(f"{name}("), f"{name} has the docstring that dataclasses make"
 
 
-@pytest.mark.guarantee(52, 54)
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=lambda page: page.name)

@@ -35,7 +35,6 @@ def store(tmp_path_factory, tiny_model):
     return make_store(tmp_path_factory.mktemp("imports"), "--model", tiny_model)
 
 
-@pytest.mark.guarantee(53)
 def test_importing_the_package_loads_nothing_heavy():
     assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
@@ -53,7 +52,6 @@ def test_help_loads_nothing_heavy():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
 
-@pytest.mark.guarantee(53)
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_a_question_needs_no_framework(store, mode):
     modules = loaded(command("query", "lock", "--store", store, "--mode", mode))
@@ -81,7 +79,6 @@ def test_status_and_files_and_chunks_need_no_framework(store):
     assert loaded("\n".join(run)).isdisjoint(HEAVY)
 
 
-@pytest.mark.guarantee(6, 53)
 def test_langchain_is_loaded_by_its_own_package_alone():
     assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})
 

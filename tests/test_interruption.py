@@ -49,7 +49,6 @@ def table(in_folder):
     return in_folder
 
 
-@pytest.mark.guarantee(14, 36)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_finished_batches_are_kept_and_not_repeated(table, tiny_model, how):
     store = table / ".ragembed"

@@ -62,7 +62,6 @@ def docs(tmp_path):
     return tmp_path / "docs"
 
 
-@pytest.mark.guarantee(53)
 @pytest.mark.parametrize("preset", ["minilm", "avg", "re", "bert+avg", "t4"])
 def test_every_command_of_a_store_works_without_pytorch_and_scipy(light, docs, tiny_model, needs_minilm, preset):
     model = DEFAULT_MODEL if preset == "t4" else tiny_model  # its template needs a mask token

@@ -17,6 +17,7 @@ from ragembed.langchain import RagVectorStore
 from tests.conftest import KnownEncoder, record
 
 FOREIGN_STORE = {"store.db": "x", "src/main.py": "code"}
+PHOTO = "segments/0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/photo.jpg"
 CHECKPOINTS = {"checkpoints/epoch-1.bin": "weights", "notes.txt": "mine"}
 
 
@@ -53,7 +54,7 @@ def copy(store: Path, target: Path) -> None:
 @pytest.mark.parametrize("folder", ["target", ".target.former", ".target.tmp"])
 @pytest.mark.parametrize(
     "files",
-    [FOREIGN_STORE, {"segments/notes.txt": "mine"}, {"segments": "a file"}, {".gitignore": "*.pyc\n"}],
+    [FOREIGN_STORE, {"segments/notes.txt": "mine"}, {"segments": "a file"}, {".gitignore": "*.pyc\n"}, {PHOTO: "mine"}],
     ids=lambda files: next(iter(files)),
 )
 def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: dict[str, str], folder: str) -> None:
@@ -63,7 +64,7 @@ def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: di
     assert contents(tmp_path / folder) == before
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "segments/notes.txt", "embedders/model/config.json"])
+@pytest.mark.parametrize("name", ["notes.txt", "segments/notes.txt", "embedders/model/config.json", PHOTO])
 def test_a_copy_replaces_no_store_with_a_foreign_file(store: Path, tmp_path: Path, name: str) -> None:
     target = write(make_store(tmp_path / "target"), {name: "mine"})
     before = contents(target)
@@ -79,6 +80,42 @@ def test_a_copy_does_not_follow_a_symbolic_link(store: Path, tmp_path: Path) -> 
     with pytest.raises(StoreError, match="symbolic link"):
         copy(store, tmp_path / "link")
     assert contents(other) == before
+
+
+def test_a_copy_takes_no_file_that_a_link_in_the_store_leads_to(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "private.txt").write_text("mine")
+    segment = next((store / "segments").iterdir())
+    (segment / "link").symlink_to(tmp_path / "private.txt")
+    with pytest.raises(StoreError, match="is not a file of a store"):
+        copy(store, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("name", ["store/copy", "store/work", "."])
+def test_a_copy_lies_beside_the_store(store: Path, tmp_path: Path, name: str) -> None:
+    before = contents(store)
+    with pytest.raises(StoreError, match="choose another folder"):
+        copy(store, tmp_path / name)
+    assert contents(store).keys() == before.keys()
+
+
+def test_writing_removes_no_file_that_is_named_like_the_database(store: Path) -> None:
+    (store / ".store.db-backup").write_text("mine")
+    (store / ".store.db.mine").mkdir()
+    with Store.open(store, KnownEncoder()) as opened:
+        opened.add([record("b", "another text")])
+        opened.optimize()
+    assert (store / ".store.db-backup").read_text() == "mine"
+
+
+def test_verify_leaves_a_foreign_database_and_a_changed_gitignore_alone(cli: Any, store: Path, tmp_path: Path) -> None:
+    write(tmp_path / "foreign", FOREIGN_STORE)
+    before = contents(tmp_path / "foreign")
+    cli("verify", "--repair", "--store", tmp_path / "foreign", exit_code=2)
+    assert contents(tmp_path / "foreign") == before
+    (store / ".gitignore").write_text("build/\n")
+    cli("verify", "--repair", "--store", store)
+    assert (store / ".gitignore").read_text() == "build/\n"
 
 
 def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None:
@@ -97,7 +134,15 @@ def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "files",
-    [{"main.py": "code"}, {".gitignore": "*.pyc\n"}, FOREIGN_STORE, {"segments/notes.txt": "mine"}],
+    [
+        {"main.py": "code"},
+        {".gitignore": "*.pyc\n"},
+        FOREIGN_STORE,
+        {"segments/notes.txt": "mine"},
+        {PHOTO: "mine"},
+        {"writer.pid": "my notes"},
+        {"store.db-generation": "my notes"},
+    ],
     ids=lambda files: next(iter(files)),
 )
 def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path: Path, files: dict[str, str]) -> None:
@@ -110,10 +155,14 @@ def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path
     assert contents(used) == before
 
 
-def test_a_store_cut_off_in_its_creation_is_made_again(store: Path) -> None:
+@pytest.mark.parametrize("left", ["store.db-wal", ".store.db.new-journal", ".store.db.new"])
+def test_a_store_cut_off_in_its_creation_is_made_again(store: Path, left: str) -> None:
     (store / "store.db").unlink()
+    (store / left).write_bytes(b"what a killed process left")
     shutil.rmtree(store / "segments")
     make_store(store)
+    with Store.open(store, KnownEncoder()) as opened:
+        assert opened.ids() == ["a"]
 
 
 @pytest.mark.parametrize("value", ["", "."])
@@ -153,10 +202,14 @@ def test_an_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Pat
     embedder.save(tmp_path / "saved")
     embedder.save(tmp_path / "saved")
     model = shutil.copytree(tiny_model, tmp_path / "model")
-    before = contents(model)
-    with pytest.raises(ModelError, match="choose another folder"):
-        embedder.save(model)
-    assert contents(model) == before
+    states = write(tmp_path / "states", {"state.safetensors": "mine"})
+    for folder in (model, states):
+        before = contents(folder)
+        with pytest.raises(ModelError, match="choose another folder"):
+            embedder.save(folder)
+        assert contents(folder) == before
+    with pytest.raises(ModelError, match="choose a folder"):
+        embedder.save(states / "state.safetensors")
 
 
 def test_a_training_takes_no_folder_that_others_use(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ def test_nothing_but_ragembed_lands_in_site_packages(wheel):
     assert all(name == "ragembed" or (name.startswith("ragembed-") and name.endswith(".dist-info")) for name in names)
 
 
-@pytest.mark.guarantee(53)
 def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
     import zipfile
 
@@ -77,7 +76,6 @@ def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
     assert "ragembed/py.typed" in packed
 
 
-@pytest.mark.guarantee(53)
 def test_nothing_heavy_is_installed(installed, tmp_path):
     code = f"from importlib.util import find_spec; print([name for name in {HEAVY} if find_spec(name)])"
     assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
@@ -101,7 +99,6 @@ def test_index_and_query_from_another_folder(installed, tmp_path):
     assert json.loads(found.stdout)["results"][0]["path"] == "docs/tea.md"
 
 
-@pytest.mark.guarantee(53)
 def test_a_missing_extra_is_named_with_its_pip_line(installed, tmp_path):
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
     code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.pdf')))"

@@ -19,7 +19,8 @@ from ragembed.documents.readers import only_document_errors, read
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
-from ragembed.indexes.storage.layout import choose_store, is_store
+from ragembed.indexes.indexing.request import open_existing
+from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command()
@@ -31,8 +32,9 @@ from ragembed.indexes.storage.layout import choose_store, is_store
 def command(file: Place, model: str | None, store: Path | None, output: str, **given: Any) -> None:
     """Show how FILE is split into chunks: their lines, tokens, headings and text."""
     where = choose_store(store)
-    options = indexing_options(where, given)
-    embedder = _embedder(where, model)
+    with open_existing(where) as opened:
+        options = indexing_options(opened, given)
+        embedder = _embedder(opened, model)
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
     candidate = next(discover([file], options.discovery()), None)
     if candidate is None or candidate.path != file:
@@ -56,13 +58,10 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
             _print_chunk(entry)
 
 
-def _embedder(store: Path, model: str | None) -> Embedder:
+def _embedder(store: Store | None, model: str | None) -> Embedder:
     """Return what the store embeds with, where there is one and no model is asked for."""
-    if model is None and is_store(store):
-        with Store.open(store) as opened:
-            embedder = opened.embedder
-        if isinstance(embedder, Embedder):
-            return embedder
+    if model is None and store is not None and isinstance(embedder := store.embedder, Embedder):
+        return embedder
     return Embedder(embedder_config({"model": model}))
 
 

@@ -12,6 +12,7 @@ from ragembed.cli.output import print_json, print_jsonl, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
+from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
@@ -31,8 +32,9 @@ def command(
     files are honoured, deeper ones over upper ones.
     """
     where = choose_store(store)
-    options = indexing_options(where, reading).discovery()
-    roots = paths_or_stored(where, paths)
+    with open_existing(where) as opened:
+        options = indexing_options(opened, reading).discovery()
+        roots = paths_or_stored(opened, paths)
     if asked is not None:
         told = why(asked, roots, options)
         if output == "text":

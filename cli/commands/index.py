@@ -28,6 +28,7 @@ from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
+from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import choose_store, file_path, is_store
 from ragembed.indexes.types import SilentProgress
@@ -82,15 +83,20 @@ def command(
     """
     where = choose_store(store)
     workers = chosen_workers(**{name: given.pop(name) for name in WORKER_OPTIONS})
-    request = indexing_request(where, paths, given, reset=reset_options, device=device, language=language)
     progress = SilentProgress() if quiet else StderrProgress()
     try:
-        if workers is None or dry_run:
-            report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
-        else:
-            from ragembed.distributed.backend import index_with_workers
+        with open_existing(where, device) as opened:
+            request = indexing_request(
+                where, opened, paths, given, reset=reset_options, device=device, language=language
+            )
+            if workers is None or dry_run:
+                report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+            else:
+                from ragembed.distributed.backend import index_with_workers
 
-            report = index_with_workers(request, workers.pool, progress, work=workers.work, wait_seconds=wait_seconds)
+                report = index_with_workers(
+                    request, workers.pool, progress, work=workers.work, wait_seconds=wait_seconds
+                )
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
     except KeyboardInterrupt:

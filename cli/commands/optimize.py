@@ -12,6 +12,7 @@ from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, sa
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import wanted_index
 from ragembed.indexes import Store
+from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
@@ -28,8 +29,9 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     the next.
     """
     where = choose_store(store)
-    wanted = wanted_index(index, where)
-    with Store.open(where, device=device) as opened:
+    with open_existing(where, device) as found:
+        wanted = wanted_index(index, found)
+        opened = Store.open(where, device=device) if found is None else found  # an error that says how to make one
         before, had = opened.status(), (opened.index_choice(), opened.index_check())
         with warnings_as_notes():
             opened.optimize(StderrProgress(), wait_seconds, index=wanted)

@@ -21,7 +21,7 @@ from ragembed.cli.options import (
     store_option,
 )
 from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
-from ragembed.cli.snippet import matches, query_stems, snippet
+from ragembed.cli.snippet import QueryWords
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.search import MODES, Mode
@@ -34,7 +34,7 @@ _NO_HITS_EXIT = 1
 
 
 @click.command(cls=RankingCommand)
-@click.argument("question")
+@click.argument("query")
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
     "--mode",
@@ -58,7 +58,7 @@ _NO_HITS_EXIT = 1
 @click.option(
     "--feedback",
     type=click.FloatRange(0.0),
-    help="How far the question is moved towards what is found first; 0 for not at all.  "
+    help="How far the query is moved towards what is found first; 0 for not at all.  "
     f"[default: the store's, else {Fusion().feedback:g}]",
 )
 @ranking_options
@@ -67,7 +67,7 @@ _NO_HITS_EXIT = 1
 @store_option
 @format_option
 def command(
-    question: str,
+    query: str,
     count: int,
     mode: Mode,
     alpha: float | None,
@@ -78,36 +78,41 @@ def command(
     globs: tuple[str, ...],
     store: Path | None,
     output: str,
-    **arranging: Any,
+    **ranking_values: Any,
 ) -> None:
-    """Ask a store a question; print the best places with their lines and a snippet.
+    """Search a store; print the best places with their lines and a snippet.
 
-    Exit status: 0 with results, 1 without, 2 for an error. Double quotes inside the question make a phrase of the
+    Exit status: 0 with results, 1 without, 2 for an error. Double quotes inside the query make a phrase of the
     words between them, as in: ragembed query '"index factory" string'
     """
-    if not question.strip():
-        raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
+    if not query.strip():
+        raise click.BadParameter("the query is empty: give at least one word", param_hint="QUERY")
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
-    arranged = ranking(arranging)
+    ranked = ranking(ranking_values)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
-        fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
-        asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": arranged}
-        explanations = opened.explain(question, count, mode, **asked) if explain else []
-        hits = [each.hit for each in explanations] if explain else opened.search(question, count, mode, **asked)
-        unfinished = opened.unfinished
-    results = [_as_dict(rank, hit, question, chosen) for rank, hit in enumerate(hits, 1)]
+
+        def answer() -> tuple[list[Hit], list[Explanation], bool, str]:
+            fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
+            asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranked}
+            explanations = opened.explain(query, count, mode, **asked) if explain else []
+            hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **asked)
+            return hits, explanations, opened.unfinished, opened.language
+
+        hits, explanations, unfinished, language = opened.read(answer)
+    words = QueryWords(query, [hit.chunk.text for hit in hits], language)
+    results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
     if output == "json":
-        print_json({"question": question, "mode": mode, "results": results})
+        print_json({"question": query, "mode": mode, "results": results})
     elif output == "jsonl":
         print_jsonl(results)
     else:
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
-            _print_hit(result, question, coloured, explanation)
+            _print_hit(result, words, coloured, explanation)
             if explanation is not None:
                 from ragembed.cli.explanation import explained
 
@@ -131,7 +136,7 @@ def _place_of(record: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
     }
 
 
-def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
+def _as_dict(rank: int, hit: Hit, words: QueryWords, store: Path) -> dict[str, Any]:
     chunk = hit.chunk
     return {
         "rank": rank,
@@ -142,20 +147,22 @@ def _as_dict(rank: int, hit: Hit, question: str, store: Path) -> dict[str, Any]:
         "dense": hit.dense,
         "lexical": hit.lexical,
         "rerank": hit.rerank,
-        "snippet": snippet(chunk.text, question),
+        "snippet": words.snippet(chunk.text),
         "text": chunk.text,
         "metadata": dict(chunk.metadata),
         "duplicates": [_place_of(duplicate, store) for duplicate in hit.duplicates],
     }
 
 
-def _print_hit(result: dict[str, Any], question: str, coloured: bool, explanation: Explanation | None = None) -> None:
+def _print_hit(
+    result: dict[str, Any], words: QueryWords, coloured: bool, explanation: Explanation | None = None
+) -> None:
     place = _place(result)
     above = printable(" > ".join(result["headings"]) or result["title"] or "")
     body = printable(result["snippet"])
     if coloured:
         if explanation is None or explanation.contributions is None:
-            body = _highlighted(body, question)
+            body = _highlighted(body, words)
         else:
             from ragembed.cli.explanation import shaded
 
@@ -179,9 +186,9 @@ def _place(result: dict[str, Any]) -> str:
     return path if result["page"] is None else f"{path}, page {result['page']}"
 
 
-def _highlighted(text: str, question: str) -> str:
+def _highlighted(text: str, words: QueryWords) -> str:
     shown, end = "", 0
-    for start, stop in matches(text, query_stems(question)):
+    for start, stop in words.places(text):
         shown += text[end:start] + click.style(text[start:stop], fg="yellow", bold=True)
         end = stop
     return shown + text[end:]

@@ -10,9 +10,14 @@ import click
 
 from ragembed.cli.options import format_option
 from ragembed.cli.output import print_json, print_jsonl, printable, say
-from ragembed.cli.training.options import combination, material_options, settings_of, training_options
-from ragembed.cli.training.progress import StderrTrainingProgress
-from ragembed.cli.training.report import report_lines
+from ragembed.cli.training import (
+    StderrTrainingProgress,
+    combination,
+    material_options,
+    report_lines,
+    settings_of,
+    training_options,
+)
 from ragembed.training.recipes import RECIPES, recipe_for
 from ragembed.training.settings import MAX_STEPS, Head, Ica, Pooling, StepSettings, TrainingSettings
 

@@ -21,7 +21,7 @@ _WORDS = 8
 
 
 @click.command()
-@click.argument("question")
+@click.argument("query")
 @click.argument("file", type=PlacePath())
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
@@ -29,19 +29,19 @@ _WORDS = 8
 )
 @store_option
 @format_option
-def command(question: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:
-    """Tell why FILE is not among the best results of a question: its rank, and the words that it lost by.
+def command(query: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:
+    """Tell why FILE is not among the best results of a query: its rank, and the words that it lost by.
 
     The best chunk of FILE is compared with the results. Exit status: 0, also where FILE is among them; 2 for an error,
     as for a file that is not in the store.
     """
-    if not question.strip():
-        raise click.BadParameter("the question is empty: give at least one word", param_hint="QUESTION")
+    if not query.strip():
+        raise click.BadParameter("the query is empty: give at least one word", param_hint="QUERY")
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
-        found = opened.why_not(question, source_path(file, chosen), count, mode)
+        found = opened.why_not(query, source_path(file, chosen), count, mode)
     shown = shown_path(file_path(found.source, chosen))
-    whole = {"question": question, "path": shown, "k": count, **found.to_dict()}
+    whole = {"question": query, "path": shown, "k": count, **found.to_dict()}
     if output == "json":
         print_json(whole)
     elif output == "jsonl":
@@ -69,7 +69,7 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
     for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, theirs {word.results:+.3f} on average")
     if not phrases and not words:
-        say("  no word of the question counts less in it than in them")
+        say("  no word of the query counts less in it than in them")
     if found.note is not None:
         say(f"note: {found.note}", err=True)
 
@@ -81,7 +81,7 @@ def _standing(standing: FileRank, count: int) -> str:
     if standing.rank is not None:
         return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.mode == "lexical":
-        return f"no word of the question is in it{needed}"
+        return f"no word of the query is in it{needed}"
     would = "" if standing.score is None else f"; on their scale its score is {standing.score:.3f}"
     return f"not among the {standing.of:,} candidates{would}{needed}"
 

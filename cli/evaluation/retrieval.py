@@ -11,11 +11,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.embeddings import CSV, plot_option, quiet_option
-from ragembed.cli.evaluation.judged import Judged, has_documents, read_alone, read_with_documents, read_with_ids
-from ragembed.cli.evaluation.measuring import Note, measure
-from ragembed.cli.evaluation.report import Row, print_comparisons, print_rows
-from ragembed.cli.evaluation.results import candidates, names, print_results, results
-from ragembed.cli.evaluation.systems import System, parse_system, runs, searches
+from ragembed.cli.evaluation.results import (
+    Row,
+    candidates,
+    names,
+    print_comparisons,
+    print_results,
+    print_rows,
+    results,
+)
+from ragembed.cli.evaluation.systems import (
+    Judged,
+    Note,
+    System,
+    has_documents,
+    measure,
+    parse_system,
+    read_alone,
+    read_with_documents,
+    read_with_ids,
+    runs,
+    searches,
+)
 from ragembed.cli.options import EMBEDDING_OPTIONS, embedding_options, format_option, store_option
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.progress import StderrProgress

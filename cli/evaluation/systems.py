@@ -1,11 +1,11 @@
-"""What ``ragembed eval retrieval`` measures: searches of a collection or a store, and runs that others made."""
+"""What ``ragembed eval retrieval`` measures, on what judged queries, and the measuring itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ragembed.cli.requests import NamedConfig, embedder_configs
 from ragembed.config.presets import PRESETS
@@ -15,6 +15,15 @@ from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.tuning.store_evaluation import Search
+from ragembed.indexes.types import Progress
+
+if TYPE_CHECKING:
+    from ragembed.evaluation.datasets import RetrievalCollection
+    from ragembed.evaluation.judgements import JudgedQuestions
+    from ragembed.evaluation.retrieval import Measure
+    from ragembed.evaluation.tasks import Measured
+    from ragembed.indexes.tuning.store_evaluation import Rankings
+
 
 _CONFIGURATIONS = (".toml", ".json")
 _NUMBERS = ("alpha", "feedback")
@@ -164,3 +173,206 @@ def _fusion(spec: str, fusion: Fusion, settings: Mapping[str, str]) -> Fusion:
         return replace(fusion, method=method, **numbers)
     except ConfigError as error:
         raise ConfigError(f"{spec!r}: {error}") from None
+
+
+_CORPUS = "corpus.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Judged questions, read from ``origin``.
+
+    ``collection`` has the documents that are searched, None where none were read. ``known`` are the ids of all
+    documents that there are, None where that is not known.
+    """
+
+    name: str
+    origin: Path
+    questions: JudgedQuestions
+    collection: RetrievalCollection | None = None
+    known: frozenset[str] | None = None
+
+    def notes(self) -> Iterator[str]:
+        """Yield what has to be said of the judgements."""
+        count = self.questions.unanswered
+        if count:
+            yield f"{self.name}: {count:,} judged questions have no relevant document, and are left out"
+
+
+def has_documents(path: Path, corpus: Path | None) -> bool:
+    """Tell whether documents come with judged questions: a folder has some, a file may have."""
+    return path.is_dir() or corpus is not None or _beside(path).is_file()
+
+
+def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
+    """Read a BEIR folder; or a file of judged questions, and the documents in ``corpus`` or beside it."""
+    from ragembed.evaluation.datasets import beir_qrels, read_beir, read_jsonl_collection
+    from ragembed.evaluation.judgements import JudgedQuestions
+
+    if path.is_dir():
+        origin, collection = beir_qrels(path, split), read_beir(path, split=split)
+    else:
+        origin, collection = path, read_jsonl_collection(path, corpus or _beside(path))
+    name = _name(path)
+    collection = replace(collection, name=name)
+    questions = JudgedQuestions(name, collection.questions, collection.relevance, collection.unanswered)
+    return Judged(name, origin, questions, collection, frozenset(collection.documents))
+
+
+def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
+    """Read judgements, of TREC too, and of the documents, where there are any, the ids alone."""
+    from ragembed.evaluation.datasets import read_document_ids
+    from ragembed.evaluation.judgements import require_known
+
+    judged = read_alone(path, split)
+    if not has_documents(path, corpus):
+        return judged
+    documents = corpus or (path / _CORPUS if path.is_dir() else _beside(path))
+    known = read_document_ids(documents)
+    require_known(judged.origin, judged.questions.documents, known, documents)
+    return replace(judged, known=known)
+
+
+def read_alone(path: Path, split: str) -> Judged:
+    """Read judgements, of TREC too, and no document."""
+    from ragembed.evaluation.datasets import beir_qrels, read_beir_questions
+    from ragembed.evaluation.judgements import read_qrels
+
+    if not path.is_dir():
+        return Judged(_name(path), path, read_qrels(path))
+    questions = read_beir_questions(path, split)
+    if not questions.relevance:
+        raise ConfigError(f"no question of {path} has a relevant document")
+    return Judged(_name(path), beir_qrels(path, split), questions)
+
+
+def _name(path: Path) -> str:
+    return path.absolute().name if path.is_dir() else path.stem
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / _CORPUS
+
+
+Note = Callable[[str], None]
+
+
+def measure(
+    judged: Judged,
+    systems: Sequence[System],
+    measures: Mapping[str, Measure],
+    depth: int | None,
+    progress: Progress,
+    note: Note,
+    *,
+    keep_rankings: bool,
+) -> list[Measured]:
+    """Return what is measured of each system, in their order, with what was found where ``keep_rankings`` says so.
+
+    What costs least is done first, so that a file that is wrong is told before anything is encoded. ``depth`` is the
+    length of a ranking: by default 1,000 where all vectors of a collection are compared, else 100.
+    """
+    found: dict[int, Measured] = {}
+    for i, system in enumerate(systems):
+        if system.run is not None:
+            found[i] = _of_run(judged, system.run, measures, note)
+        elif system.store is not None and system.search is not None:
+            found[i] = _of_store(judged, system.store, system.search, measures, depth)
+    rest = [i for i in range(len(systems)) if i not in found]
+    if rest and judged.collection is not None:
+        searched = [systems[i] for i in rest]
+        for i, measured in zip(
+            rest, _of_collection(judged.collection, searched, measures, depth, progress), strict=True
+        ):
+            # A grid of settings has as many rankings as cells.
+            found[i] = measured if keep_rankings else replace(measured, rankings=None)
+    return [found[i] for i in range(len(systems))]
+
+
+def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: Note) -> Measured:
+    from ragembed.evaluation.judgements import require_known
+    from ragembed.evaluation.lines import listed
+    from ragembed.evaluation.runs import read_run
+    from ragembed.evaluation.tasks import measured_rankings
+
+    rankings, relevance = read_run(run), judged.questions.relevance
+    if judged.known is not None:
+        named = dict.fromkeys(document for ranking in rankings.values() for document in ranking)
+        require_known(run, named, judged.known, f"the documents of {judged.name}")
+    missing = [question for question in relevance if question not in rankings]
+    if len(missing) == len(relevance):
+        raise ConfigError(
+            f"{run} has no question that {judged.origin} judges: expected {listed(relevance, 3)}, found "
+            f"{listed(rankings, 3)}"
+        )
+    if missing:
+        note(f"{run}: {len(missing):,} of {len(relevance):,} questions are missing and count as 0: {listed(missing)}")
+    return measured_rankings(rankings, relevance, measures)
+
+
+def _of_store(
+    judged: Judged, path: Path, search: Search, measures: Mapping[str, Measure], depth: int | None
+) -> Measured:
+    from ragembed.indexes import Store
+    from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store
+
+    with Store.open(path) as store:
+        judgements = in_store(store, judged.questions, judged.origin)
+        rankings = rank_in_store(store, judged.questions.questions, judgements, search, depth or DEPTH)
+    return _scored(rankings, judgements.relevance, measures)
+
+
+def _of_collection(
+    collection: RetrievalCollection,
+    systems: Sequence[System],
+    measures: Mapping[str, Measure],
+    depth: int | None,
+    progress: Progress,
+) -> Iterator[Measured]:
+    """Yield what is measured of searches; where all are dense, by comparing all vectors, else by those of a store."""
+    if any(system.search is None or system.search.mode != "dense" for system in systems):
+        yield from _by_stores(collection, systems, measures, depth, progress)
+        return
+    from ragembed.evaluation.tasks import DEPTH, RetrievalTask, evaluate
+
+    configs = [system.config for system in systems if system.config is not None]
+    progress.start(collection.name, "configurations", len(configs))
+    try:
+        for _, measured in evaluate(RetrievalTask(collection, measures, depth or DEPTH), configs):
+            yield measured
+            progress.advance(1)
+    finally:
+        progress.finish()
+
+
+def _by_stores(
+    collection: RetrievalCollection,
+    systems: Sequence[System],
+    measures: Mapping[str, Measure],
+    depth: int | None,
+    progress: Progress,
+) -> list[Measured]:
+    """Search one store for each configuration, and one for words alone."""
+    from ragembed.embedder import Embedder
+    from ragembed.indexes.tuning.store_evaluation import DEPTH, rank
+
+    by_config: dict[EmbedderConfig | None, list[int]] = {}
+    for i, system in enumerate(systems):
+        by_config.setdefault(system.config, []).append(i)
+    found: dict[int, Measured] = {}
+    for config, members in by_config.items():
+        searches = [search for i in members if (search := systems[i].search) is not None]
+        embedder = None if config is None else Embedder(config)
+        rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
+        scored = (_scored(each, collection.relevance, measures) for each in rankings)
+        found.update(zip(members, scored, strict=True))
+    return [found[i] for i in range(len(systems))]
+
+
+def _scored(
+    rankings: Rankings, relevance: Mapping[str, Mapping[str, int]], measures: Mapping[str, Measure]
+) -> Measured:
+    from ragembed.evaluation.tasks import measured_rankings
+
+    ids = {question: [document for document, _ in ranking] for question, ranking in rankings.items()}
+    return replace(measured_rankings(ids, relevance, measures), rankings=rankings)

@@ -1,4 +1,4 @@
-"""GPUs: which are used, and copies of FAISS indexes in their memory. What is stored stays in FAISS's CPU format."""
+"""GPUs: the choice of devices, and copies of FAISS indexes in their memory. Files keep FAISS's CPU format."""
 
 from __future__ import annotations
 

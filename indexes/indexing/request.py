@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,8 @@ class IndexingRequest:
     store is made with, the default preset if left out; for a store that exists it must be what that was made with.
     ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
     :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
-    documents are encoded and indexes built, as :meth:`Store.open` takes it.
+    documents are encoded and indexes built, as :meth:`Store.open` takes it. ``opened`` is the store where it exists and
+    the caller has it open on ``device``; else the run opens it.
     """
 
     store: Path
@@ -36,36 +38,26 @@ class IndexingRequest:
     index: IndexConfig | None = None
     device: str | None = None
     language: str | None = None
+    opened: Store | None = None
 
 
-def stored_request(store: Path) -> tuple[tuple[Place, ...], IndexingOptions] | None:
+def open_existing(store: Path, device: str | None = None) -> AbstractContextManager[Store | None]:
+    """Open the store for a ``with`` block, None if there is no store."""
+    return Store.open(store, device=device) if is_store(store) else nullcontext()
+
+
+def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOptions] | None:
     """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
-    if not is_store(store):
+    if opened is None or (kept := opened.last_request()) is None:
         return None
-    with Store.open(store) as opened:
-        kept = opened.last_request()
-    if kept is None:
-        return None
-    return tuple(file_path(name, store) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+    return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
 
 
-def stored_index(store: Path) -> IndexConfig | None:
-    """Return what was asked of the index of the store, None where there is no store."""
-    if not is_store(store):
-        return None
-    with Store.open(store) as opened:
-        return opened.wanted_index
-
-
-def stored_config(store: Path) -> EmbedderConfig | None:
+def stored_config(opened: Store | None) -> EmbedderConfig | None:
     """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
-    if not is_store(store):
+    if opened is None or not isinstance(embedder := opened.embedder, Embedder):
         return None
-    with Store.open(store) as opened:
-        embedder = opened.embedder
-        if not isinstance(embedder, Embedder):
-            return None
-        postprocess, query_fit = opened.wanted_chain()
+    postprocess, query_fit = opened.wanted_chain()
     return embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
 
 

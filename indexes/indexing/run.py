@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +33,11 @@ from ragembed.indexes.indexing.backend import (
     Sources,
     StageReport,
 )
-from ragembed.indexes.indexing.request import IndexingRequest, made_with, require_same, stored_request
+from ragembed.indexes.indexing.request import IndexingRequest, made_with, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.indexing.work_folder import WorkFolder
 from ragembed.indexes.storage.folders import require_place
-from ragembed.indexes.storage.layout import WORK, is_below, is_store, make_folder, require_writable, source_path
+from ragembed.indexes.storage.layout import WORK, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
@@ -53,11 +53,11 @@ MANY_TEXTS = 128
 
 @dataclass(frozen=True, slots=True)
 class IndexingReport:
-    """What one run did: names of files as kept in the store, chunks now in it, texts that the model encoded.
+    """What one run did: the files by name in the store, the chunks now in the store, the texts that were encoded.
 
-    A dry run gives the chunks that would be looked at in the place of those in the store. ``picked`` and ``check`` are
-    the index and its measurement where the run picked it anew, else None. ``devices`` are those that documents were
-    encoded on, none where no document was. ``stages`` are those of a run in which others took part.
+    After a dry run, ``chunks`` counts those that would be examined. ``picked`` and ``check`` are the index and its
+    measurement if the run picked a new index, else None. ``devices`` are those on which documents were encoded.
+    ``stages`` are those of a run with several workers.
     """
 
     scan: Scan
@@ -85,18 +85,24 @@ def index_files(
     :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
     other errors of :mod:`ragembed.errors` for a store that cannot be used.
     """
-    return _Run(request, progress or SilentProgress(), backend or LocalBackend()).run(dry_run, wait_seconds)
+    progress, backend = progress or SilentProgress(), backend or LocalBackend()
+    given = request.opened
+    with open_existing(request.store, request.device) if given is None else nullcontext(given) as opened:
+        return _Run(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
 class _Run:
-    """One run over one store."""
+    """One run over one store; ``opened`` is the store where it exists before the run."""
 
-    def __init__(self, request: IndexingRequest, progress: Progress, backend: IndexingBackend) -> None:
+    def __init__(
+        self, request: IndexingRequest, opened: Store | None, progress: Progress, backend: IndexingBackend
+    ) -> None:
         self._started = time.monotonic()
         self._progress = progress
         self._backend = backend
         self._store_path = request.store
-        stored = stored_request(request.store)
+        self._opened = opened
+        stored = stored_request(opened)
         self._paths = request.paths or (stored[0] if stored else ())
         self._options = request.options or (stored[1] if stored else IndexingOptions())
         self._config = request.embedder
@@ -115,10 +121,10 @@ class _Run:
             if dry_run:
                 _, chunked, scan = self._scan()
                 return IndexingReport(scan, chunked.chunks, 0, time.monotonic() - self._started)
-            if is_store(self._store_path):
+            if self._opened is not None:
                 with writer_lock(self._store_path, wait_seconds):
-                    embedder, chunked, scan = self._scan()
-                    return self._update(embedder, chunked, scan)
+                    _, chunked, scan = self._scan()
+                    return self._update(self._opened, chunked, scan)
             # Nothing is written before there is something to keep.
             require_place(self._store_path)
             require_writable(self._store_path)
@@ -136,7 +142,8 @@ class _Run:
                 meta = {"wanted": wanted, **self._resume_meta()}
                 language = self._language or ENGLISH
                 Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
-                return self._update(provisional, chunked, scan)
+                with Store.open(self._store_path, provisional, device=self._device) as store:
+                    return self._update(store, chunked, scan)
 
     def _resume_meta(self) -> dict[str, object]:
         return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}
@@ -144,10 +151,9 @@ class _Run:
     def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
         known: dict[str, SourceRecord] = {}
         generation = resume_token = None
-        if is_store(self._store_path):
-            with Store.open(self._store_path, device=self._device) as store:
-                embedder = self._stored_embedder(store)
-                known, generation, resume_token = store.sources(), store.generation, store.resume_token
+        if (store := self._opened) is not None:
+            embedder = self._stored_embedder(store)
+            known, generation, resume_token = store.sources(), store.generation, store.resume_token
         else:
             stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
             embedder = Embedder(self._config, device=self._device)
@@ -193,37 +199,36 @@ class _Run:
             raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
         return embedder
 
-    def _update(self, embedder: Embedder, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
-        with Store.open(self._store_path, embedder, device=self._device) as store:
-            before = store.index_choice(), store.index_check()
-            with store.writer(locked=True) as writer:
-                plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
-                encoded = self._write(store, writer, chunked, scan, plan)
-                again = RunEncoder(store.embedder)
-                encoded += self._write_stripped(store, writer, plan, again)
-                scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
-                done = writer.done_stripping(self._options.boilerplate)
-                if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-                    writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
-                writer.merge()
-                scan.warnings.extend(writer.refresh_index(self._index, self._progress))
-            scan.warnings.extend(fitting.outgrown(store))
-            scan.warnings.extend(self._slow_model(store, encoded))
-            if self._backend.resume_token is None:
-                _sweep_work(self._store_path)
-            choice, check = store.index_choice(), store.index_check()
-            anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
-            picked = (choice, check) if anew else (None, None)
-            devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
-            return IndexingReport(
-                scan,
-                len(store),
-                encoded,
-                time.monotonic() - self._started,
-                devices,
-                *picked,
-                stages=tuple(self._backend.reports),
-            )
+    def _update(self, store: Store, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
+        before = store.index_choice(), store.index_check()
+        with store.writer(locked=True) as writer:
+            plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+            encoded = self._write(store, writer, chunked, scan, plan)
+            again = RunEncoder(store.embedder)
+            encoded += self._write_stripped(store, writer, plan, again)
+            scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
+            done = writer.done_stripping(self._options.boilerplate)
+            if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+                writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
+            writer.merge()
+            scan.warnings.extend(writer.refresh_index(self._index, self._progress))
+        scan.warnings.extend(fitting.outgrown(store))
+        scan.warnings.extend(self._slow_model(store, encoded))
+        if self._backend.resume_token is None:
+            _sweep_work(self._store_path)
+        choice, check = store.index_choice(), store.index_check()
+        anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
+        picked = (choice, check) if anew else (None, None)
+        devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
+        return IndexingReport(
+            scan,
+            len(store),
+            encoded,
+            time.monotonic() - self._started,
+            devices,
+            *picked,
+            stages=tuple(self._backend.reports),
+        )
 
     def _slow_model(self, store: Store, encoded: int) -> list[str]:
         """Return a note where many texts went through a model that NumPy computed."""

@@ -21,19 +21,19 @@ _LEAST_LETTERS = 2
 _BLOCK = 4096
 
 MOST_TERMS = 1000
-"""Different words and phrases of a question that are searched for: the time that it takes grows with them."""
+"""Different words and phrases of a query that are searched for: the time that it takes grows with them."""
 
 MOST_TIES = 1000
 """Chunks that are taken beyond those asked for, where they tie with the last of those."""
 
 
 def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
-    """Turn a question into an FTS5 expression that matches any of its words; None if it has no word.
+    """Turn a query into an FTS5 expression that matches any of its words; None if it has no word.
 
     What stands in double quotes is matched as a phrase. What punctuation joins ("faiss.IndexFlat"), and letters of a
     script without spaces, are matched as a phrase and in parts, so that a text with all of it is better than one with a
     part. ``terms`` makes the terms of the store's language, English if left out. After ``MOST_TERMS`` words and
-    phrases, the rest of the question is not looked at.
+    phrases, the rest of the query is not looked at.
     """
     terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
@@ -45,7 +45,7 @@ def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
 
 
 def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
-    """Return what is to be matched of a part of a question that has no space in it."""
+    """Return what is to be matched of a part of a query that has no space in it."""
     parts = terms.parts(piece)
     if len(parts) < 2:
         return parts

@@ -40,6 +40,16 @@ class IndexedTerms:
             found = self._connection.execute("SELECT term FROM instances ORDER BY offset").fetchall()
         return tuple(term.encode() for (term,) in found)
 
+    def of_each(self, texts: Sequence[str]) -> list[frozenset[str]]:
+        """Return the terms of each text."""
+        found: list[set[str]] = [set() for _ in texts]
+        with self._lock:
+            self._fill([(None, None, text) for text in texts])
+            for position, term in self._connection.execute("SELECT doc, term FROM instances"):
+                found[position].add(term)
+            self._fill([])
+        return [frozenset(terms) for terms in found]
+
     def postings(self, keys: Sequence[int], texts: Sequence[Columns]) -> PostingsBlock:
         """Return the postings of the chunks ``keys``, of which ``texts`` are the columns."""
         with self._lock:

@@ -1,4 +1,9 @@
-"""Blocks of postings: which of some chunks have a term how often, as arrays, in memory or mapped from a file."""
+"""Posting lists: for each term, which chunks have it and how often.
+
+A :class:`PostingsBlock` holds the postings of some chunks as arrays, in memory or mapped from a file. A
+:class:`LiveBlock` leaves out the chunks that have changed since. Blocks are merged into immutable files, which the
+database names.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,8 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.files import create_file
-from ragembed.hashing import file_sha256, read_sha256
-from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.hashing import read_sha256
+from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import BLOCK, POSTINGS
 from ragembed.indexes.storage.named_postings import PostingsFiles
 from ragembed.tensor_map import map_tensors
@@ -341,10 +346,5 @@ def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Postings
 def open_postings(store: Path, files: PostingsFiles) -> PostingsBlock:
     """Map a block that was committed; raises :class:`StoreDamagedError` where it is not as it was."""
     file = store / POSTINGS / files.folder / BLOCK
-    found = file_sha256(file)
-    if found != files.sha256:
-        raise StoreDamagedError(
-            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {files.sha256[:12]}…): "
-            "rebuild it with: ragembed verify --repair"
-        )
+    require_committed(file, files.sha256)
     return PostingsBlock.read(file)

@@ -17,7 +17,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.fusion import Fusion, LinearScale
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.search import Mode, question_expression, search
+from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -35,9 +35,9 @@ _OWN = "the question's own vector"
 class Term:
     """A summand of a score.
 
-    The kinds are ``question`` (the cosine of the question's own vector: the sum of ``Explanation.contributions``),
-    ``feedback`` (a chunk that the question was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
-    question, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
+    The kinds are ``question`` (the cosine of the query's own vector: the sum of ``Explanation.contributions``),
+    ``feedback`` (a chunk that the query was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
+    query, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
     chunk's own score does not decide: minus the mean of the candidates, say, or what a rank gives) and ``rounding``.
     """
 
@@ -50,7 +50,7 @@ class Term:
 class ScorePart:
     """How the dense, the lexical or the shared score of a chunk entered its fused score, as ``value``.
 
-    ``score`` is the cosine of the question as it was moved, BM25, or how much the chunk shares the words of the best;
+    ``score`` is the cosine of the query as it was moved, BM25, or how much the chunk shares the words of the best;
     ``weight`` is what its scaled value was multiplied by; ``line`` how the scores of the candidates are scaled, None
     where they count nothing, or by ``rank`` alone.
     """
@@ -74,9 +74,9 @@ class Explanation:
     ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
     sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
-    all, to the cosine of question and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
+    all, to the cosine of query and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
     how the three were fused over how many ``candidates``; they are None where nothing was. ``towards`` are the chunks
-    that the question was moved towards, ``like`` those whose words the chunk was compared with.
+    that the query was moved towards, ``like`` those whose words the chunk was compared with.
     """
 
     hit: Hit
@@ -116,7 +116,7 @@ class Explanation:
         return [(start + at, start + at + length, own) for at, length, own in _lines_in(chunk.searched, chunk.text)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values; ``pairs`` has a row for each token of the question."""
+        """Return the explanation as JSON values; ``pairs`` has a row for each token of the query."""
         return {
             "score": self.score,
             "terms": [asdict(term) for term in self.terms],
@@ -148,7 +148,7 @@ class Explanation:
 
 def explain(
     snapshot: Snapshot,
-    question: str,
+    query: str,
     k: int,
     mode: Mode,
     where: Filter | None = None,
@@ -157,20 +157,20 @@ def explain(
 ) -> list[Explanation]:
     """Search as :func:`search` does, and explain each of the best ``k`` hits, best first."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(snapshot, [question], k, mode, where, fusion, ranking, trace)
-    return explain_hits(snapshot, question, hits, mode, fusion, trace[-1] if trace else None)
+    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace)
+    return explain_hits(snapshot, query, hits, mode, fusion, trace[-1] if trace else None)
 
 
 def explain_hits(
-    snapshot: Snapshot, question: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
+    snapshot: Snapshot, query: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
 ) -> list[Explanation]:
     """Explain hits; ``candidates`` are those of hybrid search, None where another search found the hits."""
     if not hits:
         return []
-    expression = None if mode == "dense" else question_expression(snapshot, question)
+    expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
-    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
+    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
@@ -186,7 +186,7 @@ def explain_hits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A question's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
+    """A query's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
 
     It was searched with ``share`` times that vector and ``added``, shape ``(n, d)``, those of the chunks ``towards``.
     """
@@ -199,13 +199,13 @@ class Asked:
     note: str | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, question: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
-        """Encode a question, as a whole and token by token."""
+    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
+        """Encode a query, as a whole and token by token."""
         embedder = snapshot.embedder()
-        vector = unit_rows(embedder.encode_queries([question]))[0].astype(np.float64)
+        vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
         if isinstance(embedder, Embedder):
-            parts = embedder.token_parts(question, "queries")
+            parts = embedder.token_parts(query, "queries")
         else:
             note = f"the vectors are those of {embedder.describe()['model']}: ragembed sees no tokens of them"
         keys = [] if candidates is None else candidates.towards
@@ -219,7 +219,7 @@ class Asked:
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
     def against(self, snapshot: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
-        """Return what pairs of tokens contribute to the ``cosine`` of the question and a text, whose row is given."""
+        """Return what pairs of tokens contribute to the ``cosine`` of the query and a text, whose row is given."""
         embedder = snapshot.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
             return None

@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w+")
 def moved(query: Floats, best: Floats, weight: float) -> Floats:
     """Return a query vector, shape ``(d,)``, moved towards the mean of the best vectors, shape ``(m, d)``, unit length.
 
-    This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the question and none for what is not
+    This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the query and none for what is not
     relevant.
     """
     if not len(best):

@@ -40,14 +40,14 @@ class Fusion:
         Share of the dense score, from 0 (words alone) to 1 (vectors alone).
     feedback
         Weight of what the best chunks of a first search hold, their vectors and their words, beside the weight 1 of the
-        question (Rocchio 1971); 0 for one search alone.
+        query (Rocchio 1971); 0 for one search alone.
     rrf_k
         The constant of ``"rrf"``, above 0: the higher, the less the first ranks stand out.
 
     Raises
     ------
     ConfigError
-        For a value that there cannot be.
+        For an unknown method, or a value that is out of range.
     """
 
     method: Method = "zscore"

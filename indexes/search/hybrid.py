@@ -38,7 +38,7 @@ COMPARED_BY_WORDS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """What hybrid search chose among for one question, best first.
+    """What hybrid search chose among for one query, best first.
 
     ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of
     the chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25, ``shared`` how much each shares the words of the
@@ -83,9 +83,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class LexicalMatches:
-    """What lexical search says of a question: BM25 by chunk key, ``floor`` for chunks it does not list.
+    """What lexical search says of a query: BM25 by chunk key, ``floor`` for chunks it does not list.
 
-    ``likely`` are the keys that are good enough by words alone, ``vectors`` those read before the question's own was
+    ``likely`` are the keys that are good enough by words alone, ``vectors`` those read before the query's own was
     known, if any.
     """
 
@@ -100,7 +100,7 @@ class LexicalMatches:
     ) -> LexicalMatches:
         """Search for the best ``depth`` and beyond; ``read_vectors`` reads those of the likely chunks, and keeps them.
 
-        That takes time that passes anyway where another thread makes the question's vector, and memory.
+        That takes time that passes anyway where another thread makes the query's vector, and memory.
         """
         limit = max(LEXICAL_DEPTH, depth)
         matches = snapshot.matches(expression, limit, selection)
@@ -127,12 +127,12 @@ def candidates(
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
-    look: int,
+    candidate_depth: int,
     selection: Selection | None,
     fusion: Fusion,
     shared: SharedWords | None = None,
 ) -> list[Candidates]:
-    """Return the candidates for each question, whose unit vectors have shape ``(n, d)``: at least ``look``.
+    """Return the candidates for each query, whose unit vectors have shape ``(n, d)``: at least ``candidate_depth``.
 
     The best ``depth`` of both searches are fused; with ``fusion.feedback`` once more with what the best have in
     vectors, and once with what they have in words. ``shared`` takes the place of :func:`shared_words`.
@@ -147,7 +147,7 @@ def candidates(
         ]
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
-        foremost = [each.foremost(max(look, COMPARED_BY_WORDS)) for each in found]
+        foremost = [each.foremost(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
         found = [_like_the_best(snapshot, each, fusion, shared or shared_words) for each in foremost]
     return found
 

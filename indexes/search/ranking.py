@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.search import mmr
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.reranking import Reranker
@@ -23,20 +22,20 @@ Doubles = NDArray[np.float64]
 
 _LEAST_READ = 30
 """Candidates whose near-duplicates are told, at least."""
-_FIRST_LOOK, _DEEPER = 2, 4
+_FIRST_DEPTH, _DEEPER = 2, 4
 """How many times as many candidates as are needed are looked at first, and how many times more then."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """What becomes of candidates once they are scored; without settings, they come by score.
+    """How candidates become results once they are scored; by default they are ordered by score.
 
     Parameters
     ----------
     dedupe
-        Whether a chunk that is a near-duplicate of a better one, by its words, is folded into that.
+        Whether a chunk whose words nearly repeat those of a better one is folded into it.
     reranker
-        What scores the best candidates anew, reading each together with the question, as
+        Scores the best candidates again and reads each together with the query, as
         :class:`ragembed.reranking.CrossEncoderReranker` does.
     rerank_depth
         Number of candidates that the reranker reads, 1 or more; the rest comes after them.
@@ -52,7 +51,7 @@ class RankingOptions:
     Raises
     ------
     ConfigError
-        For a value that there cannot be.
+        For a value that is out of range.
     """
 
     dedupe: bool = False
@@ -76,57 +75,57 @@ class RankingOptions:
                 "CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
-    def wanted(self, k: int) -> int:
+    def pool_size(self, k: int) -> int:
         """Return how many of the best there must be to choose ``k`` from."""
         return k if self.mmr is None else max(k, self.mmr_depth)
 
-    def needed(self, k: int) -> int:
+    def distinct_candidates(self, k: int) -> int:
         """Return how many candidates there must be, near-duplicates apart."""
-        return max(self.wanted(k), 0 if self.reranker is None else self.rerank_depth)
+        return max(self.pool_size(k), 0 if self.reranker is None else self.rerank_depth)
 
-    def first_look(self, k: int) -> int:
-        """Return how many candidates to ask for at first; no more are needed where few are left out."""
-        return _FIRST_LOOK * max(self.needed(k), _LEAST_READ)
+    def candidate_depth(self, k: int) -> int:
+        """Return how many candidates to ask for at first; more are needed only if many are left out."""
+        return _FIRST_DEPTH * max(self.distinct_candidates(k), _LEAST_READ)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the candidates of one question come from.
+    """Where the candidates of one query come from.
 
     ``candidates(n)`` yields at least ``n`` of them, best first, or all that there are; ``most`` is the number of chunks
-    of the store. ``geometry(hits)`` returns the question's unit vector, float32, shape ``(d,)``, and those of hits,
+    of the store. ``geometry(hits)`` returns the query's unit vector, float32, shape ``(d,)``, and those of hits,
     shape ``(n, d)``.
     """
 
-    question: str
+    query: str
     candidates: Callable[[int], Iterator[Hit]]
     most: int
     geometry: Callable[[Sequence[Hit]], tuple[Floats, Floats]]
 
 
-def arranged(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
+def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     """Return the best ``k`` of the candidates as ``ranking`` says, all where there are fewer.
 
     Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
     finite score for each text.
     """
-    wanted, needed = ranking.wanted(k), ranking.needed(k)
+    pool_size, distinct_candidates = ranking.pool_size(k), ranking.distinct_candidates(k)
     scores: dict[str, float] = {}
     best: list[Hit] = []
-    look = min(ranking.first_look(k), source.most)
+    candidate_depth = min(ranking.candidate_depth(k), source.most)
     while True:
-        pile = DuplicateGroups(source.candidates(look), ranking.dedupe)
-        if pile.fill(needed) or pile.is_all_of(look, source.most):
-            best = _best(pile, source.question, ranking, wanted, needed, scores)
-            if len(best) >= wanted or pile.is_all_of(look, source.most):
+        duplicates = DuplicateGroups(source.candidates(candidate_depth), ranking.dedupe)
+        if duplicates.fill(distinct_candidates) or duplicates.is_all_of(candidate_depth, source.most):
+            best = _best(duplicates, source.query, ranking, pool_size, distinct_candidates, scores)
+            if len(best) >= pool_size or duplicates.is_all_of(candidate_depth, source.most):
                 break
-        look = min(_DEEPER * look, source.most)
+        candidate_depth = min(_DEEPER * candidate_depth, source.most)
     if ranking.mmr is None or not best:
         return best[:k]
-    pool = best[:wanted]
-    question, vectors = source.geometry(pool)
-    relevance = _as_cosines(_scores(pool), vectors @ question)
-    return [pool[i] for i in mmr.choose(relevance, vectors, k, ranking.mmr)]
+    pool = best[:pool_size]
+    query_vector, vectors = source.geometry(pool)
+    relevance = _as_cosines(_scores(pool), vectors @ query_vector)
+    return [pool[i] for i in mmr_by_relevance(relevance, vectors, k, ranking.mmr)]
 
 
 class DuplicateGroups:
@@ -153,39 +152,39 @@ class DuplicateGroups:
                 self.groups[group].append(hit)
         return len(self.groups) > count
 
-    def is_all_of(self, look: int, most: int) -> bool:
-        """Tell, once all candidates are read, whether there are no more; ``look`` of ``most`` were asked for."""
-        return self.read < look or look >= most
+    def is_all_of(self, candidate_depth: int, most: int) -> bool:
+        """Tell, once all candidates are read, whether there are no more of ``most`` chunks."""
+        return self.read < candidate_depth or candidate_depth >= most
 
 
 def _best(
-    pile: DuplicateGroups,
-    question: str,
+    duplicates: DuplicateGroups,
+    query: str,
     ranking: RankingOptions,
-    wanted: int,
-    needed: int,
+    pool_size: int,
+    distinct_candidates: int,
     scores: dict[str, float],
 ) -> list[Hit]:
-    """Return at least ``wanted`` hits, reranked and few of a file, or all that the pile gives."""
+    """Return at least ``pool_size`` hits, reranked and few of a file, or all that there are."""
     while True:
-        is_full = pile.fill(needed)
-        groups = pile.groups[:needed]
+        is_full = duplicates.fill(distinct_candidates)
+        groups = duplicates.groups[:distinct_candidates]
         if ranking.reranker is not None:
-            groups = _reranked(groups, question, ranking.reranker, ranking.rerank_depth, scores)
+            groups = _reranked(groups, query, ranking.reranker, ranking.rerank_depth, scores)
         best = _few_of_a_file(groups, ranking.per_file)
-        if len(best) >= wanted or not is_full:
+        if len(best) >= pool_size or not is_full:
             return best
-        needed *= _DEEPER
+        distinct_candidates *= _DEEPER
 
 
 def _reranked(
-    groups: Sequence[list[Hit]], question: str, reranker: Reranker, depth: int, scores: dict[str, float]
+    groups: Sequence[list[Hit]], query: str, reranker: Reranker, depth: int, scores: dict[str, float]
 ) -> list[list[Hit]]:
     """Order the first ``depth`` groups by the scores of their best, which are kept in ``scores`` by id."""
     read, rest = groups[:depth], groups[depth:]
     new = [group[0] for group in read if group[0].id not in scores]
     texts = [hit.chunk.embedded_text for hit in new]
-    found = [float(score) for score in reranker.scores(question, texts)] if texts else []
+    found = [float(score) for score in reranker.scores(query, texts)] if texts else []
     if len(found) != len(new) or not all(np.isfinite(found)):
         raise ConfigError(
             f"the reranker gave {found[:3]} for {len(new)} texts: expected a finite number for each of them"
@@ -231,3 +230,28 @@ def _as_cosines(scores: Doubles, cosines: Floats) -> Floats:
     least, most = float(cosines.min()), float(cosines.max())
     shares = (scores - low) / (high - low) if high > low else np.ones_like(scores)
     return np.asarray(least + shares * (most - least), dtype=np.float32)
+
+
+def mmr(query: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]:
+    """Return the positions of ``k`` of ``vectors``, in the order in which they are chosen.
+
+    Each is the one with the highest ``lambda_mult`` times its cosine with the query, less ``1 - lambda_mult`` times its
+    highest cosine with one that was chosen before; of equals the first (Carbonell & Goldstein 1998, "The use of MMR").
+    ``query``, shape ``(d,)``, and ``vectors``, shape ``(n, d)``, are unit vectors.
+    """
+    return mmr_by_relevance(vectors @ query, vectors, k, lambda_mult)
+
+
+def mmr_by_relevance(relevance: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]:
+    """Choose as :func:`mmr` does, by any ``relevance``, shape ``(n,)``, instead of cosines with the query."""
+    relevance = lambda_mult * relevance
+    likeness = np.zeros(len(vectors), dtype=np.float32)  # the first is chosen by relevance alone
+    left = np.ones(len(vectors), dtype=bool)
+    chosen: list[int] = []
+    while len(chosen) < min(k, len(vectors)):
+        best = int(np.argmax(np.where(left, relevance - (1 - lambda_mult) * likeness, -np.inf)))
+        cosines = vectors @ vectors[best]
+        likeness = cosines if not chosen else np.maximum(likeness, cosines)
+        left[best] = False
+        chosen.append(best)
+    return chosen

@@ -1,6 +1,6 @@
 """Searching the segments of a store on Ray: each actor holds some of them, the reader's process keeps the database.
 
-An actor gets the vectors of the questions, k, and which rows it may find; it returns scores and rows. It opens segments
+An actor gets the vectors of the queries, k, and which rows it may find; it returns scores and rows. It opens segments
 from the store's folder, which all nodes share, checks their hashes and searches them just as this process would. All
 else (filters, BM25, the cosines of candidates, reading chunks) is done here, so that it is the same on any engine.
 """
@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 _MOST_LOST = 3
-"""Actors that may die over one question, each of which another takes the place of."""
+"""Actors that may die over one query, each of which another takes the place of."""
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
@@ -152,7 +152,7 @@ class _Group:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A question to one group; ``lost`` counts the actors that died over it, the last of which was ``actor``."""
+    """A query to one group; ``lost`` counts the actors that died over it, the last of which was ``actor``."""
 
     group: _Group
     asked: Sequence[tuple[SegmentFiles, RowBits | None]]
@@ -166,7 +166,7 @@ class RaySegments:
 
     For each of the ``replicas`` there are as many actors as the store is to have shards; each holds about as many
     vectors as another, and keeps its segments for as long as they are of the store. Replicas take turns, and divide
-    many queries among each other. A new actor takes the place of one that dies, and the question is asked again.
+    many queries among each other. A new actor takes the place of one that dies, and the query is asked again.
     ``address`` is that of :func:`ragembed.ray_cluster.connected`, and so is what is raised.
     """
 
@@ -183,7 +183,7 @@ class RaySegments:
     def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
-        Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a question.
+        Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a query.
         """
         keys = {segment.files.folder: key for key, segment in snapshot.segments().items()}
         files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
@@ -292,7 +292,7 @@ def _bits(snapshot: Snapshot, key: int, mask: Mask) -> RowBits:
 
 
 def _parts(question: Question, replicas: int) -> list[Question]:
-    """Divide the queries of a question among replicas, where they are many."""
+    """Divide the queries of a search among replicas if there are many."""
     queries = question.queries
     count = max(1, min(replicas, len(queries) // _TOGETHER))
     bounds = np.linspace(0, len(queries), count + 1).astype(int).tolist()

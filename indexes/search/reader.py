@@ -1,4 +1,4 @@
-"""Reading a store: connections and mapped files that are kept between questions, one snapshot for each question."""
+"""Reading a store: connections and mapped files that are kept between queries, one snapshot for each query."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class SnapshotReader:
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
         self._idle: list[sqlite3.Connection] = []
-        self._opened: tuple[int, int] | None = None
         self._lock = threading.RLock()
-        with self.snapshot():  # a store that cannot be read fails here
-            pass
+        self._current = threading.local()
+        self._opened = self._file()
+        self._idle.append(connect(path / DATABASE, writable=False))  # a store that cannot be read fails here
 
     def close(self) -> None:
-        """Close the database, and let go of mapped files and what searches them; the next question opens them again."""
+        """Close the database, and let go of mapped files and what searches them; the next query opens them again."""
         self._let_go()
         self._searcher.close()
 
@@ -80,20 +80,35 @@ class SnapshotReader:
             self._postings.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
-        """Return what ``answer`` says of one generation; it may be asked again where files of that have gone."""
+        """Return ``answer`` of one generation; it is called again if a writer removed files of that generation.
+
+        Within ``answer``, further reads of the same thread use the same snapshot.
+        """
+        current: Snapshot | None = getattr(self._current, "snapshot", None)
+        if current is not None:
+            return answer(current)
         for _ in range(_SNAPSHOT_TRIES - 1):
-            with contextlib.suppress(FileNotFoundError), self.snapshot() as snapshot:
-                return answer(snapshot)
+            with contextlib.suppress(FileNotFoundError), self._as_current():
+                return answer(self._current.snapshot)
             # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
         try:
-            with self.snapshot() as snapshot:
-                return answer(snapshot)
+            with self._as_current():
+                return answer(self._current.snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
                 f"a file of the store is missing: {error.filename}; rebuild it with: ragembed verify --repair"
             ) from error
         except OSError as error:
             raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
+
+    @contextmanager
+    def _as_current(self) -> Iterator[None]:
+        with self.snapshot() as snapshot:
+            self._current.snapshot = snapshot
+            try:
+                yield
+            finally:
+                self._current.snapshot = None
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -132,7 +147,7 @@ class SnapshotReader:
     def _file(self) -> tuple[int, int] | None:
         """Return what tells the database's file from another of its name, None where there is none."""
         try:
-            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every question
+            found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every query
         except OSError:
             return None
         return found.st_dev, found.st_ino

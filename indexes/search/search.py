@@ -17,8 +17,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
-from ragembed.indexes.search.mmr import mmr
-from ragembed.indexes.search.ranking import RankingOptions, Source, arranged
+from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
@@ -32,12 +31,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
 """Cosine and BM25 by chunk key."""
 Vectors: TypeAlias = "Callable[[], Floats]"
-"""Gives the vectors of questions, shape ``(n, d)``, when they are needed."""
+"""Gives the vectors of queries, shape ``(n, d)``, when they are needed."""
 
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
-_FEW_QUESTIONS = 8
-"""Questions up to which one thread makes their vectors while another looks for their words."""
+_FEW_QUERIES = 8
+"""Queries up to which one thread makes their vectors while another looks for their words."""
 
 
 def search(
@@ -63,7 +62,7 @@ def search(
     if k == 0 or not queries:
         return [[] for _ in queries]
     way = _Search(snapshot, k, mode, fusion, snapshot.select(where), trace)
-    return _arranged(way, queries, _vectors(snapshot, queries, mode), ranking)
+    return _results(way, queries, _vectors(snapshot, queries, mode), ranking)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -71,7 +70,7 @@ def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | 
     k = _within(snapshot, k)
     if k == 0:
         return [[] for _ in vectors]
-    return _arranged(
+    return _results(
         _Search(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
     )
 
@@ -81,7 +80,7 @@ def search_mmr(
 ) -> list[Hit]:
     """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
 
-    See :func:`ragembed.indexes.search.mmr.mmr`; hits come in the order in which they are chosen.
+    See :func:`ragembed.indexes.search.ranking.mmr`; hits come in the order in which they are chosen.
     """
     if not 0 <= lambda_mult <= 1:
         raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
@@ -98,8 +97,8 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
     if mode == "lexical":
         return None
     encode = snapshot.embedder().encode_queries
-    if mode == "hybrid" and len(queries) <= _FEW_QUESTIONS:
-        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-question")
+    if mode == "hybrid" and len(queries) <= _FEW_QUERIES:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-query")
         begun = thread.submit(encode, queries)
         thread.shutdown(wait=False)
         return begun.result
@@ -107,31 +106,31 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
     return lambda: vectors
 
 
-def _only(vectors: Vectors | None, question: int) -> Vectors | None:
-    """Return what gives the vector of one question, shape ``(1, d)``."""
-    return None if vectors is None else lambda: vectors()[question : question + 1]
+def _only(vectors: Vectors | None, position: int) -> Vectors | None:
+    """Return what gives the vector of one query, shape ``(1, d)``."""
+    return None if vectors is None else lambda: vectors()[position : position + 1]
 
 
-def _arranged(
+def _results(
     way: _Search, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
-    """Return the results for each question."""
+    """Return the results for each query."""
     if ranking is None:
         return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
-    return [arranged(_source(way, query, _only(vectors, i)), way.k, ranking) for i, query in enumerate(queries)]
+    return [rank(_source(way, query, _only(vectors, i)), way.k, ranking) for i, query in enumerate(queries)]
 
 
 def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
-    """Return the candidates of one question, whose vector has shape ``(1, d)``; lexical search has none."""
+    """Return the candidates of one query, whose vector has shape ``(1, d)``; lexical search has none."""
     snapshot = way.snapshot
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
-        question = snapshot.embedder().encode_queries([query]) if vector is None else vector()
+        query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
         rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
-        return unit_rows(question)[0], snapshot.vectors([rows[hit.id] for hit in hits])
+        return unit_rows(query_vector)[0], snapshot.vectors([rows[hit.id] for hit in hits])
 
     most = catalog.count(snapshot.connection, "chunks")
-    return Source(query, lambda look: way.ranked([query], vector, look)[0], most, geometry)
+    return Source(query, lambda candidate_depth: way.ranked([query], vector, candidate_depth)[0], most, geometry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +147,16 @@ class _Search:
     selection: Selection | None
     trace: list[Candidates] | None = None
 
-    def ranked(self, queries: Sequence[str], vectors: Vectors | None, look: int) -> list[Iterator[Hit]]:
-        """Return for each question its best chunks, best first: at least ``look``, or all that there are.
+    def ranked(self, queries: Sequence[str], vectors: Vectors | None, candidate_depth: int) -> list[Iterator[Hit]]:
+        """Return for each query its best chunks, best first: at least ``candidate_depth``, or all that there are.
 
-        ``vectors`` gives those of the questions; lexical search needs none.
+        ``vectors`` gives those of the queries; lexical search needs none.
         """
-        expressions = [None if self.mode == "dense" else question_expression(self.snapshot, query) for query in queries]
+        expressions = [None if self.mode == "dense" else query_expression(self.snapshot, query) for query in queries]
         if vectors is None:
-            return [_lexical(self.snapshot, expression, look, self.selection) for expression in expressions]
-        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, look)
-        few = len(queries) <= _FEW_QUESTIONS
+            return [_lexical(self.snapshot, expression, candidate_depth, self.selection) for expression in expressions]
+        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, candidate_depth)
+        few = len(queries) <= _FEW_QUERIES
         words = {
             i: LexicalMatches.of(self.snapshot, expression, depth, self.selection, read_vectors=few)
             for i, expression in enumerate(expressions)
@@ -165,29 +164,34 @@ class _Search:
         }
         wordless = [i for i in range(len(queries)) if i not in words]
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
-        nearest = dense.nearest(self.snapshot, vectors()[wordless], look, self.selection)
+        nearest = dense.nearest(self.snapshot, vectors()[wordless], candidate_depth, self.selection)
         for i, cosines in zip(wordless, nearest, strict=True):
-            ranked[i] = _nearest_first(self.snapshot, cosines, look)
+            ranked[i] = _nearest_first(self.snapshot, cosines, candidate_depth)
         worded = list(words)
-        together = self._hybrid(vectors()[worded], list(words.values()), depth, look)
+        together = self._hybrid(vectors()[worded], list(words.values()), depth, candidate_depth)
         for i, hits in zip(worded, together, strict=True):
             ranked[i] = hits
         return ranked
 
-    def _hybrid(self, vectors: Floats, words: Sequence[LexicalMatches], depth: int, look: int) -> list[Iterator[Hit]]:
+    def _hybrid(
+        self, vectors: Floats, words: Sequence[LexicalMatches], depth: int, candidate_depth: int
+    ) -> list[Iterator[Hit]]:
         if not words:
             return []
         vectors = unit_rows(vectors)
-        found = candidates(self.snapshot, vectors, words, depth, look, self.selection, self.fusion)
+        found = candidates(self.snapshot, vectors, words, depth, candidate_depth, self.selection, self.fusion)
         if self.trace is not None:
             self.trace.extend(found)
         together = zip(vectors, found, words, strict=True)
-        return [_hybrid_hits(self.snapshot, vector, each.by_key(), of_one, look) for vector, each, of_one in together]
+        return [
+            _hybrid_hits(self.snapshot, vector, each.by_key(), of_one, candidate_depth)
+            for vector, each, of_one in together
+        ]
 
 
-def question_expression(snapshot: Snapshot, question: str) -> str | None:
-    """Return what a question is in the language of FTS5, with the terms of the store; None if it has no word."""
-    return fulltext.match_expression(question, of_language(catalog.words(snapshot.connection).language))
+def query_expression(snapshot: Snapshot, query: str) -> str | None:
+    """Return a query in the language of FTS5, with the terms of the store; None if it has no word."""
+    return fulltext.match_expression(query, of_language(catalog.words(snapshot.connection).language))
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
@@ -202,7 +206,7 @@ def _nearest_first(snapshot: Snapshot, cosines: dict[int, float], k: int) -> Ite
 def _hybrid_hits(
     snapshot: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
 ) -> Iterator[Hit]:
-    """Yield the best first with their fused scores, and the cosine and BM25 of the question itself."""
+    """Yield the best first with their fused scores, and the cosine and BM25 of the query itself."""
 
     def parts(keys: list[int]) -> Parts:
         cosines = words.chunk_vectors(snapshot).cosines(vector, keys)

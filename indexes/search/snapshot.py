@@ -32,7 +32,7 @@ class SegmentSearch(Protocol):
     """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
     def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
-        """Return what each segment of ``view`` finds, in any order, for all queries at once or in parts.
+        """Return what each segment of ``snapshot`` finds, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
         all may. Raises :class:`FileNotFoundError` where a writer has removed a segment meanwhile.
@@ -40,7 +40,7 @@ class SegmentSearch(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is kept between questions; the next takes it up again."""
+        """Let go of what is kept between queries; the next takes it up again."""
         ...
 
 
@@ -48,7 +48,7 @@ class SegmentSearch(Protocol):
 class Snapshot:
     """What one reader sees: ``connection`` stands in a read transaction for as long as the snapshot is used.
 
-    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every question needs them.
+    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every query needs them.
     ``searcher`` is what searches the segments.
     """
 
@@ -72,12 +72,12 @@ class Snapshot:
         if not len(queries):
             return []
         queries = unit_rows(queries)
-        looked_at = k + _TIES
+        candidate_depth = k + _TIES
         while True:
-            found = self._nearest(queries, looked_at, selection)
-            if looked_at >= k + _MOST_TIES or not any(_cut_off(hits, k, looked_at) for hits in found):
+            found = self._nearest(queries, candidate_depth, selection)
+            if candidate_depth >= k + _MOST_TIES or not any(_cut_off(hits, k, candidate_depth) for hits in found):
                 return [{row: -least for least, row in hits if k and least <= hits[:k][-1][0]} for hits in found]
-            looked_at = k + _MOST_TIES
+            candidate_depth = k + _MOST_TIES
 
     def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
         """Return negative cosine and row of the ``k`` nearest for each query, best first."""
@@ -125,6 +125,6 @@ class Snapshot:
         return found
 
 
-def _cut_off(hits: Sequence[tuple[float, int]], k: int, looked_at: int) -> bool:
+def _cut_off(hits: Sequence[tuple[float, int]], k: int, candidate_depth: int) -> bool:
     """Tell whether there may be more rows that tie with the ``k``-th of ``hits``."""
-    return 0 < k <= len(hits) == looked_at and hits[-1][0] == hits[k - 1][0]
+    return 0 < k <= len(hits) == candidate_depth and hits[-1][0] == hits[k - 1][0]

@@ -1,4 +1,4 @@
-"""Why a file is not among the results of a question: where it comes, and the words that it lost by."""
+"""Why a file is not among the results of a query: where it comes, and the words that it lost by."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.explain import Asked, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, shared_words
-from ragembed.indexes.search.search import MODES, Mode, question_expression, search
+from ragembed.indexes.search.search import MODES, Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -32,7 +32,7 @@ class FileRank:
     """Where the best chunk of a file comes in one mode of search.
 
     ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
-    question, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
+    query, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
     file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
     candidates. ``needed`` is the score of the last result, None where there are none.
     """
@@ -47,7 +47,7 @@ class FileRank:
 
 @dataclass(frozen=True, slots=True)
 class LostWord:
-    """A word of the question: what it contributes to the cosine of the file's best chunk, and on average to others'."""
+    """A word of the query: what it contributes to the cosine of the file's best chunk, and on average to others'."""
 
     word: str
     here: float
@@ -56,7 +56,7 @@ class LostWord:
 
 @dataclass(frozen=True, slots=True)
 class LostPhrase:
-    """A phrase of the question by BM25: in the file's best chunk, and in the mean of the results.
+    """A phrase of the query by BM25: in the file's best chunk, and in the mean of the results.
 
     ``in_file`` tells whether any chunk of the file has it, ``found_in`` how many of the results do.
     """
@@ -70,7 +70,7 @@ class LostPhrase:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """Where a file comes for a question, and the words by which the ``results`` are better, those that cost most first.
+    """Where a file comes for a query, and the words by which the ``results`` are better, those that cost most first.
 
     ``words`` and ``phrases`` are those that count less in the file's best chunk, ``chunk``, than in the mean of the
     results. ``note`` says what cannot be told.
@@ -108,8 +108,8 @@ class WhyNot:
         }
 
 
-def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
-    """Tell where the file ``source`` comes for a question, and what the best ``k`` chunks have that it has not.
+def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+    """Tell where the file ``source`` comes for a query, and what the best ``k`` chunks have that it has not.
 
     Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
     in the store or is nothing but boilerplate, and for an unknown mode.
@@ -125,10 +125,10 @@ def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, 
             "ragembed index --boilerplate keep"
         )
     trace: list[Candidates] = []
-    [hits] = search(snapshot, [question], k, mode, None, fusion, trace=trace)
-    expression = question_expression(snapshot, question)
+    [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
+    expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
-    asked = None if mode == "lexical" else Asked.of(snapshot, question, fusion, candidates)
+    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
     standings: dict[Mode, FileRank] = {}
     if asked is not None and candidates is not None:
         standings["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
@@ -136,7 +136,7 @@ def why_not(snapshot: Snapshot, question: str, source: str, k: int, mode: Mode, 
         standings["dense"] = _in_dense(snapshot, own, k, asked, unsearched)
     if mode != "dense":
         standings["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
-    # A question without words is searched by its vector alone.
+    # A query without words is searched by its vector alone.
     judged = mode if mode in standings else "dense"
     chunk = standings[judged].chunk or _records(snapshot, own)[0]
     others = [hit for hit in hits if hit.source != source]
@@ -259,7 +259,7 @@ def _on_their_scale(
 
 
 def _lost_words(snapshot: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
-    """Return the question's words that contribute less in a chunk than in others, those that lose most first."""
+    """Return the query's words that contribute less in a chunk than in others, those that lose most first."""
     rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     here = _by_word(asked.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
     there = [_by_word(asked.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
@@ -276,7 +276,7 @@ def _by_word(found: Contributions | None) -> Mapping[str, float]:
 def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
-    """Return the question's phrases that are worth less in a chunk than in others, those that lose most first."""
+    """Return the query's phrases that are worth less in a chunk than in others, those that lose most first."""
     keys = catalog.keys_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     scores = phrase_scores(snapshot, expression, [*own, *keys.values()])
     there = [scores[keys[hit.id]] for hit in others]

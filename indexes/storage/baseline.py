@@ -21,8 +21,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file, write_file
-from ragembed.hashing import file_sha256
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 from ragembed.moments import Moments
@@ -47,7 +47,7 @@ class Baseline:
     moments
         Of the raw vectors that were fitted on.
     pseudo_queries
-        Those whose raw vectors are known: that the questions' side was fitted on, or was before it had no fit of its
+        Those whose raw vectors are known: that the queries' side was fitted on, or was before it had no fit of its
         own; None where it never had one.
     """
 
@@ -93,11 +93,7 @@ def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | Non
     if (record := baseline_record(connection)) is None:
         return None
     file = baseline_file(store, record)
-    if (found := file_sha256(file)) != record["sha256"]:
-        raise StoreDamagedError(
-            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {record['sha256'][:12]}…): "
-            "drop it with ragembed verify --repair, the next refit writes it anew"
-        )
+    require_committed(file, record["sha256"], "drop it with ragembed verify --repair; the next refit writes it again")
     try:
         return _baseline(load(file.read_bytes()))
     except (SafetensorError, ModelError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have

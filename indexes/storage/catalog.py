@@ -1,4 +1,4 @@
-"""Reading the store's database: typed answers to the questions other modules ask of it."""
+"""Reading the store's database: typed answers to the queries other modules ask of it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSele
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
-from ragembed.indexes.storage.kinds import stored_spec
 from ragembed.indexes.storage.layout import is_below
-from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord
+from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, stored_spec
 from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
 

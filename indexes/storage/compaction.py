@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import sweep_baselines
-from ragembed.indexes.storage.folders import FINGERPRINT, SEGMENT_NAME, sweep
-from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, POSTINGS, SEGMENTS
+from ragembed.indexes.storage.folders import UNFINISHED, sweep
+from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import (
     Make,
@@ -186,12 +186,13 @@ def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
 def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     """Remove what writes left in the store's folder that never committed, and what no commit names any more."""
     named = [*catalog.segments(connection), *catalog.rewritten(connection)]
-    sweep(store / SEGMENTS, [record.files.folder for record in named], SEGMENT_NAME)
-    sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]], FINGERPRINT)
-    sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)], SEGMENT_NAME)
+    sweep(store / SEGMENTS, [record.files.folder for record in named])
+    sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
+    sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)])
     sweep_baselines(store, connection)
-    for file in store.glob(f".{DATABASE}*"):  # of a database that was never finished
-        file.unlink(missing_ok=True)
+    for file in store.iterdir():
+        if UNFINISHED.fullmatch(file.name) and file.is_file():
+            file.unlink(missing_ok=True)
 
 
 def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:

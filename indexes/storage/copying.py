@@ -7,8 +7,8 @@ import sqlite3
 from contextlib import closing, nullcontext
 from pathlib import Path
 
-from ragembed.errors import StoreError
-from ragembed.files import make_folders, sync, write_file
+from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, write_file
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.layout import (
@@ -25,6 +25,8 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.schema import connect
 
+_BLOCK_BYTES = 1 << 20
+
 
 def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
     """Write the last commit of ``store`` to the folder ``target``, and replace the store that is there.
@@ -38,6 +40,8 @@ def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
     if store == target.resolve():
         return
     target = target.parent.resolve() / target.name if target.is_symlink() else target.resolve()
+    if store in target.parents or target in store.parents:
+        raise StoreError(f"{target} and the store {store} lie in one another: choose another folder for the copy")
     former = target.with_name(f".{target.name}.former")
     temporary = temporary_name(target)
     for folder in (target, former, temporary):
@@ -78,11 +82,23 @@ def _write(store: Path, copy: Path) -> None:
     sync(copy / DATABASE)
     for folder in folders:
         make_folders((copy / folder).parent)
-        shutil.copytree(store / folder, copy / folder)
-        for file in (copy / folder).iterdir():
-            sync(file)
+        make_folders(copy / folder)
+        for name in list_folder(store / folder, store):
+            _copy_file(store, folder / name, copy)
         sync(copy / folder)
     sync(copy)
+
+
+def _copy_file(store: Path, name: Path, copy: Path) -> None:
+    try:
+        source = open_regular(store / name, store)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreDamagedError(f"{store / name} is not a file of a store: {error.strerror or error}") from error
+    with source, create_file(copy / name) as target:
+        shutil.copyfileobj(source, target, _BLOCK_BYTES)
+    sync(copy / name)
 
 
 def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
-from ragembed.errors import IncompatibleStoreError, ModelError, StoreDamagedError
-from ragembed.hashing import file_sha256, read_sha256
+from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
-from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 from ragembed.postprocess.chain import Chain
@@ -91,11 +91,7 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
     for name, expected in record.get("files", {}).items():
-        if (found := file_sha256(folder / name)) != expected:
-            raise StoreDamagedError(
-                f"{folder / name} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…):"
-                " rebuild it with: ragembed verify --repair"
-            )
+        require_committed(folder / name, expected)
     return folder
 
 

@@ -9,13 +9,18 @@ from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import make_folders, sync
+from ragembed.hashing import file_sha256
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
+    BLOCK,
+    COMMITTED_SUFFIX,
     DATABASE,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
+    INDEX,
     POSTINGS,
+    RAW,
     SEGMENTS,
     WORK,
     is_store,
@@ -26,7 +31,17 @@ SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 _FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
-_FILES = re.compile(rf"{DATABASE}(-wal|-shm|-journal|-generation)?|\.{DATABASE}\.(\d+\.tmp|new)|{LOCK}|{HOLDER}")
+_INSIDE = {
+    SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?|\..+"),
+    POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part|\..+"),
+    EMBEDDERS: re.compile(".+"),  # an encoder of another library saves what it likes
+}
+UNFINISHED = re.compile(rf"\.{re.escape(DATABASE)}\.(\d+\.tmp|new(-journal|-wal|-shm)?)")
+"""Names of a database that is being made."""
+_FILES = re.compile(
+    rf"{re.escape(DATABASE)}(-wal|-shm|-journal)?|{UNFINISHED.pattern}|{re.escape(LOCK)}|\.{re.escape(GITIGNORE)}\..+"
+)
+_NUMBERS = (HOLDER, DATABASE + COMMITTED_SUFFIX)
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
 
@@ -49,7 +64,7 @@ def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
     A folder that is absent or empty passes, and so does what a killed process left of a store. ``remedy`` ends the
-    message. Only the names in the folder, and those of its segments, postings and embedders, are looked at.
+    message. Its ``.gitignore`` must be ragembed's where it holds segments, postings or embedders.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
@@ -60,13 +75,13 @@ def require_own(folder: Path, remedy: str) -> None:
 
 
 def _foreign_entry(folder: Path) -> Path | None:
+    marked = _is_regular(folder / GITIGNORE) and _is_own_file(folder / GITIGNORE)
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_symlink():
             return entry
         if entry.name in _FOLDERS:
-            names = _FOLDERS[entry.name]
             inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
-            foreign = [child for child in inside if not _is_named(child, names)]
+            foreign = [child for child in inside if not (marked and _is_own_folder(child, entry.name))]
             if foreign:
                 return foreign[0]
         elif not _is_own_file(entry):
@@ -77,18 +92,27 @@ def _foreign_entry(folder: Path) -> Path | None:
 def _is_own_file(entry: Path) -> bool:
     if entry.name == WORK:
         return entry.is_dir()
-    if not entry.is_file():
+    if not _is_regular(entry):
         return False
     if entry.name == DATABASE:
         return has_application_id(entry)
     if entry.name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # a process may have been killed as it wrote it
+    if entry.name in _NUMBERS:
+        return entry.read_bytes().strip().isdigit() or not entry.stat().st_size
     return _FILES.fullmatch(entry.name) is not None
 
 
-def _is_named(entry: Path, names: re.Pattern[str]) -> bool:
-    named = names.fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
-    return named and entry.is_dir() and not entry.is_symlink()
+def _is_own_folder(entry: Path, kind: str) -> bool:
+    """Tell whether ``entry`` is a folder of files that ragembed writes below the folder ``kind`` of a store."""
+    named = _FOLDERS[kind].fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
+    if not named or not entry.is_dir() or entry.is_symlink():
+        return False
+    return all(_INSIDE[kind].fullmatch(child.name) and not child.is_symlink() for child in entry.iterdir())
+
+
+def _is_regular(entry: Path) -> bool:
+    return entry.is_file() and not entry.is_symlink()
 
 
 def has_application_id(database: Path) -> bool:
@@ -102,6 +126,19 @@ def require_name(what: str, folder: str) -> None:
     """Raise :class:`StoreDamagedError` unless ``folder``, which the database names as ``what``, is called by a UUID."""
     if SEGMENT_NAME.fullmatch(folder) is None:
         raise StoreDamagedError(f"the store's database names {what} {folder!r}, which is no name of ours")
+
+
+def require_committed(file: Path, expected: str, remedy: str = "rebuild it with: ragembed verify --repair") -> None:
+    """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
+    if (difference := hash_difference(file_sha256(file), expected)) is not None:
+        raise StoreDamagedError(f"{file} {difference}: {remedy}")
+
+
+def hash_difference(found: str, expected: str) -> str | None:
+    """Return what is wrong with a file that has the sha256 ``found``, None if that is the one ``expected``."""
+    if found == expected:
+        return None
+    return f"is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
 
 
 def temporary_name(final: Path) -> Path:
@@ -126,7 +163,7 @@ def publish(temporary: Path, final: Path) -> None:
     sync(final.parent)
 
 
-def sweep(folder: Path, keep: Collection[str], names: re.Pattern[str]) -> None:
+def sweep(folder: Path, keep: Collection[str]) -> None:
     """Remove the folders in ``folder`` that are called like ours and are not in ``keep``.
 
     They are what writes left that never committed. Raises :class:`StoreDamagedError` where ``folder`` is a symbolic
@@ -135,5 +172,5 @@ def sweep(folder: Path, keep: Collection[str], names: re.Pattern[str]) -> None:
     if folder.is_symlink():
         raise StoreDamagedError(f"{folder} is a symbolic link, which no store has: put the folder itself in its place")
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.name not in keep and _is_named(entry, names):
+        if entry.name not in keep and _is_own_folder(entry, folder.name):
             shutil.rmtree(entry, ignore_errors=True)

@@ -13,6 +13,8 @@ STORE_FOLDER = ".ragembed"
 STORE_VARIABLE = "RAGEMBED_STORE"
 
 DATABASE = "store.db"
+COMMITTED_SUFFIX = "-generation"
+"""Added to the database's name: the file with the number of the last commit."""
 APPLICATION_ID = 0x52474531
 """Of the database, as SQLite keeps it: "RGE1"."""
 SEGMENTS = "segments"

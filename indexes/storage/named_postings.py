@@ -1,4 +1,4 @@
-"""What the database says of postings: their files, and which chunks they count for."""
+"""Queries about posting lists: the files that the database names, and the chunks that each file covers."""
 
 from __future__ import annotations
 

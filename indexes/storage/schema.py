@@ -12,9 +12,9 @@ import re
 import sqlite3
 import weakref
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import sync, write_file
@@ -28,6 +28,9 @@ FORMAT_VERSION = 1
 
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"
+
+_Schema: TypeAlias = "frozenset[tuple[str, str]]"
+"""Name and SQL of each table, index, view and trigger."""
 
 _SCHEMA = """
 CREATE TABLE segments (
@@ -174,6 +177,8 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
     """Make a database for texts in ``language`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
     temporary = path.with_name(f".{path.name}.new")
     write_file(temporary, b"")
+    for suffix in ("-journal", "-wal", "-shm"):  # of a process that was killed here
+        temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(temporary)
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -295,19 +300,25 @@ class ClosingConnection(sqlite3.Connection):
         super().close()
 
 
-def _schema(connection: sqlite3.Connection) -> dict[str, str]:
+def _schema(connection: sqlite3.Connection) -> _Schema:
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return {name: _squeezed(sql) for name, sql in found}
+    return frozenset((name, sql) for name, sql in found)
 
 
 def _language(connection: sqlite3.Connection) -> str | None:
     """Return the language that the store's words are in, None where the schema is not that of a store in it."""
-    found = _schema(connection)
-    tokenized = next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
+    tokenized = _tokenized_for(_schema(connection))
     if tokenized is None:
         return None
     language = catalog.words(connection).language
     return language if (language == ENGLISH) == (tokenized == ENGLISH) else None
+
+
+@lru_cache(8)
+def _tokenized_for(schema: _Schema) -> str | None:
+    """Return the language of the full-text index in a schema, None if it is no store's; compared once a process."""
+    found = _squeezed_all(schema)
+    return next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
 
 
 @cache
@@ -315,9 +326,13 @@ def _expected_schema(language: str) -> dict[str, str]:
     connection = sqlite3.connect(":memory:")
     try:
         _define(connection, language)
-        return _schema(connection)
+        return _squeezed_all(_schema(connection))
     finally:
         connection.close()
+
+
+def _squeezed_all(schema: _Schema) -> dict[str, str]:
+    return {name: _squeezed(sql) for name, sql in schema}
 
 
 def _squeezed(sql: str) -> str:

@@ -19,14 +19,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import StoreDamagedError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
-from ragembed.hashing import file_sha256, read_sha256
+from ragembed.hashing import read_sha256
 from ragembed.indexes.ann.building import Shard, build_index, check
 from ragembed.indexes.ann.index import StoredIndex, open_index
-from ragembed.indexes.ann.specs import FLAT, IndexSpec
-from ragembed.indexes.storage.folders import publish, temporary_folder
-from ragembed.indexes.storage.kinds import kind_for, stored_spec
+from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
+from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
 from ragembed.postprocess import unit_rows
 
@@ -35,6 +34,9 @@ Halves = NDArray[np.float16]
 Rows = NDArray[np.int64]
 
 RAW_TYPE = np.dtype("<f2")
+
+LEAST_APPROXIMATE = 10_000
+"""Vectors below which a segment that is written while a store grows is flat: there exact search is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ class Segment:
     def index(self) -> StoredIndex:
         """Return the index, mapped."""
         if self._index is None:
-            _check_hash(self.index_file, self.files.index_sha256)
+            require_committed(self.index_file, self.files.index_sha256)
             shape = self.files.rows, self.files.dim
             self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
@@ -256,7 +258,7 @@ class Segment:
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""
         if self._raw is None:
-            _check_hash(self.raw_file, self.files.raw_sha256)
+            require_committed(self.raw_file, self.files.raw_sha256)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(f"{self.raw_file} does not hold {self.files.rows:,} vectors")
@@ -265,10 +267,14 @@ class Segment:
         return self._raw
 
 
-def _check_hash(file: Path, expected: str) -> None:
-    found = file_sha256(file)
-    if found != expected:
-        raise StoreDamagedError(
-            f"{file} is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…): "
-            "rebuild it with: ragembed verify --repair"
-        )
+def stored_spec(kind: str) -> IndexSpec:
+    """Return the kind that a store's database names; raises :class:`StoreDamagedError` for one that there is not."""
+    try:
+        return parse_spec(kind)
+    except ConfigError as error:
+        raise StoreDamagedError(f"the store's database names an index: {error}") from error
+
+
+def kind_for(wanted: IndexSpec, rows: int) -> IndexSpec:
+    """Return the kind of a segment of ``rows`` vectors in a store that asks for ``wanted``."""
+    return wanted if rows >= max(LEAST_APPROXIMATE, wanted.least_rows) else parse_spec(FLAT)

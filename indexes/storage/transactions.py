@@ -11,6 +11,7 @@ from pathlib import Path
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import NO_LINK
 from ragembed.indexes.storage import catalog, changes
+from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.text.stemming import AnalyzerConfig
 
@@ -21,7 +22,6 @@ _WORD_PAGES, _WORDS_MERGED = 500, 2
 """Pages of the full-text index that one step writes, and the changes below which SQLite says a step had no work."""
 _PAGE_COUNTS = ("freelist_count", "page_count")
 
-COMMITTED_SUFFIX = "-generation"
 _DIGITS = 20
 
 TAKE_AS_IT_IS = (
@@ -124,7 +124,7 @@ def note_committed(path: Path, generation: int) -> None:
     SQLite drops a damaged end of its log without a word. The file tells that commits are missing. It is written after
     the commit, so a process killed between the two loses no commit that anybody knows of.
     """
-    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0) | NO_LINK
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     with open(os.open(committed_file(path), flags, 0o664), "wb") as file:  # noqa: PTH123  a descriptor, for the flags
         file.write(b"%0*d\n" % (_DIGITS, generation))
 

@@ -1,4 +1,4 @@
-"""What the full-text index gets of a text and of a question: words or their stems, and pairs of letters.
+"""What the full-text index gets of a text and of a query: words or their stems, and pairs of letters.
 
 A run of letters of a script without spaces becomes the pairs of its neighbours, each beginning one letter after the one
 before, and at last the last letter alone: each letter begins one term, so that one letter is found by prefix and
@@ -52,15 +52,15 @@ def _marks(ranges: str) -> str:
 
 
 class _Words(NamedTuple):
-    """What finds words in a text: ``word``; that or ``run``, letters of a script without spaces; and with ``_`` too."""
+    """Patterns: ``word``; that or ``run``, letters of a script without spaces; and names as C++ too."""
 
     word: re.Pattern[str]
     word_or_run: re.Pattern[str]
-    read_or_run: re.Pattern[str]
+    name_word_or_run: re.Pattern[str]
 
 
 class _Scripts:
-    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a question."""
+    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a query."""
 
     def __init__(self) -> None:
         marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
@@ -75,12 +75,16 @@ class _Scripts:
         self.words = _Words(
             re.compile(word),
             re.compile(f"(?P<run>{self.run.pattern})|{word}"),
-            re.compile(f"(?P<run>{self.run.pattern})|(?:(?![{_UNSPACED}])\\w)+"),
+            re.compile(f"{_SIGNED.pattern}|(?P<run>{self.run.pattern})|{word}"),
         )
 
 
 _scripts = cache(_Scripts)
-_ASCII_WORDS = _Words(re.compile(r"[^\W_]+"), re.compile(r"(?P<run>(?!))|[^\W_]+"), re.compile(r"(?P<run>(?!))|\w+"))
+_ASCII_WORDS = _Words(
+    re.compile(r"[^\W_]+"),
+    re.compile(r"(?P<run>(?!))|[^\W_]+"),
+    re.compile(rf"{_SIGNED.pattern}|(?P<run>(?!))|[^\W_]+"),
+)
 
 
 class Phrase(NamedTuple):
@@ -91,7 +95,7 @@ class Phrase(NamedTuple):
 
 
 class Analyzer:
-    """Makes the terms of texts and questions in one language.
+    """Makes the terms of texts and queries in one language.
 
     Raises :class:`ConfigError` and :class:`MissingExtraError` as :func:`ragembed.indexes.text.stemming.stemmer` does.
     """
@@ -143,8 +147,8 @@ class Analyzer:
 
 
 def words_or_runs(text: str) -> Iterator[re.Match[str]]:
-    """Yield what a reader takes for a word, or as group ``run``, letters of a script without spaces."""
-    return _words(text).read_or_run.finditer(text)
+    """Yield each word of a text as it is written, or as group ``run``, letters of a script without spaces."""
+    return _words(text).name_word_or_run.finditer(text)
 
 
 def letters_of(run: str) -> list[str]:

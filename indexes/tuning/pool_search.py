@@ -22,7 +22,7 @@ from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import Numbers, likeness
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
-from ragembed.indexes.search.search import Mode, question_expression
+from ragembed.indexes.search.search import Mode, query_expression
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import DATABASE
@@ -241,7 +241,7 @@ class _Kept:
     def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _Kept:
         """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = snapshot.select(None)
-        expression = question_expression(snapshot, query.text)
+        expression = query_expression(snapshot, query.text)
         matches = None if expression is None else LexicalMatches.of(snapshot, expression, DEPTH, selection)
         ids = [str(at) for at in sorted(query.changed)]
         keys = catalog.keys_of_ids(snapshot.connection, ids)

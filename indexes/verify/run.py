@@ -13,6 +13,7 @@ import numpy as np
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.folders import has_application_id
 from ragembed.indexes.storage.layout import (
     DATABASE,
     EMBEDDERS,
@@ -72,7 +73,7 @@ def verify_store(
     progress = progress or SilentProgress()
     with _alone(path, wait_seconds):
         report = _Verification(path, embedder, progress).run()
-        if not repair or not (report.problems or report.leftovers):
+        if not repair or not (report.problems or report.leftovers) or not has_application_id(path / DATABASE):
             return report
         notes = repair_store(path, report, embedder, progress, trust_database=trust_database)
         after = _Verification(path, embedder, progress).run()
@@ -83,8 +84,8 @@ def verify_store(
 
 @contextmanager
 def _alone(store: Path, wait_seconds: float) -> Iterator[None]:
-    if not os.access(store, os.W_OK):
-        yield  # nobody writes to a folder that cannot be written
+    if not os.access(store, os.W_OK) or not has_application_id(store / DATABASE):
+        yield  # nobody writes to a folder that cannot be written, nor to a database of another program
         return
     with writer_lock(store, wait_seconds):
         yield
@@ -120,8 +121,11 @@ class _Verification:
         files = [file for file in self._store.rglob("*") if file.is_file()]
         self._report.files, self._report.bytes = len(files), sum(file.stat().st_size for file in files)
         ignore = self._store / GITIGNORE
-        if not ignore.is_file() or ignore.read_bytes() != GITIGNORE_TEXT:
-            self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r} alone")
+        held = ignore.read_bytes() if ignore.is_file() else b""
+        if held != GITIGNORE_TEXT and GITIGNORE_TEXT.startswith(held):
+            self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r}")
+        elif held != GITIGNORE_TEXT:
+            self._note(f"{GITIGNORE} was changed: the store may come under version control")
         for name in (SEGMENTS, EMBEDDERS, POSTINGS):
             if (self._store / name).is_symlink():
                 self._add(Part.DATABASE, name, "it is a symbolic link, which no store has")

@@ -15,9 +15,9 @@ from ragembed.hashing import read_sha256
 from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
-from ragembed.indexes.storage.kinds import stored_spec
+from ragembed.indexes.storage.folders import hash_difference
 from ragembed.indexes.storage.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
-from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, to_vectors
+from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.postprocess import unit_rows
@@ -149,6 +149,5 @@ def file_difference(file: Path, expected: str) -> str | None:
         found = read_sha256(file)
     except FileNotFoundError:
         return "it is missing"
-    if found == expected:
-        return None
-    return f"it is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
+    difference = hash_difference(found, expected)
+    return None if difference is None else f"it {difference}"

@@ -96,11 +96,11 @@ class Upkeep:
         meta: Mapping[str, object] | None = None,
         baseline: Baseline | None = None,
     ) -> None:
-        """Switch to another embedder with the same raw vectors: every index is made anew from them, no model runs.
+        """Switch to another embedder with the same raw vectors: every index is rebuilt from them, no model runs.
 
         Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
         all of them take over in one transaction, which also keeps the JSON values ``meta`` and what the embedder was
-        fitted on, ``baseline``. An approximate index becomes a flat one, until :meth:`settle` picks it anew.
+        fitted on, ``baseline``. An approximate index becomes a flat one, until :meth:`refresh_index` picks another.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
@@ -131,8 +131,8 @@ class Upkeep:
     ) -> None:
         """Switch to another embedder with other raw vectors, of all rows that chunks use.
 
-        ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction puts
-        them in the place of all there were, drops the rows that no chunk uses, and keeps the JSON values ``meta`` and
+        ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction replaces
+        all vectors by them, drops the rows that no chunk uses, and keeps the JSON values ``meta`` and
         what the embedder was fitted on, ``baseline``. The index is as after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
@@ -164,7 +164,7 @@ class Upkeep:
         return ((row, record.chunk.embedded_text) for row, record in catalog.iterate_rows(self._connection))
 
     def _outdated_choice(self) -> dict[str, Any]:
-        """Return what to keep of the choice of the index when vectors change: it is to be picked anew."""
+        """Return what to keep of the choice of the index when vectors change: it must be picked again."""
         choice = catalog.index_choice(self._connection)
         if choice is None or not self._approximate:
             return {}
@@ -175,7 +175,7 @@ class Upkeep:
         return catalog.index_spec(self._connection).family != "exhaustive"
 
     def _rewrite_for(self, embedder: VectorEncoder, progress: Progress) -> None:
-        """Make those segments anew for ``embedder`` that an earlier run has not."""
+        """Rebuild for ``embedder`` the segments that an earlier run has not."""
         with self._database.transaction():
             self._connection.execute("DELETE FROM rewritten WHERE fingerprint <> ?", (embedder.fingerprint,))
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
@@ -198,16 +198,16 @@ class Upkeep:
     def optimize(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
         """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
 
-        ``wanted`` asks for another index than before. An approximate index is picked anew where anything has changed. A
-        store that is to have several shards has them then: as many segments, of about one size. Each step is committed
-        on its own, so that a run that was killed is carried on by the next. Returns and raises as :meth:`settle` does.
+        ``wanted`` asks for another index than before. An approximate index is picked again if anything has changed. A
+        store with several shards gets as many segments, of about one size. Each step is committed on its own, so the
+        next run carries on one that was killed. Returns and raises as :meth:`refresh_index` does.
         """
         progress = progress or SilentProgress()
         said = self.refresh_index(wanted, progress)
         groups = compaction.all_worn_or_small(self._connection)
         live = self.live_vectors() > 0  # else the groups only go
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
-            said = self._pick_or_tell(catalog.index_wanted(self._connection), progress)
+            said = self._pick_or_warn(catalog.index_wanted(self._connection), progress)
             groups = compaction.all_worn_or_small(self._connection) if said else []
         self._merge(groups, progress, catalog.index_wanted(self._connection).shards)
         with write_errors(self._store):
@@ -240,9 +240,9 @@ class Upkeep:
 
         The index is picked where the store has outgrown it or another is ``wanted``, and measured where it changed.
 
-        Returns what is to be said of it. Nothing is done while a run over files is to be carried on. Raises
-        :class:`ragembed.errors.BudgetError` where no index meets what is asked for anew: the store keeps the one that
-        it has, and what was asked before.
+        Returns warnings. Nothing is done while a run over files is unfinished. Raises
+        :class:`ragembed.errors.BudgetError` if no index meets a new request: the store keeps its index and the
+        former request.
         """
         if wanted is not None:
             self._require_usable(wanted, next((record.files.dim for record in self._segments()), None))
@@ -257,7 +257,7 @@ class Upkeep:
         wanted = wanted or catalog.index_wanted(self._connection)
         choice = catalog.index_choice(self._connection)
         if index_selection.needs_pick(self._connection, wanted, rows):
-            return [*self._pick_or_tell(wanted, progress), *index_selection.exact_note(wanted, rows)]
+            return [*self._pick_or_warn(wanted, progress), *index_selection.exact_note(wanted, rows)]
         if wanted != catalog.index_wanted(self._connection):
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
@@ -278,8 +278,8 @@ class Upkeep:
         wanted = catalog.index_wanted(self._connection)
         return check is not None and index_selection.degradation(wanted, None, check) is not None
 
-    def _pick_or_tell(self, wanted: IndexConfig, progress: Progress) -> list[str]:
-        """Pick the index; where none meets what was asked for before, keep the one that there is and say so."""
+    def _pick_or_warn(self, wanted: IndexConfig, progress: Progress) -> list[str]:
+        """Pick the index; if none meets the former request, keep the present one and return a warning."""
         choice = catalog.index_choice(self._connection)
         try:
             self._pick(wanted, progress)

@@ -23,6 +23,7 @@ from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError
 from ragembed.indexes.indexing.backend import ChunkedFiles, Known, RunEncoder, Sources, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexingReport, index_files
@@ -52,6 +53,9 @@ def index_with_workers(
     plan, and :class:`ragembed.errors.WorkerLostError` if workers die again and again.
     """
     folder = (work or request.store / WORK).absolute()
+    store = request.store.absolute()
+    if folder == store or (store in folder.parents and folder != store / WORK):
+        raise ConfigError(f"the work folder {folder} lies in the store {store}: choose another folder with --work")
     made_store_folder = not request.store.exists()
     keep_folder = work is not None and folder.exists()
     backend = DistributedBackend(folder, pool, shards, request.device, keep_folder=keep_folder)

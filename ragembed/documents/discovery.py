@@ -300,6 +300,8 @@ def _contents_reason(names: Container[str]) -> str | None:
         return "a Python virtual environment (holds pyvenv.cfg)"
     if "store.db" in names and "segments" in names:
         return "a ragembed store (holds store.db and segments)"
+    if "writer.lock" in names and ("writer.pid" in names or "plan.json" in names):
+        return "a ragembed work folder (holds writer.lock)"
     return None
 
 

@@ -24,6 +24,7 @@ from ragembed.errors import StoreDamagedError, StoreError
 
 _MAX_FILE_BYTES = 2**32
 _MAX_TUPLE_DEPTH = 100
+_STEPS_PER_BYTE = 10
 _SHOWN = 80
 
 _OPCODES = (
@@ -114,12 +115,12 @@ class _Unpickler(pickle.Unpickler):
 def _check_opcodes(data: bytes, file: Path) -> None:
     """Refuse what pickle does not write for documents; see the module's docstring.
 
-    Follows the stack as pickle does, and keeps for each entry how deep it is a tuple of tuples.
+    Follows the stack as pickle does. Tuples that repeat one another take exponentially long to hash, as keys do.
     """
     allowed = frozenset(_OPCODES.split())
-    depths: list[int] = []
+    depths: list[tuple[int, int]] = []  # of each entry: how deep a tuple it is, and the steps that hashing it takes
     marks: list[int] = []
-    memo: dict[int, int] = {}
+    memo: dict[int, tuple[int, int]] = {}
     end = 0
     argument: Any
     for opcode, argument, position in pickletools.genops(data):
@@ -140,12 +141,15 @@ def _check_opcodes(data: bytes, file: Path) -> None:
             start = marks.pop() - before.index(pickletools.markobject) if marked else len(depths) - len(before)
             if start < 0:
                 raise ValueError(f"the opcode {name} at byte {end:,} has no operand")
-            depth = 1 + max(depths[start:], default=0) if name.startswith("TUPLE") else 0
-            if depth > _MAX_TUPLE_DEPTH:
+            inside = depths[start:] if "TUPLE" in name else []
+            depth = 1 + max((of_part for of_part, _ in inside), default=0) if "TUPLE" in name else 0
+            steps = 1 + sum(of_part for _, of_part in inside)
+            if depth > _MAX_TUPLE_DEPTH or steps > _STEPS_PER_BYTE * len(data):
                 raise StoreError(
-                    f"{file} has tuples that are nested more than {_MAX_TUPLE_DEPTH} deep: expected documents"
+                    f"{file} has tuples that are nested more than {_MAX_TUPLE_DEPTH} deep, or that repeat one another: "
+                    "expected documents"
                 )
-            depths[start:] = [depth] * len(opcode.stack_after)
+            depths[start:] = [(depth, steps)] * len(opcode.stack_after)
     if end + 1 != len(data):
         raise ValueError(f"there is more after its end at byte {end:,}")
 

@@ -162,7 +162,7 @@ class RagRetriever(BaseRetriever):
             )
         if self.ranking is not None and self.search_type == "mmr":
             raise ConfigError(
-                "search_type is 'mmr' and an ranking is given: expected one of them; Arrangement(mmr=0.5) is for "
+                "search_type is 'mmr' and ranking is given: expected one of them; RankingOptions(mmr=0.5) is for "
                 "'hybrid', 'dense' and 'lexical'"
             )
         return self

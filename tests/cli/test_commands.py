@@ -66,7 +66,7 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
         (["index", "docs", "--max-size", "lots"], "'lots' is not a size"),
         (["index", "docs", "--chunk-tokens", "100000", "--model", "MODEL"], "do not fit the model, which takes 62"),
         (["query", "anything"], "there is no store at"),
-        (["query", "  "], "the question is empty"),
+        (["query", "  "], "the query is empty"),
         (["query", "x", "--mode", "fuzzy"], "'fuzzy' is not one of"),
         (["status"], "ragembed index PATH"),
         (["chunks", "missing"], "does not exist"),

@@ -140,7 +140,7 @@ def test_why_not_tells_ranks_and_lost_words(indexed, cli):
     assert re.match(r"docs/wings\.txt comes \d+\..* \(hybrid; 1 chunk\)", shown)
     assert re.search(r"^  hybrid   rank \d+ of \d+ candidates, score -?\d\.\d+; result \d+ has -?\d\.\d+$", shown, re.M)
     assert re.search(r"^  dense    rank \d+ of \d+ chunks, cosine -?\d\.\d+", shown, re.M)
-    assert re.search(r"^  lexical  no word of the question is in it; result 2 has \d\.\d+$", shown, re.M)
+    assert re.search(r"^  lexical  no word of the query is in it; result 2 has \d\.\d+$", shown, re.M)
     assert re.search(
         r"^  writer +BM25 0\.000, theirs \d\.\d+ on average, in \d of \d+; the file does not have it$", shown, re.M
     )
@@ -172,4 +172,4 @@ def test_why_not_of_a_file_that_is_not_in_the_store(docs, cli, tiny_model):
         result = cli("why-not", "lock", docs / name, exit_code=2)
         assert message in result.stderr
         assert result.stdout == ""
-    assert "the question is empty" in cli("why-not", " ", docs / "locks.md", exit_code=2).stderr
+    assert "the query is empty" in cli("why-not", " ", docs / "locks.md", exit_code=2).stderr

@@ -1,9 +1,21 @@
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.cli.output import printable, readable_bytes
-from ragembed.cli.snippet import MAX_CHARACTERS, MAX_LINES, matches, query_stems, snippet
+from ragembed.cli.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords
+from ragembed.indexes.text.analyzer import of_language
+from ragembed.indexes.text.stemming import stemmer
+
+
+def snippet(text, query, language="english"):
+    return QueryWords(query, [text], language).snippet(text)
+
+
+def marked_words(text, query, language="english"):
+    return [text[start:end] for start, end in QueryWords(query, [text], language).places(text)]
 
 
 def test_the_lines_with_most_words_of_the_question():
@@ -33,7 +45,35 @@ def test_a_snippet_is_verbatim_and_short(text, query):
 
 @pytest.mark.parametrize(("word", "found"), [("locks", True), ("locking", True), ("Locked", True), ("clock", False)])
 def test_words_match_over_their_endings(word, found):
-    assert bool(matches(word, query_stems("lock"))) is found
+    assert bool(marked_words(word, "lock")) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "language", "marked"),
+    [
+        ("University of the universe", "universal", "english", ["University", "universe"]),  # as the search has it
+        ("Häuser und Haus", "Hauses", "german", ["Häuser", "Haus"]),
+        ("locks lock", "lock", "none", ["lock"]),
+        ("a writer_lock", "locks", "english", ["lock"]),
+        ("Café", "cafe", "english", ["Café"]),
+        ("C++ is not C", "C++", "english", ["C++"]),
+        ("to be or not", "to be", "english", ["to", "be"]),
+        ("a store of it", "a store", "english", ["store"]),
+    ],
+)
+def test_words_are_marked_by_the_terms_of_the_store(text, query, language, marked):
+    assert marked_words(text, query, language) == marked
+
+
+def test_a_language_whose_stemmer_is_missing_is_compared_without_stems(monkeypatch):
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    of_language.cache_clear()
+    stemmer.cache_clear()
+    try:
+        assert marked_words("Haus Hauses", "hauses", "german") == ["Hauses"]
+    finally:
+        of_language.cache_clear()
+        stemmer.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -49,8 +89,7 @@ def test_words_match_over_their_endings(word, found):
 )
 def test_letters_without_spaces_are_marked_where_two_of_the_question_follow_one_another(query, marked):
     text = "黒猫が機械学習の本を読む。tower の写真と猫。"
-    places = matches(text, query_stems(query))
-    assert [text[start:end] for start, end in places] == marked
+    assert marked_words(text, query) == marked
     assert query in snippet("行\n" * 20 + text, query) or not marked or " " in query
 
 

@@ -180,7 +180,6 @@ def test_queries_of_a_model_that_needs_no_framework_need_no_device(tiny_config, 
         embedder.encode_documents(["the lock"])
 
 
-@pytest.mark.guarantee(46)
 @pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg", "sbert-wk"])
 def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, extractor):
     config = EmbedderConfig(model=str(bert_model), dtype="float32", extractor=extractor)

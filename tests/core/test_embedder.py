@@ -59,7 +59,6 @@ def test_equals_the_equations_step_by_step(embedder, tiny_model):
     np.testing.assert_allclose(embedder.encode_documents(TEXTS), expected, atol=1e-4)
 
 
-@pytest.mark.guarantee(46)
 def test_batch_order_and_company_do_not_matter(embedder):
     together = embedder.encode_documents(TEXTS)
     alone = np.concatenate([embedder.encode_documents([text]) for text in TEXTS])
@@ -77,20 +76,17 @@ def test_the_query_side_is_fitted_on_short_spans_and_the_document_side_on_whole_
     assert np.abs(embedder.encode_queries(texts) - embedder.encode_documents(texts)).max() > 0.01
 
 
-@pytest.mark.guarantee(48)
 def test_one_side(tiny_config):
     embedder = Embedder(tiny_config.replace(query_fit="shared")).fit(TEXTS)
     assert cosines(embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)).min() > 1 - 1e-5
 
 
-@pytest.mark.guarantee(49)
 @pytest.mark.parametrize("text", ["", "   ", "\x00\x07", "😀🎉", "\ud800 alone", "word " * 5000, "qxqxqx", "日本語"])
 def test_odd_texts_give_finite_vectors(embedder, text):
     for encode in (embedder.encode_documents, embedder.encode_queries):
         assert np.isfinite(encode([text])).all()
 
 
-@pytest.mark.guarantee(49)
 def test_no_part_of_a_long_text_is_dropped(embedder):
     filler = "the cat sleeps " * 40
     plain, ended = embedder.raw_documents([filler, filler + "supersonic shock wave " * 5])
@@ -117,7 +113,6 @@ def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model)
     np.testing.assert_allclose(embedder.raw_documents([text])[0], weights @ hidden, atol=1e-4)
 
 
-@pytest.mark.guarantee(47)
 def test_unfitted_use_names_the_call_to_make(tiny_config):
     embedder = Embedder(tiny_config)
     for call in (embedder.encode_documents, embedder.encode_queries):
@@ -146,13 +141,11 @@ def test_a_string_is_not_a_list_of_texts(embedder):
         embedder.encode_documents("text")
 
 
-@pytest.mark.guarantee(47)
 def test_refitting_forgets(tiny_config):
     twice = Embedder(tiny_config).fit(["zebra alpha", "beta gamma"]).fit(TEXTS)
     assert twice.fingerprint == Embedder(tiny_config).fit(TEXTS).fingerprint
 
 
-@pytest.mark.guarantee(47)
 def test_save_and_load(embedder, tmp_path):
     embedder.save(tmp_path / "saved")
     loaded = Embedder.load(tmp_path / "saved")
@@ -163,7 +156,6 @@ def test_save_and_load(embedder, tmp_path):
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == ["config.json", "state.safetensors"]
 
 
-@pytest.mark.guarantee(46)
 def test_the_same_in_another_process(embedder, tmp_path):
     embedder.save(tmp_path / "saved")
     code = (
@@ -208,7 +200,6 @@ def test_loading_what_is_not_there(tmp_path):
         Embedder.load(tmp_path)
 
 
-@pytest.mark.guarantee(47)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -223,7 +214,6 @@ def test_the_fingerprint_changes_with_what_changes_a_vector(embedder, tiny_confi
     assert Embedder(tiny_config.replace(**changes)).fit(TEXTS).fingerprint != embedder.fingerprint
 
 
-@pytest.mark.guarantee(47)
 def test_the_fingerprint_changes_with_the_corpus_and_with_nothing_else(embedder, tiny_config):
     assert Embedder(tiny_config).fit(TEXTS[:4]).fingerprint != embedder.fingerprint
     assert Embedder(tiny_config).fit(list(TEXTS)).fingerprint == embedder.fingerprint

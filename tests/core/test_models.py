@@ -34,7 +34,6 @@ def test_the_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_pat
     assert find_model(str(copy)).sha256 != find_model(str(tiny_model)).sha256
 
 
-@pytest.mark.guarantee(32)
 def test_a_folder_without_safetensors(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="only safetensors weights are read"):

@@ -53,7 +53,6 @@ def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
     assert many_texts(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
-@pytest.mark.guarantee(46)
 def test_padding_does_not_change_a_text(tiny_model):
     model = NumpyBert(tiny_model)
     (alone,) = model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))
@@ -61,7 +60,6 @@ def test_padding_does_not_change_a_text(tiny_model):
     np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 
-@pytest.mark.guarantee(46)
 def test_many_texts_computed_in_threads_are_as_each_alone(tiny_model):
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 61, 40)

@@ -86,7 +86,6 @@ def test_bfloat16_is_near(tiny_model, theirs):
         assert mine @ other > 0.999 * np.linalg.norm(mine) * np.linalg.norm(other)
 
 
-@pytest.mark.guarantee(46)
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8), data=st.data())
 def test_company_and_padding_do_not_change_a_text(ours, lengths, data):
     ids, lengths = windows(lengths)

@@ -133,7 +133,6 @@ def test_without_a_template(folder, reference, pooling, special):
     np.testing.assert_allclose(raw(folder, TEXTS, pooling=pooling, special_tokens=special), expected, atol=1e-4)
 
 
-@pytest.mark.guarantee(48)
 def test_each_side_has_its_template(folder, reference):
     model = reference(folder)
     settings_ = config(folder, template="passage: [X]", query_template="query: [X]")

@@ -17,7 +17,7 @@ from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import WORDS
 from tests.distributed import cluster
@@ -61,7 +61,7 @@ def stores(tmp_path_factory, tiny_config):
     embedder = Embedder(config).fit(texts)
     records = [ChunkRecord(f"i{i}", Chunk(text, metadata={"i": i, "third": i % 3})) for i, text in enumerate(texts)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
+        patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
         patched.setattr(picking, "LEAST_ASKED", LEAST)
         patched.setattr(index_choice, "QUERIES", 20)
         patched.setattr(picking, "latency_ms", lambda *_: 1.0)

@@ -26,7 +26,7 @@ from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import KnownEncoder
@@ -130,7 +130,7 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     """Return modules, names in them, and what these are while the operations on ``kind`` run."""
     least = _LEAST_OF_CODES if kind == "ivf-pq" else _LEAST
     return [
-        (kinds, "LEAST_APPROXIMATE", least),
+        (segments, "LEAST_APPROXIMATE", least),
         (picking, "LEAST_ASKED", least),
         (index_choice, "QUERIES", 20),
         (upkeep, "LEAST_CHUNKS", least),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Fusion, RankingOptions, Store
-from ragembed.indexes.search.ranking import Source, arranged
+from ragembed.indexes.search.ranking import Source, rank
 from ragembed.indexes.search.search import MODES
 from ragembed.indexes.types import Hit
 from tests.conftest import KnownEncoder, record
@@ -54,7 +54,7 @@ def arrange(hits, k, ranking, *, at_once=None):
     def geometry(some):
         raise AssertionError("only maximal marginal relevance needs vectors")
 
-    found = arranged(Source("the question", candidates, len(scored), geometry), k, ranking)
+    found = rank(Source("the question", candidates, len(scored), geometry), k, ranking)
     assert all(later > earlier for earlier, later in pairwise(looked))
     return found
 

@@ -242,7 +242,6 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
     assert operation is not optimize or "after VACUUM" in names
 
 
-@pytest.mark.guarantee(10)
 @STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, step, template, states, tmp_path):
@@ -256,7 +255,6 @@ def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, 
         check(path, operation, states[operation])
 
 
-@pytest.mark.guarantee(10)
 @STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_after(
@@ -299,7 +297,6 @@ def in_fresh_process(function: str, *args: object) -> str:
     return done.stdout
 
 
-@pytest.mark.guarantee(10, 36)
 @STEPS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(step, template, states, tmp_path):
@@ -448,7 +445,6 @@ def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template,
     assert_sound(path)
 
 
-@pytest.mark.guarantee(43)
 def test_readers_and_a_writer_do_not_disturb_one_another(template, tmp_path):
     path = shutil.copytree(template, tmp_path / "s")
     errors: list[BaseException] = []

@@ -11,7 +11,6 @@ ONE = Comparison(X, "=", 1)
 KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$contains, \$like, \$glob, \$not"
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -60,7 +59,6 @@ def test_each_form_becomes_its_filter(given, expected):
     assert parse_filter_dict(given) == expected
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -85,7 +85,6 @@ def ids(hits):
     return [hit.id for hit in hits]
 
 
-@pytest.mark.guarantee(25)
 @pytest.mark.parametrize("where", CONDITIONS)
 @pytest.mark.parametrize("mode", MODES)
 def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
@@ -100,7 +99,6 @@ def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
                 assert len(hits) == min(k, len(wanted))
 
 
-@pytest.mark.guarantee(25)
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_a_filtered_search_is_the_search_of_all_without_what_does_not_match(store, where):
     wanted = matching(CONDITIONS[where])
@@ -185,7 +183,6 @@ def holds(node: Filter, i: int) -> bool:
     return {"<": value < node.value, ">=": value >= node.value, "=": value == node.value}[node.operator]
 
 
-@pytest.mark.guarantee(25, 26)
 @given(node=trees, k=st.integers(1, 30))
 def test_a_search_agrees_with_python_about_every_filter(store, node, k):
     wanted = {f"id{i}" for i in ALIVE if holds(node, i)}

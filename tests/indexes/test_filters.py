@@ -173,7 +173,6 @@ def test_values_are_compared_within_their_type(metadata, where, expected):
     assert holds(f"NOT ({where})", metadata) is not expected
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize("metadata", [{}, {"x": None}, {"X": 1}])
 def test_a_missing_field_makes_a_comparison_false(metadata):
     for where in ("x = 1", "x < 'a'", "x > 0", "x IN (1, 'a', true)", "x CONTAINS 'a'", "x LIKE '%'", "x GLOB '*'"):
@@ -546,7 +545,6 @@ def test_null_and_booleans_have_no_order():
             Comparison(Field("x"), operator, True)
 
 
-@pytest.mark.guarantee(26)
 def test_an_operator_is_one_of_those_there_are():
     with pytest.raises(ConfigError, match="unknown comparison '= 1 OR 1': expected one of = < <= > >="):
         Comparison(Field("x"), "= 1 OR 1", 1)
@@ -892,7 +890,6 @@ def steps_match(names, steps):
     return bool(names) and fnmatch.fnmatchcase(names[0], steps[0]) and steps_match(names[1:], steps[1:])
 
 
-@pytest.mark.guarantee(26)
 @given(st.lists(chunks, min_size=1, max_size=4), specifications)
 def test_a_filter_selects_what_a_plain_evaluation_says(some, spec):
     connection = database(some)

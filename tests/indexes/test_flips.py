@@ -17,7 +17,6 @@ def closed(killed, tmp_path_factory):
     return without_log(killed, tmp_path_factory.mktemp("closed"))
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_altered_byte_is_reported_or_changes_no_answer(killed, closed, tmp_path, kind):
     template = killed if kind == "log" else closed

@@ -74,7 +74,6 @@ def test_the_same_vector_again_changes_nothing(store, vector):
     assert everything(store) == before
 
 
-@pytest.mark.guarantee(10)
 @pytest.mark.parametrize("vector", [NORTH, WEST, [0.9, 0.1], [0.0, 0.0], [1.0, 0.0, 0.0]])
 def test_another_vector_for_a_text_that_is_used_is_refused_and_nothing_changes(store, vector):
     add(store, ["one", "two"], [EAST, NORTH])
@@ -120,7 +119,6 @@ def test_what_is_deleted_can_come_back_with_another_vector(store):
     assert_sound(store, one=WEST, two=NORTH, three=WEST)
 
 
-@pytest.mark.guarantee(13)
 @pytest.mark.parametrize(
     ("vectors", "error", "message"),
     [

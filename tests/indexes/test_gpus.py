@@ -93,7 +93,6 @@ def _out_of_memory(*_):
 # Choosing
 
 
-@pytest.mark.guarantee(53)
 def test_auto_takes_all_gpus_or_the_cpu(fakes):
     assert choose_gpus("auto") == choose_gpus("gpu") == (0, 1)
     assert choose_gpus("cpu") == ()
@@ -230,7 +229,6 @@ def test_what_faiss_cannot_copy_is_refused_with_its_reason(fakes, monkeypatch):
 # Building and searching
 
 
-@pytest.mark.guarantee(53)
 @pytest.mark.parametrize("kind", ["ivf", "ivf-sq8", "ivf-pq"])
 def test_what_is_built_on_gpus_is_what_the_cpu_builds(fakes, kind, tmp_path):
     spec = parse_spec(kind)

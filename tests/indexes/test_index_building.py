@@ -151,7 +151,6 @@ def test_equal_vectors_leave_lists_empty_and_are_all_found(tmp_path):
     assert sorted(found[0].tolist()) == ids(SIZE).tolist()
 
 
-@pytest.mark.guarantee(39)
 def test_lists_are_mapped_into_memory_not_read(tmp_path):
     index = SegmentIndex(build("ivf", clusters(SIZE), tmp_path / "i"), parse_spec("ivf"), SIZE, DIM)
     assert isinstance(index._inverted, faiss.OnDiskInvertedLists)
@@ -160,7 +159,6 @@ def test_lists_are_mapped_into_memory_not_read(tmp_path):
 # Bounds
 
 
-@pytest.mark.guarantee(14)
 @pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
 def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from ragembed.indexes.ann.specs import (
     lists_for,
     parse_spec,
 )
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 
 DIM = 16
 
@@ -131,9 +131,9 @@ def test_faiss_knows_the_factory_of_every_name(name, dim):
 
 
 def test_a_kind_that_a_database_names_wrongly_is_damage():
-    assert kinds.stored_spec("ivf-pq") == IndexSpec("ivf-pq")
+    assert segments.stored_spec("ivf-pq") == IndexSpec("ivf-pq")
     with pytest.raises(StoreDamagedError, match="names an index"):
-        kinds.stored_spec("no such kind")
+        segments.stored_spec("no such kind")
 
 
 # Trying a string out

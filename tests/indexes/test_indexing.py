@@ -81,7 +81,7 @@ def test_a_folder_becomes_searchable(docs, run, in_folder):
         config = store.status()["embedder"]["config"]
         assert (config["postprocess"], config["query_fit"], config["weighting"]) == (
             ["center", "normalize"],
-            "two",
+            "separate",
             "idf:0.5",
         )
         assert store.embedder.fitted_on.documents == report.chunks

@@ -17,7 +17,7 @@ from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
@@ -41,7 +41,7 @@ FILTERS = {
 
 def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
-    patch.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
+    patch.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(picking, "LEAST_ASKED", LEAST)
     for module in (picking, index_choice, choosing):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
@@ -176,7 +176,6 @@ def test_vectors_that_are_added_are_found_too(store):
     assert verify_store(store.path, grown).problems == []
 
 
-@pytest.mark.guarantee(25)
 @pytest.mark.usefixtures("_searched")
 @pytest.mark.parametrize("where", FILTERS)
 def test_a_filter_finds_as_many_as_there_are(store, where):
@@ -187,13 +186,11 @@ def test_a_filter_finds_as_many_as_there_are(store, where):
     assert recall(store, numbers, 10, where) >= least_recall(store)
 
 
-@pytest.mark.guarantee(25)
 @pytest.mark.parametrize("where", ["i >= 890", "tenth = 3", "tenth IN (1, 2, 3, 4, 5)", "i = 5"])
 def test_what_little_a_filter_leaves_is_searched_exactly(store, where):
     assert recall(store, [i for i in range(SIZE) if FILTERS[where](i)], 10, where) == 1.0
 
 
-@pytest.mark.guarantee(20)
 @pytest.mark.usefixtures("_searched")
 def test_chunks_that_were_deleted_are_not_found(store):
     before = kinds_of(store)
@@ -211,7 +208,6 @@ def test_as_many_are_found_as_asked_for_however_many_these_are(store):
     assert few == exact([i for i in range(SIZE) if i % 10 == 3], queries(1)[0], SIZE)[0]
 
 
-@pytest.mark.guarantee(33)
 def test_a_store_that_is_opened_again_gives_the_same_answers(store):
     def answers(opened):
         return [[(hit.id, hit.score) for hit in opened.search_vector(vector, 10)] for vector in queries()]
@@ -224,7 +220,6 @@ def test_a_store_that_is_opened_again_gives_the_same_answers(store):
         assert (again.index_choice(), again.index_check()) == (store.index_choice(), store.index_check())
 
 
-@pytest.mark.guarantee(33)
 def test_merging_keeps_the_kind(store):
     [(kind, _)] = kinds_of(store)
     left = [i for i in range(SIZE) if i % 10 and i < 800]
@@ -325,9 +320,11 @@ def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
 def test_the_sizes_from_which_on_an_index_is_approximate_are_those_that_are_documented(monkeypatch, tmp_path):
     monkeypatch.undo()
     sizes = (9_999, 10_000, 65_535, 65_536)
-    assert [kinds.kind_for(parse_spec("hnsw"), rows).name for rows in sizes] == ["flat"] + 3 * ["hnsw"]
-    assert [kinds.kind_for(parse_spec("IVF1024,Flat"), rows).family for rows in sizes] == 3 * ["exhaustive"] + ["lists"]
-    assert kinds.kind_for(parse_spec("flat"), 10**6).name == "flat"
+    assert [segments.kind_for(parse_spec("hnsw"), rows).name for rows in sizes] == ["flat"] + 3 * ["hnsw"]
+    assert [segments.kind_for(parse_spec("IVF1024,Flat"), rows).family for rows in sizes] == 3 * ["exhaustive"] + [
+        "lists"
+    ]
+    assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
     assert (picking.LEAST_ASKED, choosing.LEAST_APPROXIMATE) == (1_000, 50_000)
     assert _TYPES.keys() == set(NAMES)
     monkeypatch.setattr(index_choice, "QUERIES", 10)

@@ -30,7 +30,6 @@ def ids(chunks):
     return [chunk.id for chunk in chunks]
 
 
-@pytest.mark.guarantee(21, 31)
 def test_ids_are_in_order_of_insertion(tmp_path, encoder):
     with Store.create(tmp_path / "s", encoder) as store:
         assert store.ids() == []
@@ -41,7 +40,6 @@ def test_ids_are_in_order_of_insertion(tmp_path, encoder):
         assert store.ids() == ["a", "b", "z"]
 
 
-@pytest.mark.guarantee(21)
 @pytest.mark.parametrize(
     ("where", "expected"),
     [

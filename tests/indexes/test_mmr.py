@@ -12,8 +12,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.search.mmr import mmr
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.search.ranking import mmr
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
@@ -61,7 +61,6 @@ def test_a_copy_comes_after_what_is_unlike_it():
     assert mmr(EAST, at_angles(5, 5, -50), 3, 0.4) == [0, 2, 1]
 
 
-@pytest.mark.guarantee(27)
 @given(st.integers(0, 12), st.integers(0, 15), st.integers(1, 10), st.integers(0, 10**6))
 def test_it_is_the_plain_loop(count, k, tenths, seed):
     draw = np.random.default_rng(seed)
@@ -78,7 +77,7 @@ DIM, SIZE = 16, 300
 
 @pytest.fixture
 def _small(monkeypatch):
-    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
     monkeypatch.setattr(picking, "LEAST_ASKED", 256)
     monkeypatch.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
     monkeypatch.setattr(index_choice, "QUERIES", 20)
@@ -120,7 +119,6 @@ def test_no_more_than_the_nearest_are_looked_at(plane):
     assert ids(plane.search_mmr("east", 10**6, fetch_k=10**6)) == ["10", "-30", "12"]
 
 
-@pytest.mark.guarantee(27)
 def test_a_filter_holds(plane):
     assert ids(plane.search_mmr("east", 3, where="angle > 0")) == ["10", "12"]
     assert plane.search_mmr("east", 3, where="angle > 90") == []
@@ -144,7 +142,6 @@ def test_an_empty_store_has_nothing_to_choose_from(tmp_path, plane):
     assert plane.search_mmr("east") == []
 
 
-@pytest.mark.guarantee(27)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_it_chooses_the_same_on_every_index(kind, tmp_path):

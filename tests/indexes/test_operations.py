@@ -7,7 +7,6 @@ from tests.conftest import KnownEncoder
 from tests.indexes.random_operations import EXACT, KINDS, Mirror, measure
 
 
-@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_agrees_with_a_dictionary_through_random_operations(tmp_path, kind):
     tally = measure(tmp_path, kind, 40, seed=1)

@@ -26,7 +26,7 @@ from ragembed.indexes.lexical import postings as merging
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.search.reader import SnapshotReader
-from ragembed.indexes.search.search import question_expression
+from ragembed.indexes.search.search import query_expression
 from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.verify import Part, verify_store
@@ -90,7 +90,7 @@ def both(store, question, limit, where=None):
     """Return what postings and what FTS5 give for a question."""
     reader = SnapshotReader(store.path, KnownEncoder())
     with reader.snapshot() as view:
-        expression, selection = question_expression(view, question), view.select(where)
+        expression, selection = query_expression(view, question), view.select(where)
         postings = view.postings()
         assert postings is not None
         given = postings.search(view.connection, expression, limit, selection)

@@ -142,7 +142,6 @@ def test_a_note_waits_for_another_writer_or_names_it(store):
 # With their chunks
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize(
     "delete",
     [
@@ -168,7 +167,6 @@ def test_a_record_goes_with_its_chunk(tmp_path, encoder, delete):
     assert store.run_records("pages").keys() == ["b"]
 
 
-@pytest.mark.guarantee(5)
 def test_a_chunk_that_is_replaced_keeps_its_records(store, clock):
     records = store.run_records("pages")
     records.note(["a", "b"], ["x", "y"])
@@ -221,7 +219,6 @@ def test_all_records_are_taken_over_where_their_chunks_are(store, tmp_path, make
     assert ("others", "c", None, 2000.0, 0) in store.all_run_records()
 
 
-@pytest.mark.guarantee(35)
 def test_no_change_of_chunks_looks_through_all_records(store):
     """Every statement of a commit and of a note finds records by an index."""
     asked = []
@@ -273,7 +270,6 @@ def test_what_was_expected_can_be_forgotten_and_goes_with_its_chunk(store):
 # All together
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_runs_equal_a_dictionary(tmp_path, encoder, seed):
     """The plain model: for each namespace and chunk that is there, its group, or that it is expected."""

@@ -11,7 +11,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection as index_choice
 from tests.conftest import KnownEncoder, record
 
@@ -22,7 +22,7 @@ QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for
 
 def small_stores(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
-    patched.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(picking, "LEAST_ASKED", 256)
     patched.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
     patched.setattr(index_choice, "QUERIES", 20)
@@ -82,7 +82,6 @@ def test_many_questions_are_answered_like_one_after_the_other(store, mode, where
         assert_alike(many, [store.search(query, k, mode, where=where) for query in queries])
 
 
-@pytest.mark.guarantee(29)
 def test_many_vectors_are_searched_for_like_one_after_the_other(store):
     vectors = np.random.default_rng(1).normal(size=(25, DIM))
     for where in (None, "i >= 100"):
@@ -194,7 +193,6 @@ def test_no_threads_are_refused(store, threads):
 # Every kind of index
 
 
-@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
@@ -211,7 +209,6 @@ def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
         assert {hit.id for hit in hits} == {f"i{i}" for i in range(30) if i % 20}
 
 
-@pytest.mark.guarantee(31)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
 def test_ties_come_in_order_of_insertion_in_every_index(tmp_path, kind):

@@ -19,7 +19,7 @@ from ragembed.indexes.indexing.fitting import refit_store
 from ragembed.indexes.search import fanout
 from ragembed.indexes.search.ray_search import Question, RowBits, SegmentHost
 from ragembed.indexes.search.segment_search import search_segment
-from ragembed.indexes.storage import catalog, compaction, kinds, segments
+from ragembed.indexes.storage import catalog, compaction, segments
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection as index_choice
@@ -40,7 +40,7 @@ def _small(monkeypatch):
 
 def small(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
-    patched.setattr(kinds, "LEAST_APPROXIMATE", LEAST)
+    patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patched.setattr(picking, "LEAST_ASKED", LEAST)
     patched.setattr(index_choice, "QUERIES", 30)
     patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))

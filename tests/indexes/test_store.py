@@ -72,7 +72,6 @@ def test_k(plane):
         plane.search("up", 1, "fuzzy")
 
 
-@pytest.mark.guarantee(31)
 def test_ties_come_in_order_of_insertion(tmp_path, make_encoder, make_record):
     store = Store.create(tmp_path / "s", make_encoder({f"t{i}": [1, 0] for i in range(20)} | {"q": [1, 0]}))
     store.add([make_record(f"t{i}", f"t{i}") for i in range(20)])
@@ -88,7 +87,6 @@ def test_an_empty_store(tmp_path, encoder):
         assert store.get(["a"]) == []
 
 
-@pytest.mark.guarantee(33)
 def test_a_document_comes_back_as_it_was(tmp_path, encoder):
     chunk = Chunk(
         "text\nof two lines",
@@ -117,7 +115,6 @@ def test_same_text_twice_is_encoded_once_and_found_twice(tmp_path, encoder, make
     assert ids(store.search("same", 3, "dense")) == ["b", "c"]
 
 
-@pytest.mark.guarantee(7)
 def test_upsert_replaces_text_metadata_and_vector(plane, make_record):
     plane.add([make_record("n", "west", metadata={"new": True})])
     assert len(plane) == 4
@@ -126,14 +123,12 @@ def test_upsert_replaces_text_metadata_and_vector(plane, make_record):
     assert ids(plane.search("north", 9, "lexical")) == ["ne"]
 
 
-@pytest.mark.guarantee(9)
 def test_the_last_of_two_chunks_with_one_id_wins(plane, make_record):
     plane.add([make_record("x", "east"), make_record("x", "west")])
     assert plane.get(["x"])[0].chunk.text == "west"
     assert len(plane) == 5
 
 
-@pytest.mark.guarantee(18)
 def test_delete(plane):
     plane.delete(["n", "unknown", "n"])
     assert ids(plane.search("north", 9, "dense")) == ["ne", "e", "w"]
@@ -150,7 +145,6 @@ def test_a_text_deleted_and_added_again_is_not_encoded_again(plane, make_record)
     assert ids(plane.search("north", 1, "dense")) == ["n2"]
 
 
-@pytest.mark.guarantee(21)
 def test_get_is_in_the_order_asked(plane):
     assert [found.id for found in plane.get(["w", "e", "nope", "n", "w"])] == ["w", "e", "n"]
 
@@ -162,7 +156,6 @@ def test_vectors_are_unit_length_and_in_order(plane):
         plane.vectors(["nope"])
 
 
-@pytest.mark.guarantee(20)
 def test_a_random_sequence_of_operations_equals_a_dictionary(tmp_path, encoder, make_record):
     rng = np.random.default_rng(7)
     store = Store.create(tmp_path / "s", encoder)
@@ -208,7 +201,6 @@ def test_words_are_scored_as_if_the_store_had_been_made_anew(tmp_path, encoder, 
     assert len(scores[0]) == 26
 
 
-@pytest.mark.guarantee(43)
 def test_a_reader_sees_one_generation(plane, make_record):
     chunks = plane.chunks()
     first = next(chunks)
@@ -218,7 +210,6 @@ def test_a_reader_sees_one_generation(plane, make_record):
     assert [record.id for record in plane.chunks()] == ["new"]
 
 
-@pytest.mark.guarantee(43)
 def test_an_open_reader_sees_what_another_writes(plane, make_encoder, make_record):
     reader = Store.open(plane.path, make_encoder(PLANE))
     assert len(reader.search("up", 9, "dense")) == 4
@@ -227,7 +218,6 @@ def test_an_open_reader_sees_what_another_writes(plane, make_encoder, make_recor
         assert len(reader.search("up", 99, "dense")) == 5 + i
 
 
-@pytest.mark.guarantee(42)
 def test_threads_may_share_a_store(plane):
     answers, errors = [], []
 
@@ -247,7 +237,6 @@ def test_threads_may_share_a_store(plane):
     assert len({tuple(answer) for answer in answers}) == 1
 
 
-@pytest.mark.guarantee(43)
 def test_a_second_writer_is_told_who_holds_the_lock(plane):
     import os
 
@@ -261,7 +250,6 @@ def test_a_second_writer_is_told_who_holds_the_lock(plane):
         pass
 
 
-@pytest.mark.guarantee(10)
 def test_a_failed_commit_leaves_the_store_as_it_was(plane, make_record):
     with pytest.raises(ConfigError, match=r"metadata of 'bad' cannot be stored.*JSON"):
         plane.add([make_record("good", "up"), make_record("bad", "up", metadata={"x": object()})])
@@ -270,7 +258,6 @@ def test_a_failed_commit_leaves_the_store_as_it_was(plane, make_record):
     assert len(plane.search("up", 9, "dense")) == 4
 
 
-@pytest.mark.guarantee(13)
 def test_vectors_that_are_not_finite_are_refused(plane, make_record):
     encoder = plane.embedder
     encoder.table["bad"] = [float("nan"), 0.0]
@@ -279,7 +266,6 @@ def test_vectors_that_are_not_finite_are_refused(plane, make_record):
     assert len(plane) == 4
 
 
-@pytest.mark.guarantee(13, 34)
 def test_another_dimension_is_refused_with_both(plane, make_record):
     plane.embedder.table["long"] = [1.0, 2.0, 3.0]
     with pytest.raises(IncompatibleStoreError, match="dimension 2, the embedder gave 3"):
@@ -288,7 +274,6 @@ def test_another_dimension_is_refused_with_both(plane, make_record):
         plane.search_vector(np.ones(3))
 
 
-@pytest.mark.guarantee(34)
 def test_another_embedder_is_refused_with_both_names(plane, make_encoder):
     with pytest.raises(IncompatibleStoreError, match=r"made by known \(\w{12}\), and other \(\w{12}\) was given"):
         Store.open(plane.path, make_encoder(PLANE, name="other")).search("up")
@@ -308,7 +293,6 @@ def test_create_and_open_say_what_is_wrong(tmp_path, encoder):
         Store.create(tmp_path / "file" / "s", encoder)
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize(
     ("name", "use"),
     [
@@ -327,7 +311,6 @@ def test_a_changed_byte_is_found_before_the_file_is_used(plane, name, use, make_
         use(store)
 
 
-@pytest.mark.guarantee(37)
 def test_a_missing_file_is_named(plane, make_encoder):
     plane.close()
     next(plane.path.glob("segments/*/index.faiss")).unlink()
@@ -345,7 +328,6 @@ def test_a_database_of_something_else(tmp_path):
         Store.open(tmp_path)
 
 
-@pytest.mark.guarantee(40)
 @pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1])
 def test_another_format_is_refused(plane, version):
     plane.close()
@@ -374,7 +356,6 @@ def test_a_folder_that_cannot_be_written_is_read_unless_commits_are_outside_the_
         Store.open(plane.path, make_encoder(PLANE))
 
 
-@pytest.mark.guarantee(43)
 def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_config, make_record):
     """The files of the generation that a reader has just pinned are swept before it opens them."""
     texts = [f"the writer holds lock {word} of the store" for word in ("one", "two", "red", "blue")]
@@ -397,7 +378,6 @@ def test_readers_survive_a_merge_and_an_adoption_in_the_middle(tmp_path, tiny_co
     assert reader.embedder.fingerprint == centred.fingerprint
 
 
-@pytest.mark.guarantee(36)
 def test_writes_reach_the_disk_before_they_are_named(plane, make_record, monkeypatch):
     events = []
     for module, name in ((files.os, "fsync"), (folders.Path, "rename")):
@@ -432,7 +412,6 @@ def test_a_damaged_database_is_one_clear_error(plane, make_encoder):
         Store.open(plane.path, make_encoder(PLANE)).search("up")
 
 
-@pytest.mark.guarantee(37)
 def test_a_database_with_a_damaged_page_is_told_to_readers_and_writers(tmp_path, encoder, make_encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record(f"i{i}", f"text {i} " * 50) for i in range(200)])
@@ -463,7 +442,6 @@ def test_leftovers_are_swept_by_the_next_writer(plane, make_record):
     assert len(list((plane.path / "embedders").iterdir())) == 1
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("name", ["segments", "embedders"])
 def test_a_link_in_a_hostile_store_is_not_followed_by_the_sweep(plane, tmp_path, name, make_record):
     victim = tmp_path / "victim"
@@ -476,7 +454,6 @@ def test_a_link_in_a_hostile_store_is_not_followed_by_the_sweep(plane, tmp_path,
     assert precious.exists()
 
 
-@pytest.mark.guarantee(32)
 def test_a_database_that_names_folders_elsewhere_is_refused(plane, make_encoder):
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
@@ -496,7 +473,6 @@ def test_a_text_with_lone_surrogates_can_be_stored(tmp_path, encoder, make_recor
     assert ids(store.search("half", 1)) == ["a"]
 
 
-@pytest.mark.guarantee(32)
 def test_nothing_in_a_store_is_pickle(plane):
     files = [file for file in plane.path.rglob("*") if file.is_file()]
     assert len(files) >= 4

@@ -31,7 +31,7 @@ from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import posting_updates as upkeep
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -651,7 +651,7 @@ NEARNESS = {"flat": 1e-6, "fp16": 5e-4, "hnsw": 1e-6, "hnsw-sq8": 0.01, "ivf": 1
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_indexes_of_every_kind(tmp_path, encoder, kind, monkeypatch):
-    monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 256)
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
     with Store.create(tmp_path / "store", encoder, index=kind) as store, store.writer() as writer:
         writer.stage([sentence(i) + str(i) for i in range(700)])
     with Reader(tmp_path / "store") as reader:
@@ -914,7 +914,6 @@ def test_an_index_of_a_factory_string_begins_as_described(tmp_path, kind):
     assert [numbers.header() for _ in expected] == [(name, 8, 300) for name in expected]
 
 
-@pytest.mark.guarantee(40)
 def test_the_version_that_is_described_is_the_one_that_is_made(made):
     with closing(sqlite3.connect(made / "store.db")) as database:
         version = database.execute("PRAGMA user_version").fetchone()[0]

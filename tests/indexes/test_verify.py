@@ -239,7 +239,6 @@ def test_where_there_is_no_store(tmp_path):
 # Altered bytes
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("pattern", [".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
 def test_any_altered_byte_is_reported_with_its_file(known, pattern):
     draw = random.Random(pattern)
@@ -254,7 +253,6 @@ def test_any_altered_byte_is_reported_with_its_file(known, pattern):
     assert verify_store(known, KnownEncoder()).problems == []
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("pattern", ["embedders/*/config.json", "embedders/*/state.safetensors"])
 def test_any_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern):
     draw = random.Random(pattern)
@@ -284,7 +282,6 @@ ALTERED = {
 }
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("table", digests.TABLES)
 def test_an_altered_row_is_reported_with_its_table(tiny, table):
     with Store.open(tiny) as store:
@@ -330,7 +327,6 @@ def test_another_program_cannot_change_rows_that_have_a_digest(known):
                 connection.execute(statement.partition(" WHERE ")[0])
 
 
-@pytest.mark.guarantee(37)
 def test_another_program_may_copy_the_log_into_the_database(killed):
     before = answers(killed, KnownEncoder())
     with closing(sqlite3.connect(killed / "store.db")) as connection:
@@ -340,7 +336,6 @@ def test_another_program_may_copy_the_log_into_the_database(killed):
     assert answers(killed, KnownEncoder()) == before
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("change", ["damaged", "removed"])
 def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
     log = killed / "store.db-wal"
@@ -358,7 +353,6 @@ def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
     assert verify_store(killed, KnownEncoder()).problems == []
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("pattern", [".gitignore", "segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
 def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, pattern):
     file = sorted(known.glob(pattern))[0]
@@ -370,7 +364,6 @@ def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, patt
     assert name_of(file, known) in {problem.file for problem in verify_store(known, KnownEncoder()).problems}
 
 
-@pytest.mark.guarantee(37)
 def test_a_truncated_database_is_reported(known):
     original = (known / "store.db").read_bytes()
     for size in (0, 1, 16, 100, 4096, len(original) // 2, len(original) - 4096, len(original) - 1):
@@ -586,7 +579,6 @@ def test_without_its_model_a_store_is_verified_but_not_rebuilt(tiny, tiny_model,
 # Searching a damaged store
 
 
-@pytest.mark.guarantee(37)
 def test_a_search_says_which_file_is_damaged(known):
     file = sorted(known.glob("segments/*/index.faiss"))[1]
     damage(file)
@@ -610,7 +602,6 @@ def test_a_damaged_raw_file_is_refused_where_it_is_used(known):
     assert verify_store(known, KnownEncoder(), repair=True).problems == []
 
 
-@pytest.mark.guarantee(32, 37)
 @pytest.mark.parametrize("name", ["config.json", "state.safetensors"])
 def test_a_damaged_embedder_is_refused_before_anything_reads_it(tiny, name, monkeypatch):
     damage(only(tiny, f"embedders/*/{name}"))
@@ -631,7 +622,6 @@ def test_repairing_a_healthy_store_changes_nothing(known):
     assert hashes(known) == before
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("state", ["live", "dead"])
 @pytest.mark.parametrize(
     "names",
@@ -692,7 +682,6 @@ def test_one_damaged_segment_of_several_is_rebuilt_alone(known):
     assert_same_answers(answers(known, encoder), before)
 
 
-@pytest.mark.guarantee(37)
 @pytest.mark.parametrize("names", [["state.safetensors"], ["config.json"], ["config.json", "state.safetensors"], []])
 @pytest.mark.parametrize("raw", [False, True], ids=["raw whole", "raw damaged"])
 def test_a_damaged_embedder_is_fitted_again(tiny, names, raw):
@@ -871,7 +860,6 @@ def _narrower(vectors, ids):
     return index
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("made", [_pq, _bare, _hnsw, _ivf, _fewer, _narrower])
 def test_another_index_is_refused_before_faiss_reads_it(known, made, monkeypatch):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
@@ -890,7 +878,6 @@ def test_another_index_is_refused_before_faiss_reads_it(known, made, monkeypatch
     assert verify_store(known, KnownEncoder(), repair=True).problems == []
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("data", [b"", b"IxMp", b"IxMp" + bytes(200), b"\x80\x04" * 40])
 def test_what_is_no_index_is_refused_before_faiss_reads_it(known, data, monkeypatch):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
@@ -914,7 +901,6 @@ def test_an_index_that_ends_after_its_header_is_an_error(known):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -933,7 +919,6 @@ def test_a_database_with_another_schema_is_refused(known, statement):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("name", ["../../victim", "/etc", "..", "0f8fad5b-d9cb-469f-a165-70867728950e/../x", ""])
 def test_names_that_lead_elsewhere_are_refused(known, tmp_path, name):
     victim = tmp_path / "victim"
@@ -951,7 +936,6 @@ def test_names_that_lead_elsewhere_are_refused(known, tmp_path, name):
     assert (victim / "raw.f16").read_bytes() == b"precious"
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, "", 5])
 def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
     with closing(sqlite3.connect(known / "store.db")) as connection:

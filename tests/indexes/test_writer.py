@@ -30,7 +30,6 @@ def test_a_chunk_cannot_be_committed_before_its_text_is_staged(tmp_path, encoder
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(14)
 def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
     monkeypatch.setattr(writer, "BATCH", 3)
     store = Store.create(tmp_path / "s", encoder)
@@ -55,7 +54,6 @@ def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record
     assert len(store.search("text 9", 99, "dense")) == 10
 
 
-@pytest.mark.guarantee(19)
 def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     for i in range(6):
@@ -72,7 +70,6 @@ def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_
     assert len(list((store.path / "segments").iterdir())) == 1
 
 
-@pytest.mark.guarantee(35)
 def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encoder, make_record, monkeypatch):
     written = []
     original = compaction.write_segments
@@ -128,7 +125,6 @@ def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
         open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
 
 
-@pytest.mark.guarantee(34)
 def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, make_encoder, make_record):
     from ragembed.indexes.storage.transactions import open_for_writing
 
@@ -140,7 +136,6 @@ def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, m
         writer.StoreWriter(store.path, database, make_encoder(name="other"))
 
 
-@pytest.mark.guarantee(10)
 def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encoder, make_record, monkeypatch):
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record("a", "alpha")])

@@ -56,7 +56,6 @@ def unfitted(tiny_model: Path) -> RagEmbeddings:
 # Arrays
 
 
-@pytest.mark.guarantee(49)
 def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
     texts = [*CORPUS, *ODD]
     array = tiny.embed_documents_array(texts)
@@ -67,13 +66,11 @@ def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
     assert query.tolist() == tiny.embed_query(QUESTIONS[0])
 
 
-@pytest.mark.guarantee(49)
 def test_no_texts_are_an_array_without_rows(tiny: RagEmbeddings) -> None:
     assert tiny.embed_documents_array([]).shape == (0, tiny.dimension)
     assert tiny.embed_documents([]) == []
 
 
-@pytest.mark.guarantee(49, 50)
 def test_odd_texts_have_finite_vectors_of_unit_length_or_zero(tiny: RagEmbeddings) -> None:
     for vectors in (tiny.embed_documents_array(ODD), np.array([tiny.embed_query(text) for text in ODD])):
         assert np.isfinite(vectors).all()
@@ -82,7 +79,6 @@ def test_odd_texts_have_finite_vectors_of_unit_length_or_zero(tiny: RagEmbedding
         assert lengths[3] == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.guarantee(47)
 def test_arrays_need_a_fit_and_a_list(tiny: RagEmbeddings) -> None:
     for use in (lambda e: e.embed_documents_array(["a"]), lambda e: e.embed_query_array("a")):
         with pytest.raises(NotFittedError, match=r"embeddings\.fit\(texts\)"):
@@ -91,7 +87,6 @@ def test_arrays_need_a_fit_and_a_list(tiny: RagEmbeddings) -> None:
         tiny.embed_documents_array("abc")
 
 
-@pytest.mark.guarantee(49)
 def test_texts_reach_the_embedder_as_they_are(tiny: RagEmbeddings) -> None:
     seen: list[str] = []
 
@@ -114,7 +109,6 @@ def test_texts_reach_the_embedder_as_they_are(tiny: RagEmbeddings) -> None:
     assert seen == [*texts, *texts]
 
 
-@pytest.mark.guarantee(49)
 def test_no_part_of_a_long_text_is_dropped(tiny: RagEmbeddings) -> None:
     filler = "the cat sleeps " * 200
     plain, ended = tiny.embed_documents_array([filler, filler + "supersonic shock wave " * 20])
@@ -124,7 +118,6 @@ def test_no_part_of_a_long_text_is_dropped(tiny: RagEmbeddings) -> None:
 # The same vector whatever the company
 
 
-@pytest.mark.guarantee(46)
 def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
     texts = [*CORPUS, *QUESTIONS, "cat " * 200]
     together = tiny.embed_documents_array(texts)
@@ -138,7 +131,6 @@ def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> Non
     np.testing.assert_array_equal(tiny.embed_documents_array(texts), together)
 
 
-@pytest.mark.guarantee(46, 50)
 def test_a_vector_is_the_same_in_one_thread_and_in_many(saved: Path, tiny: RagEmbeddings) -> None:
     embeddings = RagEmbeddings(path=str(saved))  # loaded by whichever thread comes first
     expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUESTIONS])
@@ -162,7 +154,6 @@ print(embeddings.fingerprint)
 """
 
 
-@pytest.mark.guarantee(46)
 def test_a_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbeddings, tmp_path: Path) -> None:
     file = tmp_path / "vectors.npz"
     command = [sys.executable, "-c", OTHER_PROCESS, str(saved), str(file), *CORPUS]
@@ -173,7 +164,6 @@ def test_a_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbedding
         np.testing.assert_allclose(found["query"], tiny.embed_query(CORPUS[0]), atol=SAME)
 
 
-@pytest.mark.guarantee(48)
 def test_both_sides_have_unit_length_whatever_the_post_processors(tiny_model: Path) -> None:
     for steps in ((), ("center",), ("zscore",), ("quantile-u",), ("normalize",)):
         config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=steps)
@@ -203,7 +193,6 @@ class Cached(Embeddings):
         return self._underlying.embed_query(text)
 
 
-@pytest.mark.guarantee(47)
 def test_a_cache_is_never_stale(tiny_model: Path) -> None:
     cache: dict[tuple[str, str], list[float]] = {}
     embeddings = unfitted(tiny_model).fit(CORPUS)
@@ -218,7 +207,6 @@ def test_a_cache_is_never_stale(tiny_model: Path) -> None:
     assert len(cache) == 2 * len(CORPUS)
 
 
-@pytest.mark.guarantee(47)
 def test_the_namespace_is_that_of_the_fit_and_not_of_the_object(tiny_model: Path, tmp_path: Path) -> None:
     embeddings = unfitted(tiny_model).fit(CORPUS)
     embeddings.save(tmp_path)
@@ -228,7 +216,6 @@ def test_the_namespace_is_that_of_the_fit_and_not_of_the_object(tiny_model: Path
     assert embeddings.cache_namespace.replace("-", "").isalnum()  # fits every file system and key-value store
 
 
-@pytest.mark.guarantee(47, 51)
 def test_a_cache_may_stand_between_embeddings_and_a_store(tiny_model: Path) -> None:
     embeddings = unfitted(tiny_model).fit(CORPUS)
     with RagVectorStore.from_texts(CORPUS, Cached(embeddings, {})) as store:
@@ -243,7 +230,6 @@ def copied(embeddings: RagEmbeddings) -> RagEmbeddings:
     return twin
 
 
-@pytest.mark.guarantee(50)
 def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbeddings) -> None:
     tiny.embed_documents(CORPUS)  # the model is loaded
     twin = copied(tiny)
@@ -252,7 +238,6 @@ def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbedd
     np.testing.assert_allclose(twin.embed_query(QUESTIONS[0]), tiny.embed_query(QUESTIONS[0]), atol=SAME)
 
 
-@pytest.mark.guarantee(50)
 def test_embeddings_that_are_not_fitted_or_not_loaded_are_handed_over_as_they_are(
     saved: Path, tiny: RagEmbeddings, tiny_model: Path
 ) -> None:
@@ -282,7 +267,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.guarantee(50)
 def test_workers_embed_with_what_they_are_handed(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     command = [sys.executable, str(tmp_path / "pool.py"), str(saved), *CORPUS]
@@ -302,7 +286,6 @@ def in_memory(tiny_model: Path) -> tuple[Any, Any]:
     return AutoModel.from_pretrained(str(tiny_model)), tokenizer
 
 
-@pytest.mark.guarantee(50)
 def test_a_model_in_memory_gives_the_vectors_of_its_folder(
     in_memory: tuple[Any, Any], tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -318,7 +301,6 @@ def test_a_model_in_memory_gives_the_vectors_of_its_folder(
         assert again.similarity_search_with_score(QUESTIONS[0]) == before
 
 
-@pytest.mark.guarantee(50)
 def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_says(
     in_memory: tuple[Any, Any], in_folder: Path
 ) -> None:
@@ -331,7 +313,6 @@ def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_s
     }
 
 
-@pytest.mark.guarantee(50)
 def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tuple[Any, Any], tmp_path: Path) -> None:
     model, tokenizer = in_memory
     for parts, named in (((object(), tokenizer), "model is a object"), ((model, "a name"), "tokenizer is a str")):
@@ -349,7 +330,6 @@ def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tup
         RagEmbeddings.from_model(model, tokenizer, tmp_path / "new", preset="nope")
 
 
-@pytest.mark.guarantee(50)
 def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
     for embeddings in (RagEmbeddings(model=str(tmp_path / "gone")), RagEmbeddings(path=str(tmp_path / "gone"))):
         with pytest.raises(ModelError):
@@ -359,7 +339,6 @@ def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
 # In other stores
 
 
-@pytest.mark.guarantee(51)
 def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
     memory = InMemoryVectorStore.from_texts(CORPUS, tiny)
     with RagVectorStore.from_texts(CORPUS, tiny) as store:
@@ -370,7 +349,6 @@ def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
             assert next(iter(ours)) == theirs[0][0].page_content
 
 
-@pytest.mark.guarantee(51)
 def test_a_store_that_is_not_ours_is_added_to_in_batches(tiny: RagEmbeddings) -> None:
     whole, parts = InMemoryVectorStore.from_texts(CORPUS, tiny), InMemoryVectorStore(tiny)
     for text in CORPUS:

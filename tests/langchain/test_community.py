@@ -44,7 +44,6 @@ def metadata_of(folder: Path, value: Any) -> Any:
 # What langchain-community wrote
 
 
-@pytest.mark.guarantee(40)
 @pytest.mark.parametrize(
     ("folder", "documents", "vectors", "dropped"),
     [
@@ -122,7 +121,6 @@ def renamed(monkeypatch: pytest.MonkeyPatch, kind: type, module: str, name: str)
     return like
 
 
-@pytest.mark.guarantee(40)
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 @pytest.mark.parametrize(
     ("module", "document", "pydantic", "more"),

@@ -97,7 +97,6 @@ HARMFUL: dict[str, tuple[Callable[[Path], bytes], str]] = {
 }
 
 
-@pytest.mark.guarantee(32, 40)
 @pytest.mark.usefixtures("_extension")
 @pytest.mark.parametrize("case", HARMFUL)
 def test_calls_are_refused_and_not_executed(tmp_path: Path, marker: Path, case: str) -> None:
@@ -110,7 +109,6 @@ def test_calls_are_refused_and_not_executed(tmp_path: Path, marker: Path, case: 
     assert not marker.exists()
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.usefixtures("_extension")
 @pytest.mark.parametrize("case", [case for case in HARMFUL if case != "in metadata"])
 def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
@@ -118,7 +116,6 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
     assert marker.exists()
 
 
-@pytest.mark.guarantee(32, 40)
 @pytest.mark.parametrize(
     ("data", "asked"),
     [
@@ -140,7 +137,6 @@ def test_other_names_and_opcodes_are_refused(tmp_path: Path, data: bytes, asked:
     assert len(str(raised.value)) < 600
 
 
-@pytest.mark.guarantee(32)
 def test_stand_ins_keep_what_they_get_and_do_nothing(tmp_path: Path) -> None:
     state = opcodes({"__class__": 1, "__reduce__": 2, "__init__": 3})
     file = write(tmp_path, whole(call(DOCUMENT, text("a"), b"K\x01"), state, b"b", text("key"), b"Ns"))
@@ -288,7 +284,6 @@ def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
             read_docstore(write(tmp_path, GOOD[:size]))
 
 
-@pytest.mark.guarantee(32)
 @given(st.data())
 def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> None:
     changed = bytearray(GOOD)

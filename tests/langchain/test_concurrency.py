@@ -43,7 +43,6 @@ def assert_sound(path: Path) -> None:
 # Threads
 
 
-@pytest.mark.guarantee(42)
 def test_threads_that_add_search_and_delete_lose_nothing_and_find_nothing_wrong(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
@@ -74,7 +73,6 @@ def test_threads_that_add_search_and_delete_lose_nothing_and_find_nothing_wrong(
     assert_sound(tmp_path / "s")
 
 
-@pytest.mark.guarantee(42)
 def test_threads_that_write_one_document_leave_one_of_their_versions(tmp_path: Path) -> None:
     def write(store: RagVectorStore, thread: int) -> None:
         for turn in range(4):
@@ -92,7 +90,6 @@ def test_threads_that_write_one_document_leave_one_of_their_versions(tmp_path: P
     assert_sound(tmp_path / "s")
 
 
-@pytest.mark.guarantee(42)
 def test_threads_make_one_store_where_there_is_none(tmp_path: Path) -> None:
     start = threading.Barrier(6)
 
@@ -151,7 +148,6 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-@pytest.mark.guarantee(43)
 def test_two_processes_write_and_a_reader_sees_whole_versions(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a", "b"], FAKE, [{"of": ["", 0]}] * 2, ids=["a", "b"], path=tmp_path) as reader:
         writers = [started(WRITER, tmp_path, name) for name in ("one", "two")]
@@ -185,7 +181,6 @@ with RagVectorStore(DeterministicFakeEmbedding(size=6), sys.argv[1]) as store:
 """
 
 
-@pytest.mark.guarantee(43)
 def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
         with writer_lock(tmp_path):
@@ -197,7 +192,6 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
         assert store.ids() == ["a", "late"]
 
 
-@pytest.mark.guarantee(43)
 def test_a_writer_that_does_not_end_is_named_and_nothing_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +231,6 @@ SYNCHRONOUS = [
 ]
 
 
-@pytest.mark.guarantee(44)
 @pytest.mark.parametrize(("kind", "name"), SYNCHRONOUS, ids=lambda part: getattr(part, "__name__", part))
 def test_every_method_has_an_asynchronous_twin(kind: type, name: str) -> None:
     if name in NEED_NO_TWIN[kind]:
@@ -277,7 +270,6 @@ def angles() -> Iterator[RagVectorStore]:
         yield store
 
 
-@pytest.mark.guarantee(44)
 @pytest.mark.parametrize(("name", "arguments", "settings"), TWINS, ids=[name for name, _, _ in TWINS])
 async def test_a_twin_answers_alike(
     angles: RagVectorStore, name: str, arguments: tuple[Any, ...], settings: dict[str, Any]
@@ -287,7 +279,6 @@ async def test_a_twin_answers_alike(
     assert await getattr(angles, f"a{name}")(*arguments, **settings) == expected
 
 
-@pytest.mark.guarantee(44)
 async def test_twins_of_what_writes(angles: RagVectorStore, tmp_path: Path) -> None:
     assert await angles.aadd_texts(["60"], [{"n": 4}], ids=["60"], batch_size=1) == ["60"]
     assert await angles.aadd_documents([Document(id="70", page_content="70")]) == ["70"]
@@ -346,7 +337,6 @@ def held() -> Iterator[Held]:
     embedding.go_on.set()
 
 
-@pytest.mark.guarantee(44)
 @pytest.mark.parametrize(
     "use",
     [
@@ -369,7 +359,6 @@ async def test_the_event_loop_goes_on_while_texts_are_embedded(held: Held, use: 
         assert await asyncio.wait_for(waiting, PATIENCE)
 
 
-@pytest.mark.guarantee(44)
 async def test_searches_are_answered_while_documents_are_added(held: Held) -> None:
     with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"]) as store:
         held.hold.set()
@@ -382,7 +371,6 @@ async def test_searches_are_answered_while_documents_are_added(held: Held) -> No
         assert len(store) == 4
 
 
-@pytest.mark.guarantee(44)
 async def test_an_addition_that_is_cancelled_is_whole_or_not_there(held: Held, tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"], path=tmp_path) as store:
         held.hold.set()
@@ -401,7 +389,6 @@ async def test_an_addition_that_is_cancelled_is_whole_or_not_there(held: Held, t
     assert verify_store(tmp_path, ExternalEncoder(held)).problems == []
 
 
-@pytest.mark.guarantee(44)
 async def test_many_tasks_at_once(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         names = [f"text {n}" for n in range(20)]
@@ -445,7 +432,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.guarantee(45)
 @pytest.mark.parametrize("how", ["spawn", "forkserver", "fork"])
 def test_workers_open_the_folder_that_they_are_handed(tmp_path: Path, how: str) -> None:
     if how != "spawn" and not hasattr(os, "fork"):
@@ -459,7 +445,6 @@ def test_workers_open_the_folder_that_they_are_handed(tmp_path: Path, how: str) 
     assert_sound(tmp_path / "s")
 
 
-@pytest.mark.guarantee(45)
 def test_a_vector_store_is_handed_over_by_its_path_and_not_itself(angles: RagVectorStore) -> None:
     for part in (angles, angles.record_manager()):
         with pytest.raises(TypeError, match="cannot pickle"):
@@ -498,7 +483,6 @@ print("done")
 """
 
 
-@pytest.mark.guarantee(45)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_parent_and_child_go_on_with_a_store_that_was_open_when_they_parted(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED, str(tmp_path / "s")]
@@ -509,7 +493,6 @@ def test_parent_and_child_go_on_with_a_store_that_was_open_when_they_parted(tmp_
     assert_sound(tmp_path / "s")
 
 
-@pytest.mark.guarantee(45)
 def test_a_closed_store_opens_again_at_its_newest_state(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
         assert store.similarity_search("a")[0].id == "a"
@@ -521,7 +504,6 @@ def test_a_closed_store_opens_again_at_its_newest_state(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.guarantee(45)
 def test_a_with_block_closes_after_an_error_too(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RagVectorStore.from_texts(["a"], FAKE, path=tmp_path / "s") as store:
         _ = 1 / (len(store) - 1)
@@ -530,7 +512,6 @@ def test_a_with_block_closes_after_an_error_too(tmp_path: Path) -> None:
     assert texts(RagVectorStore(FAKE, tmp_path / "t").similarity_search("a")) == ["a"]
 
 
-@pytest.mark.guarantee(39, 45)
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_a_closed_store_holds_no_file_of_vectors(tmp_path: Path) -> None:
     store = RagVectorStore.from_texts([f"text {n}" for n in range(5000)], FAKE, path=tmp_path / "s")

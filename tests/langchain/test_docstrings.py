@@ -40,14 +40,12 @@ def _elsewhere(saved_embeddings: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.guarantee(52)
 def test_embeddings() -> None:
     names = run(RagEmbeddings)
     assert len(names["vector"]) == len(names["vectors"][1]) == 384
     assert Path("my-embeddings").is_dir()
 
 
-@pytest.mark.guarantee(52)
 def test_vector_store(capsys: pytest.CaptureFixture[str]) -> None:
     names = run(RagVectorStore)
     assert [document.id for document in names["results"]] == ["2"]
@@ -59,7 +57,6 @@ def test_vector_store(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed[2].startswith("* [SIM=")
 
 
-@pytest.mark.guarantee(52)
 def test_retriever() -> None:
     names = run(RagRetriever)
     assert [document.page_content for document in names["documents"]] == ["bar baz"]
@@ -77,7 +74,6 @@ SECTIONS = {
 }
 
 
-@pytest.mark.guarantee(52)
 @pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
 def test_docstrings_have_the_sections_that_readers_of_langchain_know(documented: type) -> None:
     found = re.findall(r"^([A-Z][\w ]+):$", inspect.getdoc(documented) or "", re.MULTILINE)
@@ -102,7 +98,6 @@ OUTLINE = [
 ]
 
 
-@pytest.mark.guarantee(52)
 def test_the_page_has_the_outline_that_readers_of_langchain_know() -> None:
     headings = re.findall(r"^##+ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading in OUTLINE] == OUTLINE

@@ -24,7 +24,6 @@ def cosines(a: list[list[float]], b: list[list[float]]) -> Any:
     return (left * right).sum(axis=1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
 
 
-@pytest.mark.guarantee(49, 50)
 def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
     documents, query = fitted.embed_documents(CORPUS[:2]), fitted.embed_query("a question")
     for vector in [*documents, query]:
@@ -35,7 +34,6 @@ def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
     assert json.loads(json.dumps([documents, query])) == [documents, query]
 
 
-@pytest.mark.guarantee(48, 50)
 def test_vectors_have_unit_length_whatever_the_chain_ends_in(tiny_model: Path) -> None:
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("zscore",))
     embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
@@ -43,7 +41,6 @@ def test_vectors_have_unit_length_whatever_the_chain_ends_in(tiny_model: Path) -
     np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
 
 
-@pytest.mark.guarantee(49)
 def test_no_texts(fitted: RagEmbeddings) -> None:
     assert fitted.embed_documents([]) == []
 
@@ -55,7 +52,6 @@ def test_one_str_is_not_taken_apart(fitted: RagEmbeddings) -> None:
         copy.copy(fitted).fit("abc")
 
 
-@pytest.mark.guarantee(46)
 def test_a_vector_depends_on_nothing_but_the_text(fitted: RagEmbeddings) -> None:
     texts = [*CORPUS, *(text for text in ODD if text.strip())]
     together = fitted.embed_documents(texts)
@@ -67,7 +63,6 @@ def test_a_vector_depends_on_nothing_but_the_text(fitted: RagEmbeddings) -> None
     assert different.max() < 0.99  # the above would hold of constant vectors too
 
 
-@pytest.mark.guarantee(49)
 def test_odd_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
     documents = np.array(fitted.embed_documents(ODD))
     queries = np.array([fitted.embed_query(text) for text in ODD])
@@ -77,7 +72,6 @@ def test_odd_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
     assert np.linalg.norm(documents, axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.guarantee(47)
 def test_unfitted_use_names_the_call_to_make(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     uses = [
@@ -95,7 +89,6 @@ def test_unfitted_use_names_the_call_to_make(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.guarantee(47)
 def test_save_and_load(fitted: RagEmbeddings, saved_embeddings: Path, tmp_path: Path) -> None:
     fitted.save(tmp_path / "again")
     for loaded in (RagEmbeddings.load(tmp_path / "again"), RagEmbeddings(path=str(saved_embeddings))):
@@ -107,7 +100,6 @@ def test_save_and_load(fitted: RagEmbeddings, saved_embeddings: Path, tmp_path: 
     assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded at first use only
 
 
-@pytest.mark.guarantee(47)
 def test_fitting_again_changes_the_identity(fitted: RagEmbeddings) -> None:
     embeddings = copy.copy(fitted)
     former, before = embeddings.embedder, embeddings.cache_namespace
@@ -118,7 +110,6 @@ def test_fitting_again_changes_the_identity(fitted: RagEmbeddings) -> None:
     assert former.fingerprint in before  # what was made with it can go on
 
 
-@pytest.mark.guarantee(50)
 def test_from_embedder(fitted: RagEmbeddings) -> None:
     embeddings = RagEmbeddings.from_embedder(fitted.embedder)
     assert embeddings.embedder is fitted.embedder
@@ -126,7 +117,6 @@ def test_from_embedder(fitted: RagEmbeddings) -> None:
     assert not RagEmbeddings.from_embedder(Embedder()).is_fitted
 
 
-@pytest.mark.guarantee(50)
 def test_fields(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown preset 'nope'"):
         RagEmbeddings(preset="nope")
@@ -137,14 +127,12 @@ def test_fields(tmp_path: Path) -> None:
     assert RagEmbeddings(model="some/model").embedder.config.model == "some/model"
 
 
-@pytest.mark.guarantee(50)
 def test_a_deep_copy_is_the_same(fitted: RagEmbeddings) -> None:
     twin = copy.deepcopy(fitted)
     assert twin.embedder is not fitted.embedder
     assert twin.embed_query("a") == fitted.embed_query("a")
 
 
-@pytest.mark.guarantee(50)
 def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:
     embeddings = RagEmbeddings(path=str(saved_embeddings))
     expected = fitted.embed_query("a question")
@@ -164,7 +152,6 @@ def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmb
     np.testing.assert_allclose(answers, [expected] * 8, atol=1e-6)  # the last digits depend on the number of threads
 
 
-@pytest.mark.guarantee(51)
 def test_in_a_store_that_is_not_ours(fitted: RagEmbeddings) -> None:
     store = InMemoryVectorStore.from_texts(CORPUS, fitted)
     assert store.similarity_search("How do I bake?", k=1)[0].page_content == CORPUS[2]

@@ -40,7 +40,6 @@ def test_vectors_are_unit_float32_and_zero_stays_zero() -> None:
     assert ExternalEncoder(Angles()).raw_documents([]).shape == (0, 0)
 
 
-@pytest.mark.guarantee(13)
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [

@@ -12,7 +12,6 @@ def run(script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.guarantee(6, 53)
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
@@ -43,12 +42,10 @@ print(len(store.as_retriever(search_type="hybrid").invoke("bar")))
 """
 
 
-@pytest.mark.guarantee(6)
 def test_nothing_of_langchain_but_its_core_is_needed_and_nothing_warns() -> None:
     assert run(WITHOUT_THE_REST).split() == ["2", "1", "4"]
 
 
-@pytest.mark.guarantee(53)
 def test_missing_langchain_is_told_with_the_remedy() -> None:
     script = (
         "import sys; sys.modules['langchain_core'] = None\n"

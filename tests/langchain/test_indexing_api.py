@@ -95,7 +95,6 @@ def own_run(request: pytest.FixtureRequest, store: RagVectorStore) -> Run:
 FIRST = pages(a=[1, 2], b=[50], c=[100])
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
 @pytest.mark.parametrize("batch_size", [100, 2])
 async def test_first_runs_and_reruns(run: Run, store: RagVectorStore, cleanup: Any, batch_size: int) -> None:
@@ -111,14 +110,12 @@ async def test_first_runs_and_reruns(run: Run, store: RagVectorStore, cleanup: A
     assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 async def test_without_cleanup_nothing_goes(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup=None)
     assert await run(pages(a=[3]), cleanup=None) == (1, 0, 0, 0)
     assert held(store) == of([*FIRST, page("a", 3)])
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
 async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
@@ -130,7 +127,6 @@ async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, c
     assert len(store) == 5
 
 
-@pytest.mark.guarantee(5)
 async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup="full")
     assert await run(pages(a=[2, 3], b=[50]), cleanup="full") == (1, 0, 2, 2)
@@ -141,7 +137,6 @@ async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
     assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_records_that_are_lost(
     run: Run, store: RagVectorStore, records: Callable[[str], RecordManager], cleanup: Any
@@ -156,7 +151,6 @@ async def test_records_that_are_lost(
     assert held(store) == of(changed)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_documents_that_are_gone_already_may_be_cleaned_up(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
@@ -171,7 +165,6 @@ async def test_documents_that_are_gone_already_may_be_cleaned_up(run: Run, store
 # What only records in the store give
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
 async def test_a_document_that_was_deleted_by_other_means_is_added_again(
     own_run: Run, store: RagVectorStore, cleanup: Any
@@ -190,7 +183,6 @@ async def test_a_document_that_was_deleted_by_other_means_is_added_again(
         assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     with RagVectorStore(Angles(), store.path) as opened:
@@ -199,7 +191,6 @@ async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, stor
     assert await own_run(FIRST[1:], cleanup="full") == (0, 0, 3, 0)
 
 
-@pytest.mark.guarantee(5)
 async def test_a_copy_of_the_store_has_its_records(own_run: Run, store: RagVectorStore, tmp_path: Path) -> None:
     await own_run(FIRST, cleanup="full")
     store.save_local(tmp_path / "backup")
@@ -238,7 +229,6 @@ async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, *
     run.records = run.store.record_manager(manager.namespace)  # that of the next process
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize(
     "after",
@@ -261,7 +251,6 @@ async def test_a_run_that_broke_off_is_put_right_by_the_next(
     assert await own_run(after, cleanup=cleanup) == (0, 0, 4, 0)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await break_off(own_run, pages(a=[7, 8], b=[50]), cleanup=cleanup)
@@ -270,7 +259,6 @@ async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorSto
     assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("batches", [0, 1, 2])
 async def test_a_run_of_several_batches_may_break_off_in_any(
@@ -283,7 +271,6 @@ async def test_a_run_of_several_batches_may_break_off_in_any(
     assert held(store) == of(after)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
 async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
     own_run: Run, store: RagVectorStore, cleanup: Any
@@ -294,7 +281,6 @@ async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
     assert held(store) == of(pages(a=[1, 2], b=[51], c=[100]))
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
 async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -304,14 +290,12 @@ async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: Ra
     assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 async def test_a_run_without_cleanup_that_broke_off_is_carried_on(own_run: Run, store: RagVectorStore) -> None:
     await break_off(own_run, FIRST, 1, cleanup=None, batch_size=2)
     assert await own_run(FIRST, cleanup=None) == (2, 0, 2, 0)
     assert held(store) == of(FIRST)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_an_addition_that_fails_is_put_right_by_the_next_run(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
@@ -327,7 +311,6 @@ async def test_an_addition_that_fails_is_put_right_by_the_next_run(
     assert held(store) == of(after)
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
@@ -346,7 +329,6 @@ async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
 # Namespaces, and documents that no run wrote
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_namespaces_know_nothing_of_one_another(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     other = Run(store, store.record_manager("other"), own_run.asynchronous)
@@ -374,7 +356,6 @@ async def test_a_document_of_two_namespaces_that_one_deletes_is_added_again_by_t
     assert held(store) == of(pages(a=[1], b=[2], c=[3]))
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_documents_that_were_added_without_index_stay(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     store.add_documents([Document("20", id="mine", metadata={"source": "a"})])
@@ -404,7 +385,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("step", [0.0, -3600.0, 3600.0])
 async def test_the_clock_may_stand_still_or_go_back(
@@ -418,7 +398,6 @@ async def test_the_clock_may_stand_still_or_go_back(
         clock[0] += step
 
 
-@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 async def test_the_clock_may_go_back_within_a_run(
     own_run: Run, store: RagVectorStore, clock: list[float], cleanup: Any, monkeypatch: pytest.MonkeyPatch
@@ -444,7 +423,6 @@ async def test_the_clock_may_go_back_within_a_run(
     assert held(store) == of(all_new)
 
 
-@pytest.mark.guarantee(5)
 async def test_times_go_on_where_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
     records = store.record_manager()
     assert records.get_time() == clock[0]

@@ -17,7 +17,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import compaction, kinds, segments
+from ragembed.indexes.storage import compaction, segments
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
@@ -40,7 +40,6 @@ def store() -> Iterator[RagVectorStore]:
 # Looking in
 
 
-@pytest.mark.guarantee(21)
 def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> None:
     names = [f"d{n}" for n in range(10)]
     assert store.ids() == names
@@ -51,7 +50,6 @@ def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> 
     assert store.ids() == [document.id for document in store] == [*names[2:], "d0"]
 
 
-@pytest.mark.guarantee(21)
 @pytest.mark.parametrize("condition", [{"n": {"$gte": 8}}, "n >= 8", lambda metadata: metadata["n"] >= 8])
 def test_documents_that_a_filter_selects(store: RagVectorStore, condition: Any) -> None:
     assert [document.id for document in store.iter_documents(filter=condition)] == ["d8", "d9"]
@@ -60,7 +58,6 @@ def test_documents_that_a_filter_selects(store: RagVectorStore, condition: Any) 
     assert len(store) == 8
 
 
-@pytest.mark.guarantee(21)
 def test_how_many_there_are_and_whether_one_is_there(store: RagVectorStore) -> None:
     assert len(store) == 10
     assert "d3" in store
@@ -71,7 +68,6 @@ def test_how_many_there_are_and_whether_one_is_there(store: RagVectorStore) -> N
     assert len(store) == 9
 
 
-@pytest.mark.guarantee(21)
 async def test_everything_goes_and_the_store_stays(store: RagVectorStore) -> None:
     store.clear()
     assert (len(store), store.ids(), list(store), store.similarity_search("0")) == (0, [], [], [])
@@ -83,7 +79,6 @@ async def test_everything_goes_and_the_store_stays(store: RagVectorStore) -> Non
     assert store.ids() == []
 
 
-@pytest.mark.guarantee(21, 28)
 def test_looking_into_a_store_before_anything_is_added(tmp_path: Path) -> None:
     store = RagVectorStore(FAKE, tmp_path / "store")
     assert (len(store), store.ids(), list(store), store.get_by_ids(["1"])) == (0, [], [], [])
@@ -105,7 +100,6 @@ def test_documents_are_those_of_the_moment_when_iteration_began(store: RagVector
     assert len(list(store)) == 9
 
 
-@pytest.mark.guarantee(21)
 def test_what_is_asked_for_twice_comes_once(store: RagVectorStore) -> None:
     assert [document.id for document in store.get_by_ids(["d9", "d1", "d9", "x", "d1", "d0"])] == ["d9", "d1", "d0"]
     assert [document.id for document in store.get_by_ids([*reversed(store.ids())])] == store.ids()[::-1]
@@ -114,7 +108,6 @@ def test_what_is_asked_for_twice_comes_once(store: RagVectorStore) -> None:
 # Deleting
 
 
-@pytest.mark.guarantee(18)
 def test_deleting_what_is_not_there_is_true_and_no_error(store: RagVectorStore) -> None:
     for ids in (["x"], ["x", "x"], [], (), iter(["x"])):
         assert store.delete(ids) is True
@@ -127,7 +120,6 @@ def test_deleting_what_is_not_there_is_true_and_no_error(store: RagVectorStore) 
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(18, 21)
 def test_ids_and_a_filter_are_joined(store: RagVectorStore) -> None:
     assert store.delete(["d1", "d2"], filter={"n": {"$gt": 6}, "even": False}) is True
     assert store.ids() == ["d0", "d3", "d4", "d5", "d6", "d8"]
@@ -137,7 +129,6 @@ def test_ids_and_a_filter_are_joined(store: RagVectorStore) -> None:
     assert store.ids() == ["d5"]
 
 
-@pytest.mark.guarantee(19)
 def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written_by_one_deletion(documents: int) -> tuple[int, int]:
         """Return how many vectors one deletion writes, and how many rows it marks as deleted."""
@@ -162,7 +153,6 @@ def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, mon
     assert written_by_one_deletion(20) == written_by_one_deletion(2000) == (0, 1)
 
 
-@pytest.mark.guarantee(19)
 def test_space_is_reclaimed_and_answers_stay(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(map(str, range(100)), ids=map(str, range(100)))
@@ -191,7 +181,6 @@ OPERATION = st.one_of(
 )
 
 
-@pytest.mark.guarantee(20)
 @given(st.lists(OPERATION, max_size=8))
 def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any]]) -> None:
     known: dict[str, int] = {}
@@ -219,12 +208,11 @@ def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any
         assert {document.id: int(document.page_content) for document in store} == known
 
 
-@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", [*NAMES, "IVF4,SQ8"])
 def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found has the text and the score that it should have, after changes too; limits are low for that."""
     for module, name, value in (
-        (kinds, "LEAST_APPROXIMATE", 256),
+        (segments, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
         (index_choice, "QUERIES", 10),
         (segment_search, "_EXACT_ROWS", 16),

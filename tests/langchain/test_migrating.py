@@ -25,7 +25,6 @@ HOSTILE = b"\x80\x03cos\nmkdir\nX\x08\0\0\0executed\x85R."
 """A pickle that makes a folder when it is loaded."""
 
 
-@pytest.mark.guarantee(40)
 @pytest.mark.parametrize(("name", "index_name"), [("l2", "index"), ("inner", "other")])
 def test_a_folder_becomes_a_store_and_nothing_is_embedded(
     golden: Path, tmp_path: Path, name: str, index_name: str
@@ -45,13 +44,11 @@ def test_a_folder_becomes_a_store_and_nothing_is_embedded(
     assert {file.name: file.read_bytes() for file in (golden / name).iterdir()} == before
 
 
-@pytest.mark.guarantee(40)
 def test_metadata_are_json_afterwards(golden: Path) -> None:
     with RagVectorStore.from_community_faiss(golden / "rich", Angles()) as store:
         assert [found.metadata for found in store] == [PLAIN]
 
 
-@pytest.mark.guarantee(40)
 @pytest.mark.parametrize(("name", "more"), [("refused", []), ("shifted", ["d"])])
 def test_texts_are_embedded_again_with_a_warning_if_vectors_lost_their_documents(
     golden: Path, name: str, more: list[str]
@@ -68,7 +65,6 @@ def test_texts_are_embedded_again_with_a_warning_if_vectors_lost_their_documents
             assert score == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.guarantee(40)
 def test_a_folder_becomes_a_store_with_rag_embeddings_fitted_on_it(
     golden: Path, tmp_path: Path, unfitted: RagEmbeddings
 ) -> None:
@@ -83,7 +79,6 @@ def test_a_folder_becomes_a_store_with_rag_embeddings_fitted_on_it(
         assert ids(again.similarity_search("30", k=1)) == ["ü"]
 
 
-@pytest.mark.guarantee(40)
 def test_a_folder_is_taken_with_an_index_and_a_budget(golden: Path, tmp_path: Path) -> None:
     budget = Budget(min_recall=0.9)
     for name in ("l2", "deleted"):  # the second adds to what the first made
@@ -96,7 +91,6 @@ def test_a_folder_is_taken_with_an_index_and_a_budget(golden: Path, tmp_path: Pa
         assert sorted(opened.ids()) == sorted(IDS)
 
 
-@pytest.mark.guarantee(40)
 def test_two_vectors_for_one_text_need_rag_embeddings(tmp_path: Path, unfitted: RagEmbeddings) -> None:
     (tmp_path / "index.pkl").write_bytes(docstore({"a": Document("same"), "b": Document("same")}))
     index = faiss.IndexFlatL2(2)
@@ -111,7 +105,6 @@ def test_two_vectors_for_one_text_need_rag_embeddings(tmp_path: Path, unfitted: 
 # By load_local
 
 
-@pytest.mark.guarantee(40, 41)
 @pytest.mark.parametrize("allowed", [True, False])
 def test_load_local_takes_an_old_folder_into_a_temporary_store(golden: Path, allowed: bool) -> None:
     folder = str(golden / "l2")
@@ -127,7 +120,6 @@ def test_load_local_takes_an_old_folder_into_a_temporary_store(golden: Path, all
     assert {"index.faiss", "index.pkl"} <= {file.name for file in (golden / "l2").iterdir()}
 
 
-@pytest.mark.guarantee(41)
 def test_load_local_says_what_an_old_folder_needs(golden: Path) -> None:
     with pytest.raises(ConfigError, match="give the embeddings"):
         RagVectorStore.load_local(golden / "l2")
@@ -138,7 +130,6 @@ def test_load_local_says_what_an_old_folder_needs(golden: Path) -> None:
         RagVectorStore.load_local(golden / "l2", Angles())
 
 
-@pytest.mark.guarantee(32, 40)
 def test_a_hostile_folder_is_refused_and_executes_nothing(golden: Path, in_folder: Path) -> None:
     (golden / "l2" / "index.pkl").write_bytes(HOSTILE)
     uses: list[Any] = [
@@ -151,7 +142,6 @@ def test_a_hostile_folder_is_refused_and_executes_nothing(golden: Path, in_folde
     assert list(in_folder.iterdir()) == []
 
 
-@pytest.mark.guarantee(40, 44)
 async def test_asynchronously(golden: Path) -> None:
     with await RagVectorStore.afrom_community_faiss(golden / "inner", Angles(), index_name="other") as made:
         assert list(made) == DOCUMENTS

@@ -58,7 +58,6 @@ def seen(store: RagVectorStore) -> Any:
 # Saving and loading
 
 
-@pytest.mark.guarantee(41)
 def test_a_saved_store_is_loaded_as_it_was(store: RagVectorStore, tmp_path: Path) -> None:
     before = seen(store)
     assert before[1] == DOCUMENTS
@@ -70,7 +69,6 @@ def test_a_saved_store_is_loaded_as_it_was(store: RagVectorStore, tmp_path: Path
         assert loaded.path == tmp_path / "folder" / "index"
 
 
-@pytest.mark.guarantee(41)
 def test_what_is_added_after_saving_or_loading_goes_its_own_way(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.add_texts(["late"], ids=["late"])
@@ -84,7 +82,6 @@ def test_what_is_added_after_saving_or_loading_goes_its_own_way(store: RagVector
     assert store.ids() == ["id0", "id1", "id2", "id3", "late"]
 
 
-@pytest.mark.guarantee(41)
 def test_saving_again_takes_the_place_of_the_former_copy(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.delete(["id0", "id1"])
@@ -99,7 +96,6 @@ def test_saving_again_takes_the_place_of_the_former_copy(store: RagVectorStore, 
         assert loaded.ids() == ["x"]
 
 
-@pytest.mark.guarantee(41)
 def test_stores_of_several_names_stand_side_by_side(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.save_local(tmp_path, "größere Ablage")
@@ -112,7 +108,6 @@ def test_stores_of_several_names_stand_side_by_side(store: RagVectorStore, tmp_p
     assert {entry.name for entry in tmp_path.iterdir()} == set(names)
 
 
-@pytest.mark.guarantee(41)
 @pytest.mark.parametrize("allowed", [True, False])
 def test_dangerous_deserialization_may_be_allowed_and_changes_nothing(
     store: RagVectorStore, tmp_path: Path, allowed: bool
@@ -124,7 +119,6 @@ def test_dangerous_deserialization_may_be_allowed_and_changes_nothing(
         RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)
 
 
-@pytest.mark.guarantee(41)
 def test_an_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
     with RagVectorStore(FAKE) as empty:
         empty.save_local(tmp_path)
@@ -134,7 +128,6 @@ def test_an_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
         assert ids(loaded.similarity_search("a")) == ["1"]
 
 
-@pytest.mark.guarantee(41)
 def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
@@ -149,7 +142,6 @@ def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings
         RagVectorStore.load_local(tmp_path, index_name="fake")
 
 
-@pytest.mark.guarantee(41)
 def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreNotFoundError, match=r"no store 'index' in .* make one with save_local"):
@@ -160,7 +152,6 @@ def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["here"]
 
 
-@pytest.mark.guarantee(41)
 def test_saving_replaces_nothing_but_stores(store: RagVectorStore, tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "thesis.txt").write_text("years of work")
@@ -211,7 +202,6 @@ def types(value: Any) -> Any:
     return [types(inner) for inner in value] if isinstance(value, list) else type(value)
 
 
-@pytest.mark.guarantee(33)
 def test_opening_again_restores_metadata_with_their_types(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, [METADATA], ids=["1"], path=tmp_path):
         pass
@@ -221,7 +211,6 @@ def test_opening_again_restores_metadata_with_their_types(tmp_path: Path) -> Non
             assert types(found.metadata) == types(METADATA)
 
 
-@pytest.mark.guarantee(33)
 def test_opening_again_restores_ids_order_scores_and_embeddings(light: RagEmbeddings, tmp_path: Path) -> None:
     names = ["z", "", " ", "ключ/✓", "a" * 3000, "7"]
     with RagVectorStore.from_texts([*TEXTS, "same", "same"], light, ids=names, path=tmp_path) as first:
@@ -239,7 +228,6 @@ def test_opening_again_restores_ids_order_scores_and_embeddings(light: RagEmbedd
 BUDGET = Budget(max_memory=10**9, min_recall=0.9)
 
 
-@pytest.mark.guarantee(33)
 @pytest.mark.parametrize(
     ("index", "budget", "wanted"),
     [
@@ -270,7 +258,6 @@ def test_opening_again_keeps_index_and_budget_and_refuses_others(
             assert opened.wanted_index == wanted
 
 
-@pytest.mark.guarantee(33)
 def test_an_index_that_there_is_not_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nonsense"):
         RagVectorStore(FAKE, tmp_path / "store", index="nonsense")
@@ -279,7 +266,6 @@ def test_an_index_that_there_is_not_is_refused_before_anything_is_made(tmp_path:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.guarantee(33, 41)
 def test_an_approximate_index_is_kept_by_copies_and_by_opening_again(tmp_path: Path) -> None:
     angles = [str(n * 0.36) for n in range(1000)]
     with RagVectorStore.from_texts(angles, Angles(), ids=angles, path=tmp_path / "one", index="hnsw") as store:
@@ -295,7 +281,6 @@ def test_an_approximate_index_is_kept_by_copies_and_by_opening_again(tmp_path: P
             assert again.similarity_search_with_score("90", k=9) == before
 
 
-@pytest.mark.guarantee(35, 39)
 def test_files_of_vectors_are_never_changed_once_they_are_written(tmp_path: Path) -> None:
     """What is mapped into memory stays as it is; changes are in files of their own."""
 
@@ -318,7 +303,6 @@ def test_files_of_vectors_are_never_changed_once_they_are_written(tmp_path: Path
 # Another embedding
 
 
-@pytest.mark.guarantee(34)
 def test_a_store_is_rebuilt_with_other_embeddings(tmp_path: Path) -> None:
     metadatas = [{"n": n} for n in range(3)]
     with RagVectorStore.from_texts(["0", "90", "180"], Angles(), metadatas, ids=["a", "b", "c"]) as store:
@@ -336,7 +320,6 @@ def test_a_store_is_rebuilt_with_other_embeddings(tmp_path: Path) -> None:
     assert verify_store(tmp_path / "rebuilt", ExternalEncoder(FAKE)).problems == []
 
 
-@pytest.mark.guarantee(34)
 def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: RagVectorStore, tmp_path: Path) -> None:
     with store.rebuild(DeterministicFakeEmbedding(size=9)) as rebuilt:
         assert rebuilt.path.name.startswith("ragembed-")
@@ -348,7 +331,6 @@ def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: 
     assert list(store) == DOCUMENTS
 
 
-@pytest.mark.guarantee(34)
 def test_rebuilding_fits_embeddings_that_are_not_fitted(
     store: RagVectorStore, unfitted: RagEmbeddings, tmp_path: Path
 ) -> None:
@@ -362,7 +344,6 @@ def test_rebuilding_fits_embeddings_that_are_not_fitted(
         assert embeddings.fingerprint == other.fit(TEXTS).fingerprint
 
 
-@pytest.mark.guarantee(34)
 @pytest.mark.parametrize("weighting", ["idf", "uniform"])
 def test_embeddings_that_are_fitted_again_are_refused_and_rebuild_takes_them(
     tiny_model: Path, tmp_path: Path, weighting: str
@@ -390,7 +371,6 @@ def test_embeddings_that_are_fitted_again_are_refused_and_rebuild_takes_them(
         assert ids(again.similarity_search(TEXTS[1], k=1)) == ["id1"]
 
 
-@pytest.mark.guarantee(34)
 def test_a_rebuilt_store_knows_the_files_of_the_former(in_folder: Path, tiny_model: Path, light: RagEmbeddings) -> None:
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
     (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
@@ -402,7 +382,6 @@ def test_a_rebuilt_store_knows_the_files_of_the_former(in_folder: Path, tiny_mod
         assert [document.metadata["source"] for document in rebuilt.iter_documents(filter="ext = 'md'")] == ["a.md"]
 
 
-@pytest.mark.guarantee(34)
 def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     with RagVectorStore.from_documents(DOCUMENTS, FAKE, index="hnsw", budget=BUDGET) as store:
@@ -423,7 +402,6 @@ def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(
     assert not (tmp_path / "u").exists()
 
 
-@pytest.mark.guarantee(34)
 def test_a_rebuilt_store_has_the_language_and_the_fusion_of_the_former(tmp_path: Path) -> None:
     fusion = Fusion("rrf", alpha=0.3)
     with RagVectorStore(FAKE, tmp_path / "s", language="german") as store:
@@ -451,7 +429,6 @@ def test_a_language_is_that_of_the_store_there(tmp_path: Path) -> None:
             late.add_texts(["die Häuser der Stadt"])
 
 
-@pytest.mark.guarantee(34)
 def test_rebuilding_nothing(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     with RagVectorStore(FAKE, tmp_path / "s") as empty, empty.rebuild(embeddings, tmp_path / "t") as rebuilt:
@@ -561,7 +538,6 @@ def called(file: Path) -> set[str]:
     return {call.id for call in calls if isinstance(call, ast.Name)}
 
 
-@pytest.mark.guarantee(32)
 def test_no_module_that_a_load_goes_through_unpickles(light: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
@@ -576,7 +552,6 @@ def test_no_module_that_a_load_goes_through_unpickles(light: RagEmbeddings, tmp_
         assert "allow_pickle=True" not in Path(file).read_text(encoding="utf-8"), name
 
 
-@pytest.mark.guarantee(32)
 def test_the_audit_of_a_load_sees_what_is_unpickled(tmp_path: Path) -> None:
     """The test above can fail: a pickle that names a function is told."""
     (tmp_path / "hostile").write_bytes(PICKLE)
@@ -605,7 +580,6 @@ def use(folder: Path) -> None:
             assert opened.vectors(["id0"]).shape == (1, 16)
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("data", [PICKLE, b"\x80\x04" + PICKLE, b"", b"\0" * 5000], ids=["pickle", "4", "nothing", "0"])
 @pytest.mark.parametrize(
     "pattern",
@@ -628,7 +602,6 @@ def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
     assert list(in_folder.iterdir()) == []
 
 
-@pytest.mark.guarantee(32)
 @pytest.mark.parametrize("key", ["embedder", "index", "dim", "generation"])
 @pytest.mark.parametrize("value", ["[1]", "{", '{"kind": "__import__(\\"os\\").mkdir(\\"executed\\")"}', "1e999"])
 def test_hostile_values_in_the_database_are_no_danger(saved: Path, in_folder: Path, key: str, value: str) -> None:
@@ -653,7 +626,6 @@ PLACES = {
 }
 
 
-@pytest.mark.guarantee(38)
 @pytest.mark.parametrize("steps", PLACES.values(), ids=PLACES.keys())
 def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, steps: list[str]) -> None:
     place = tmp_path.joinpath(*steps)
@@ -669,7 +641,6 @@ def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, st
     assert {entry.name for entry in place.iterdir()} >= {"store.db", "segments", "embedders"}
 
 
-@pytest.mark.guarantee(38)
 def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
     place = tmp_path.joinpath(*["longer" * 20] * 6)
     with pytest.raises(StoreError, match="no store can be made at"):
@@ -678,7 +649,6 @@ def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
         store.save_local(place)
 
 
-@pytest.mark.guarantee(38)
 def test_a_store_is_found_by_a_relative_path_and_after_it_was_moved(light: RagEmbeddings, in_folder: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light, path="here/store") as store:
         before = seen(store)
@@ -687,7 +657,6 @@ def test_a_store_is_found_by_a_relative_path_and_after_it_was_moved(light: RagEm
         assert seen(again) == before
 
 
-@pytest.mark.guarantee(34)
 def test_a_rebuild_that_failed_may_be_repeated(tmp_path: Path) -> None:
     class Stumbling(Angles):
         fails = True
@@ -709,7 +678,6 @@ def test_a_rebuild_that_failed_may_be_repeated(tmp_path: Path) -> None:
             store.rebuild(stumbling, tmp_path / "again")
 
 
-@pytest.mark.guarantee(41)
 def test_a_store_that_is_open_while_another_takes_its_place_goes_on_with_that(tmp_path: Path) -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(["0"], ids=["0"])

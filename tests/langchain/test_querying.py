@@ -107,7 +107,6 @@ async def test_searches_with_and_without_scores_and_their_twins_find_the_same(st
         assert await ASYNCHRONOUS_PLAIN[name](store, **how) == [document for document, _ in scored]
 
 
-@pytest.mark.guarantee(22)
 @pytest.mark.parametrize("name", SCORED)
 def test_every_score_is_a_python_float_and_results_are_json(store: RagVectorStore, name: str) -> None:
     found = SCORED[name](store, k=5)
@@ -116,7 +115,6 @@ def test_every_score_is_a_python_float_and_results_are_json(store: RagVectorStor
     assert [(document["id"], score) for document, score in told] == [(d.id, score) for d, score in found]
 
 
-@pytest.mark.guarantee(28)
 @pytest.mark.parametrize("name", SCORED)
 def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: Path) -> None:
     search = SCORED[name]
@@ -133,7 +131,6 @@ def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: P
     assert search(empty) == search(empty, filter={"n": 1}) == []
 
 
-@pytest.mark.guarantee(28)
 @pytest.mark.parametrize("query", ["", " \n", "?!", '"', "AND", "\x00", "\udc80"])
 def test_questions_without_a_word_are_answered(store: RagVectorStore, query: str) -> None:
     by_meaning = store.similarity_search(query)
@@ -143,7 +140,6 @@ def test_questions_without_a_word_are_answered(store: RagVectorStore, query: str
     assert len(store.max_marginal_relevance_search(query)) == 4
 
 
-@pytest.mark.guarantee(31)
 @pytest.mark.parametrize("name", SCORED)
 def test_what_ties_comes_in_order_of_insertion(name: str) -> None:
     names = [str(n) for n in range(40, 0, -1)]
@@ -154,7 +150,6 @@ def test_what_ties_comes_in_order_of_insertion(name: str) -> None:
         assert ids(SCORED[name](store, k=40)) == [*names[1:], "40"]
 
 
-@pytest.mark.guarantee(31)
 @pytest.mark.parametrize("name", SCORED)
 def test_the_same_question_has_the_same_answer(store: RagVectorStore, name: str) -> None:
     answers = [SCORED[name](store, k=5) for _ in range(3)]
@@ -166,7 +161,6 @@ def test_the_same_question_has_the_same_answer(store: RagVectorStore, name: str)
 # What scores mean
 
 
-@pytest.mark.guarantee(24)
 @pytest.mark.parametrize("name", ["similarity", "similarity by vector", "mmr", "mmr by vector"])
 def test_a_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
     for how in ({}, {"filter": {"n": {"$lt": 9}}}):
@@ -177,7 +171,6 @@ def test_a_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
         assert all(-1.0 <= score <= 1.0 for score in scores.values())
 
 
-@pytest.mark.guarantee(23, 24)
 @pytest.mark.parametrize("name", [name for name in SCORED if not name.startswith("mmr")])
 def test_higher_is_better(store: RagVectorStore, name: str) -> None:
     scores = [score for _, score in SCORED[name](store, k=5)]
@@ -185,7 +178,6 @@ def test_higher_is_better(store: RagVectorStore, name: str) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-@pytest.mark.guarantee(23)
 @pytest.mark.parametrize("length", [1e-20, 0.5, 1.0, 40.0])
 def test_relevance_is_half_of_1_plus_the_cosine_whatever_the_length(length: float) -> None:
     with RagVectorStore(Angles(length)) as store:
@@ -199,7 +191,6 @@ def test_relevance_is_half_of_1_plus_the_cosine_whatever_the_length(length: floa
         assert best == pytest.approx([1.0] * 4, abs=1e-6)
 
 
-@pytest.mark.guarantee(23)
 def test_a_threshold_of_a_half_keeps_the_near_and_drops_the_far() -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(["0", "30", "89", "91", "180"])
@@ -207,7 +198,6 @@ def test_a_threshold_of_a_half_keeps_the_near_and_drops_the_far() -> None:
         assert [document.page_content for document, _ in found] == ["0", "30", "89"]
 
 
-@pytest.mark.guarantee(24)
 @pytest.mark.parametrize("number", [float, np.float32, np.float64])
 def test_a_threshold_may_be_any_number(store: RagVectorStore, number: Any) -> None:
     found = store.similarity_search_with_relevance_scores("lock", k=5, score_threshold=number(0.875))
@@ -218,7 +208,6 @@ def test_a_threshold_may_be_any_number(store: RagVectorStore, number: Any) -> No
     assert ids(retriever.invoke("lock")) == ["at 0", "at 30"]
 
 
-@pytest.mark.guarantee(24)
 def test_a_threshold_may_be_a_whole_number(store: RagVectorStore) -> None:
     for threshold, expected in ((1, ["at 0"]), (0, ["at 0", "at 30", "at 60", "at 90", "at 180"])):
         search_kwargs = {"score_threshold": threshold, "k": 5}
@@ -264,7 +253,6 @@ def test_hybrid_scores_are_standardised_over_the_candidates(store: RagVectorStor
 # By vector, many at once, by type
 
 
-@pytest.mark.guarantee(29)
 @pytest.mark.parametrize("question", ["0", "17", "100", "180"])
 def test_a_search_by_vector_is_the_search_by_text(store: RagVectorStore, question: str) -> None:
     vector = Worded().embed_query(question)
@@ -277,7 +265,6 @@ def test_a_search_by_vector_is_the_search_by_text(store: RagVectorStore, questio
     assert store.max_marginal_relevance_search_with_score_by_vector(vector, k=3, lambda_mult=0.3) == diverse
 
 
-@pytest.mark.guarantee(29)
 def test_many_questions_at_once(store: RagVectorStore) -> None:
     questions = ["0", "17", "wing 100", "180", ""]
     expected = [ids(store.similarity_search(question, k=3)) for question in questions]
@@ -287,7 +274,6 @@ def test_many_questions_at_once(store: RagVectorStore) -> None:
         assert [[hit.id for hit in hits] for hits in opened.search_many(questions, 3, "dense")] == expected
 
 
-@pytest.mark.guarantee(28)
 @pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [], [[1.0, 0.0]]])
 def test_a_query_vector_that_does_not_fit_is_an_error(store: RagVectorStore, vector: Any) -> None:
     for search in (
@@ -325,7 +311,6 @@ async def test_search_takes_every_type(store: RagVectorStore) -> None:
 # Filters
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize("name", SCORED)
 def test_a_function_of_the_metadata_is_a_filter_of_every_search(store: RagVectorStore, name: str) -> None:
     assert set(ids(SCORED[name](store, k=5, filter=lambda metadata: metadata["n"] in (1, 2, 4)))) == {
@@ -355,7 +340,6 @@ def test_what_a_function_raises_is_told(store: RagVectorStore) -> None:
         store.similarity_search("lock", filter=lambda metadata: metadata["no such"])
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
@@ -388,7 +372,6 @@ def test_each_operator_of_a_filter(store: RagVectorStore, condition: Any, expect
     assert sorted(document.metadata["n"] for document in found) == expected
 
 
-@pytest.mark.guarantee(26)
 @pytest.mark.parametrize("condition", [{"n": {"$regex": 1}}, {"$nor": []}, {"n": [1]}, "n >", 5, [{"n": 1}]])
 def test_what_is_no_filter_is_an_error_of_every_search(store: RagVectorStore, condition: Any) -> None:
     for search in SCORED.values():
@@ -396,7 +379,6 @@ def test_what_is_no_filter_is_an_error_of_every_search(store: RagVectorStore, co
             search(store, filter=condition)
 
 
-@pytest.mark.guarantee(25)
 def test_as_many_are_found_as_match_however_few_these_are() -> None:
     count = 3000
     draw = np.random.default_rng(0)
@@ -421,7 +403,6 @@ def test_as_many_are_found_as_match_however_few_these_are() -> None:
 # Maximal marginal relevance
 
 
-@pytest.mark.guarantee(27)
 def test_scores_of_mmr_are_those_of_its_documents_under_a_filter(store: RagVectorStore) -> None:
     cosines = {document.id: score for document, score in store.similarity_search_with_score("lock", k=5)}
     for condition in (None, {"n": {"$gte": 2}}, lambda metadata: metadata["n"] != 0):
@@ -433,7 +414,6 @@ def test_scores_of_mmr_are_those_of_its_documents_under_a_filter(store: RagVecto
             )
 
 
-@pytest.mark.guarantee(27)
 def test_the_limits_of_mmr(store: RagVectorStore) -> None:
     nearest = store.similarity_search("lock", k=5)
     assert store.max_marginal_relevance_search("lock", 5, lambda_mult=1.0) == nearest
@@ -445,7 +425,6 @@ def test_the_limits_of_mmr(store: RagVectorStore) -> None:
             store.max_marginal_relevance_search("lock", lambda_mult=wrong)
 
 
-@pytest.mark.guarantee(27)
 def test_mmr_does_not_depend_on_the_length_of_vectors() -> None:
     chosen = []
     for length in (0.01, 1.0, 100.0):

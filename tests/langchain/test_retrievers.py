@@ -42,7 +42,6 @@ def store() -> Iterator[RagVectorStore]:
 # as_retriever
 
 
-@pytest.mark.guarantee(30)
 @pytest.mark.parametrize("search_type", TYPES)
 async def test_every_type_of_search_as_a_retriever(store: RagVectorStore, search_type: str) -> None:
     search_kwargs: dict[str, Any] = {"k": 3, "filter": {"n": {"$gte": 4}}}
@@ -69,7 +68,6 @@ def test_arguments_of_one_call_are_those_of_the_search(store: RagVectorStore) ->
     assert ids(near.invoke("0", score_threshold=0.99)) == ["d0", "d1"]
 
 
-@pytest.mark.guarantee(17, 30)
 def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
     for unknown in ("dense", "", "HYBRID"):
         with pytest.raises(ValueError, match=f"search_type is {unknown!r}: expected one of similarity"):
@@ -79,7 +77,6 @@ def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
             store.as_retriever(**{name: 3})
 
 
-@pytest.mark.guarantee(24)
 @pytest.mark.parametrize("threshold", [None, "0.5", True, float("nan"), -0.1, 1.1])
 def test_what_is_no_threshold_is_refused(store: RagVectorStore, threshold: Any) -> None:
     given = {} if threshold is None else {"score_threshold": threshold}
@@ -104,7 +101,6 @@ async def test_a_retriever_adds_documents(tmp_path: Path) -> None:
 # RagRetriever
 
 
-@pytest.mark.guarantee(4, 30)
 @pytest.mark.parametrize("search_type", OWN_TYPES)
 async def test_fields_and_the_same_at_call_time(store: RagVectorStore, search_type: Any) -> None:
     plain = {
@@ -126,7 +122,6 @@ async def test_fields_and_the_same_at_call_time(store: RagVectorStore, search_ty
     assert len(other.invoke("60")) == 4
 
 
-@pytest.mark.guarantee(30)
 def test_mmr_has_its_two_settings(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store, k=2, search_type="mmr", fetch_k=3, lambda_mult=0.0)
     assert ids(retriever.invoke("0")) == ["d0", "d2"]
@@ -134,7 +129,6 @@ def test_mmr_has_its_two_settings(store: RagVectorStore) -> None:
     assert ids(retriever.invoke("0", lambda_mult=1.0)) == ["d0", "d1"]
 
 
-@pytest.mark.guarantee(30)
 @pytest.mark.parametrize("search_type", OWN_TYPES)
 async def test_the_score_goes_into_the_metadata_where_it_is_wanted(store: RagVectorStore, search_type: Any) -> None:
     with_score = {
@@ -153,7 +147,6 @@ async def test_the_score_goes_into_the_metadata_where_it_is_wanted(store: RagVec
     assert all("score" not in document.metadata for document in store)
 
 
-@pytest.mark.guarantee(17)
 async def test_arguments_that_there_are_not_are_refused(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store)
     for name in ("n", "score_threshold", "reranker", "vectorstore", "rrf_k", "tags"):
@@ -196,7 +189,6 @@ def test_a_filter_that_is_none_is_told(store: RagVectorStore) -> None:
     assert ids(RagRetriever(vectorstore=store, filter=lambda metadata: metadata["n"] == 3).invoke("60")) == ["d3"]
 
 
-@pytest.mark.guarantee(28)
 def test_nothing_to_retrieve(tmp_path: Path, store: RagVectorStore) -> None:
     for search_type in OWN_TYPES:
         assert RagRetriever(vectorstore=store, k=0, search_type=search_type).invoke("60") == []
@@ -214,7 +206,6 @@ async def test_a_retriever_in_a_chain(store: RagVectorStore) -> None:
     assert ids(retriever.bind(k=1).invoke("90")) == ["d9"]
 
 
-@pytest.mark.guarantee(4)
 def test_with_embeddings_that_are_fitted(fitted: RagEmbeddings) -> None:
     texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
     with RagVectorStore(fitted) as store:
@@ -284,7 +275,6 @@ class FewestFirstAwaited(FewestFirst):
         return await chain.ainvoke(query, {"callbacks": callbacks})
 
 
-@pytest.mark.guarantee(30)
 async def test_a_reranker_gets_fetch_k_candidates_and_k_of_its_answer_are_returned(store: RagVectorStore) -> None:
     reranker = FewestFirst()
     retriever = RagRetriever(vectorstore=store, k=2, fetch_k=4, search_type="dense", reranker=reranker)
@@ -297,7 +287,6 @@ async def test_a_reranker_gets_fetch_k_candidates_and_k_of_its_answer_are_return
     assert isinstance(few.invoke("90"), list)
 
 
-@pytest.mark.guarantee(30)
 @pytest.mark.parametrize("search_type", OWN_TYPES)
 def test_a_reranker_sees_the_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
     settings: dict[str, Any] = {"vectorstore": store, "search_type": search_type, "score_key": "score"}
@@ -309,7 +298,6 @@ def test_a_reranker_sees_the_scores_of_every_search(store: RagVectorStore, searc
     }
 
 
-@pytest.mark.guarantee(4)
 def test_what_a_reranker_does_is_inside_of_the_retrievers_run(store: RagVectorStore) -> None:
     seen = Seen()
     retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirst())

@@ -18,7 +18,7 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES, IndexSpec
-from ragembed.indexes.storage import kinds
+from ragembed.indexes.storage import segments as segment_files
 from ragembed.indexes.writing import index_selection as index_choice
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
@@ -27,14 +27,12 @@ FACTORY = "IVF1,SQ8"
 # Embeddings
 
 
-@pytest.mark.guarantee(3)
 class TestEmbeddingsUnit(EmbeddingsUnitTests):
     @property
     def embeddings_class(self) -> type[RagEmbeddings]:
         return RagEmbeddings
 
 
-@pytest.mark.guarantee(3)
 class TestFittedEmbeddings(EmbeddingsIntegrationTests):
     @property
     def embeddings_class(self) -> type[RagEmbeddings]:
@@ -46,7 +44,6 @@ class TestFittedEmbeddings(EmbeddingsIntegrationTests):
         return from_file.fit(["foo", "bar and baz", "qux"])
 
 
-@pytest.mark.guarantee(3)
 class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
     @pytest.fixture(autouse=True)
     def _folder(self, saved_embeddings: Path) -> None:
@@ -64,7 +61,6 @@ class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
 # Vector stores
 
 
-@pytest.mark.guarantee(1)
 class TestReopenedStore(VectorStoreIntegrationTests):
     """A store in a folder that another object has filled and emptied."""
 
@@ -77,7 +73,6 @@ class TestReopenedStore(VectorStoreIntegrationTests):
             yield store
 
 
-@pytest.mark.guarantee(1)
 class TestStoreWithRagEmbeddings(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, fitted: RagEmbeddings) -> Iterator[RagVectorStore]:
@@ -85,7 +80,6 @@ class TestStoreWithRagEmbeddings(VectorStoreIntegrationTests):
             yield store
 
 
-@pytest.mark.guarantee(1)
 class TestReopenedStoreWithItsOwnEmbeddings(VectorStoreIntegrationTests):
     """Opened without embeddings: those that it was made with are saved in it."""
 
@@ -97,7 +91,6 @@ class TestReopenedStoreWithItsOwnEmbeddings(VectorStoreIntegrationTests):
             yield store
 
 
-@pytest.mark.guarantee(2)
 class TestStoreBelowItsIndex(VectorStoreIntegrationTests):
     """A store with too few vectors for the index that it asks for."""
 
@@ -107,7 +100,6 @@ class TestStoreBelowItsIndex(VectorStoreIntegrationTests):
             yield store
 
 
-@pytest.mark.guarantee(2)
 class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
     """Each kind of index that can be made of one vector, made of one; a product quantiser learns from 256."""
 
@@ -116,7 +108,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[RagVectorStore]:
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
-        monkeypatch.setattr(kinds, "LEAST_APPROXIMATE", 1)
+        monkeypatch.setattr(segment_files, "LEAST_APPROXIMATE", 1)
         monkeypatch.setattr(picking, "LEAST_ASKED", 1)
         monkeypatch.setattr(index_choice, "QUERIES", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
@@ -158,35 +150,30 @@ class OverRagRetriever(RetrieversIntegrationTests):
         return "which lock?"
 
 
-@pytest.mark.guarantee(4)
 class TestHybridRetriever(OverRagRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": self.store}
 
 
-@pytest.mark.guarantee(4)
 class TestDenseRetriever(OverRagRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": self.store, "search_type": "dense"}
 
 
-@pytest.mark.guarantee(4)
 class TestLexicalRetriever(OverRagRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": self.store, "search_type": "lexical"}
 
 
-@pytest.mark.guarantee(4)
 class TestDiverseRetriever(OverRagRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": self.store, "search_type": "mmr", "fetch_k": 5}
 
 
-@pytest.mark.guarantee(4)
 class TestRerankingRetriever(OverRagRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:

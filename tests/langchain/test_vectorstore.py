@@ -46,7 +46,6 @@ def texts(documents: list[Document]) -> list[str]:
 # Adding
 
 
-@pytest.mark.guarantee(8)
 def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) -> None:
     documents = [Document(id="own", page_content=text) for text in ("a", "b")] + [Document(page_content="c")]
     assert store.add_documents(documents[:1], ids=["given"]) == ["given"]
@@ -56,20 +55,17 @@ def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) 
     assert texts(store.get_by_ids(ids)) == ["a", "b", "c"]
 
 
-@pytest.mark.guarantee(8)
 def test_documents_without_ids_get_different_ones(store: RagVectorStore) -> None:
     assert len(set(store.add_texts(["same", "same", "same"]))) == len(store) == 3
     assert texts(store.similarity_search("same", k=3)) == ["same"] * 3
 
 
-@pytest.mark.guarantee(9)
 def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
     assert store.add_texts(["a", "b", "c"], [{"n": 0}, {"n": 1}, {"n": 2}], ids=["x", "y", "x"]) == ["x", "y", "x"]
     assert len(store) == 2
     assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]
 
 
-@pytest.mark.guarantee(7)
 def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore) -> None:
     angles.add_texts(["178"], [{"new": True}], ids=["0"])
     assert len(angles) == 4
@@ -79,7 +75,6 @@ def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore)
     assert [document.id for document, _ in rest] == ["180", "90", "30"]
 
 
-@pytest.mark.guarantee(10)
 def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
     with pytest.raises(ConfigError, match="metadata of 'b' cannot be stored"):
         store.add_texts(["a", "b"], [{}, {"object": object()}], ids=["a", "b"])
@@ -87,7 +82,6 @@ def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
     assert store.similarity_search("a") == []
 
 
-@pytest.mark.guarantee(12)
 @pytest.mark.parametrize(
     ("metadatas", "ids", "message"),
     [
@@ -105,7 +99,6 @@ def test_lengths_that_differ(store: RagVectorStore, metadatas: Any, ids: Any, me
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(12)
 def test_generators_are_taken(store: RagVectorStore) -> None:
     names = ["a", "b"]
     assert store.add_texts((t for t in names), ({"n": t} for t in names), ids=(t for t in names)) == names
@@ -113,7 +106,6 @@ def test_generators_are_taken(store: RagVectorStore) -> None:
     assert [(d.id, d.metadata) for d in store.get_by_ids(["a", "d"])] == [("a", {"n": "a"}), ("d", {})]
 
 
-@pytest.mark.guarantee(11)
 def test_nothing_to_add(store: RagVectorStore) -> None:
     assert store.add_documents([]) == store.add_texts([]) == store.add_texts([], [], ids=[]) == []
     empty = RagVectorStore.from_texts([], FAKE)
@@ -133,7 +125,6 @@ def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
     assert len(store) == 2
 
 
-@pytest.mark.guarantee(14)
 def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
     embedding = Angles()
     with RagVectorStore(embedding) as store:
@@ -190,7 +181,6 @@ FILTERS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.guarantee(25, 26)
 @pytest.mark.parametrize(("condition", "holds"), FILTERS)
 def test_every_search_finds_what_the_filter_selects(dated: RagVectorStore, condition: Any, holds: Any) -> None:
     wanted = {str(n) for n in range(36) if holds(n)}
@@ -225,7 +215,6 @@ async def test_asynchronous_searches_take_a_filter(dated: RagVectorStore) -> Non
     assert len(dated) == 18
 
 
-@pytest.mark.guarantee(21)
 def test_deleting_by_filter(dated: RagVectorStore) -> None:
     assert dated.delete(["0", "20"], filter={"angle": {"$gte": 330}}) is True
     assert {d.id for d in dated.similarity_search("0", k=99)} == {str(n) for n in range(1, 33) if n != 20}
@@ -247,7 +236,6 @@ def test_a_filter_before_there_is_anything(tmp_path: Path) -> None:
 # Deleting and looking in
 
 
-@pytest.mark.guarantee(18)
 def test_delete_none_deletes_all(store: RagVectorStore) -> None:
     store.add_texts(["a", "b", "c"])
     assert store.delete(None) is True
@@ -260,7 +248,6 @@ def test_delete_none_deletes_all(store: RagVectorStore) -> None:
 # Searching
 
 
-@pytest.mark.guarantee(24)
 def test_rounding_takes_no_score_above_1() -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(map(str, range(40)))
@@ -268,7 +255,6 @@ def test_rounding_takes_no_score_above_1() -> None:
     assert max(best) == 1.0  # FAISS gives 1.0000001 for some of these angles
 
 
-@pytest.mark.guarantee(23)
 def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) -> None:
     found = angles.similarity_search_with_relevance_scores("0", k=4)
     assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
@@ -305,7 +291,6 @@ def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int)
     return chosen
 
 
-@pytest.mark.guarantee(27)
 @pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("k", [1, 3, 6])
 def test_mmr_is_that_of_the_reference(lambda_mult: float, k: int) -> None:
@@ -328,7 +313,6 @@ def test_mmr_of_zero_vectors_is_defined() -> None:
 # Opening
 
 
-@pytest.mark.guarantee(34)
 def test_reopening_with_another_embedding(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(["foo"])
@@ -338,7 +322,6 @@ def test_reopening_with_another_embedding(tmp_path: Path) -> None:
         RagVectorStore(path=tmp_path)
 
 
-@pytest.mark.guarantee(34)
 def test_same_class_with_another_dimension(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(["foo"])
@@ -366,7 +349,6 @@ def test_nothing_is_written_before_something_is_added(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.guarantee(43)
 def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as early, RagVectorStore(FAKE, tmp_path) as late:
         assert early.similarity_search("a") == []
@@ -376,7 +358,6 @@ def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
         assert texts(late.similarity_search("b", k=1)) == ["b"]
 
 
-@pytest.mark.guarantee(45)
 def test_temporary_store_goes_with_the_object() -> None:
     store = RagVectorStore.from_texts(["a"], FAKE)
     folder = store.path
@@ -403,7 +384,6 @@ print(store.path)
 """
 
 
-@pytest.mark.guarantee(45)
 def test_a_temporary_store_is_removed_at_exit_and_not_by_a_forked_process() -> None:
     done = subprocess.run([sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).name.startswith("ragembed-")
@@ -414,7 +394,6 @@ def test_a_temporary_store_is_removed_at_exit_and_not_by_a_forked_process() -> N
 # With RagEmbeddings
 
 
-@pytest.mark.guarantee(47)
 def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     store = RagVectorStore(embeddings, tmp_path / "store")
@@ -428,7 +407,6 @@ def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
     assert not embeddings.is_fitted
 
 
-@pytest.mark.guarantee(33)
 def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
     assert saved_embeddings.is_dir()  # the model is there
     embeddings = RagEmbeddings(device="cpu")
@@ -447,7 +425,6 @@ def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: 
         RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path)
 
 
-@pytest.mark.guarantee(34)
 def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore(fitted, tmp_path) as store:
         store.add_texts(["a"])
@@ -460,7 +437,6 @@ def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path)
         RagVectorStore(Angles(), tmp_path)
 
 
-@pytest.mark.guarantee(34, 47)
 def test_fitting_again_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
     embeddings = RagEmbeddings.from_embedder(fitted.embedder)
     store = RagVectorStore(embeddings, tmp_path)

@@ -43,7 +43,6 @@ def state(store: RagVectorStore) -> Any:
 # Ids
 
 
-@pytest.mark.guarantee(8)
 def test_ids_that_are_left_open_are_filled_one_by_one(store: RagVectorStore) -> None:
     ids = store.add_texts(["1", "2", "3"], ids=["foo", None, None])
     assert ids[0] == "foo"
@@ -55,7 +54,6 @@ def test_ids_that_are_left_open_are_filled_one_by_one(store: RagVectorStore) -> 
     assert store.add_documents(own, ids=["a", "b", None]) == ["a", "b", "other"]
 
 
-@pytest.mark.guarantee(7, 9)
 def test_the_last_of_several_given_vectors_with_one_id_wins(store: RagVectorStore) -> None:
     assert store.add_embeddings([("1", angle(1)), ("90", angle(90))], [{"n": 0}, {"n": 1}], ids=["x", "x"]) == ["x"] * 2
     assert list(store) == [Document(id="x", page_content="90", metadata={"n": 1})]
@@ -65,7 +63,6 @@ def test_the_last_of_several_given_vectors_with_one_id_wins(store: RagVectorStor
     assert store.similarity_search_with_score("45")[0][1] == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.guarantee(7)
 def test_an_upsert_may_change_nothing_but_the_metadata() -> None:
     embedding = Angles()
     with RagVectorStore(embedding) as store:
@@ -107,7 +104,6 @@ MOMENTS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.guarantee(10)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_write_that_fails_leaves_the_store_as_it_was(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +120,6 @@ def test_a_write_that_fails_leaves_the_store_as_it_was(
         assert {document.id: document.page_content for document in store} == {"1": "11", "2": "20", "3": "30"}
 
 
-@pytest.mark.guarantee(10)
 def test_embeddings_that_fail_at_a_later_batch_leave_the_store_as_it_was(tmp_path: Path) -> None:
     with RagVectorStore(StumblesOn30(), tmp_path) as store:
         store.add_texts(["10", "20"], ids=["1", "2"])
@@ -134,7 +129,6 @@ def test_embeddings_that_fail_at_a_later_batch_leave_the_store_as_it_was(tmp_pat
         assert_same_and_sound(store, before)
 
 
-@pytest.mark.guarantee(10)
 def test_a_progress_callback_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         store.add_texts(["10", "20"], ids=["1", "2"])
@@ -144,7 +138,6 @@ def test_a_progress_callback_that_fails_leaves_the_store_as_it_was(tmp_path: Pat
         assert_same_and_sound(store, before)
 
 
-@pytest.mark.guarantee(10)
 @pytest.mark.parametrize("function", ["mark_unused", "delete_keys"])
 def test_a_deletion_that_fails_leaves_the_store_as_it_was(
     tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +164,6 @@ def assert_same_and_sound(store: RagVectorStore, before: Any) -> None:
 # Nothing, too much, too little
 
 
-@pytest.mark.guarantee(11)
 async def test_nothing_to_add_is_no_error_and_makes_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with RagVectorStore(Angles(), path) as store:
@@ -191,7 +183,6 @@ async def test_nothing_to_add_is_no_error_and_makes_no_folder(tmp_path: Path) ->
         assert [document.id for document in made.similarity_search("1")] == ["1"]
 
 
-@pytest.mark.guarantee(12)
 @pytest.mark.parametrize(
     ("metadatas", "ids", "message"),
     [
@@ -207,7 +198,6 @@ def test_lengths_that_differ_are_both_named(store: RagVectorStore, metadatas: An
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(12)
 def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
     numbers = ["1", "2", "3"]
 
@@ -222,7 +212,6 @@ def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
         assert len(store) == 0
 
 
-@pytest.mark.guarantee(13)
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
@@ -242,7 +231,6 @@ def test_given_vectors_that_cannot_be_stored_add_nothing(
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(13)
 def test_vectors_of_another_dimension_than_the_stores_add_nothing(store: RagVectorStore) -> None:
     store.add_texts(["1"], ids=["1"])
     with pytest.raises(ValueError, match=r"dimension 2, .* 3"):
@@ -250,7 +238,6 @@ def test_vectors_of_another_dimension_than_the_stores_add_nothing(store: RagVect
     assert store.ids() == ["1"]
 
 
-@pytest.mark.guarantee(9, 13)
 def test_a_text_has_one_vector(store: RagVectorStore) -> None:
     with pytest.raises(ConfigError, match="two vectors are given for the text '1'"):
         store.add_embeddings([("1", angle(1)), ("1", angle(90))], ids=["a", "b"])
@@ -312,7 +299,6 @@ class Watched(Embeddings):
         return angle(float(text))
 
 
-@pytest.mark.guarantee(14, 16)
 @pytest.mark.parametrize(
     ("count", "batch_size", "sizes"),
     [(100, 7, [7] * 14 + [2]), (2500, None, [1024, 1024, 452]), (2500, 2000, [2000, 500])],
@@ -325,7 +311,6 @@ def test_no_more_vectors_are_in_memory_than_one_batch(count: int, batch_size: in
     assert set(embedding.alive) == {0}
 
 
-@pytest.mark.guarantee(14)
 def test_progress_is_told_after_each_batch(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
@@ -367,7 +352,6 @@ with RagVectorStore(Mortal(), sys.argv[1]) as store:
 """
 
 
-@pytest.mark.guarantee(14)
 def test_a_call_that_was_killed_embeds_only_what_is_missing_when_it_is_repeated(tmp_path: Path) -> None:
     def run(fate: str) -> tuple[int, list[str]]:
         command = [sys.executable, "-c", ADD_AND_MAYBE_DIE, str(tmp_path / "store"), fate]
@@ -382,7 +366,6 @@ def test_a_call_that_was_killed_embeds_only_what_is_missing_when_it_is_repeated(
 # Documents that come and go
 
 
-@pytest.mark.guarantee(15)
 def test_neither_what_is_added_nor_what_is_found_is_shared_with_the_store() -> None:
     metadata = {"list": [1], "nested": {"a": 1}}
     document = Document(id="1", page_content="1", metadata=metadata)
@@ -430,7 +413,6 @@ class WithArrays(Embeddings):
         return self.inner.embed_query(text)
 
 
-@pytest.mark.guarantee(16)
 def test_arrays_are_taken_where_embeddings_give_them_and_the_answers_are_the_same() -> None:
     texts = ["foo", "bar", "baz", "qux"]
     both = WithArrays(FAKE)
@@ -441,7 +423,6 @@ def test_arrays_are_taken_where_embeddings_give_them_and_the_answers_are_the_sam
             assert fast.similarity_search_with_score(query) == slow.similarity_search_with_score(query)
 
 
-@pytest.mark.guarantee(16)
 def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbeddings) -> None:
     texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
     with RagVectorStore(fitted) as own, RagVectorStore(WithArrays(fitted)) as any_other:
@@ -456,7 +437,6 @@ def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbed
 # Arguments that there are not
 
 
-@pytest.mark.guarantee(17)
 @pytest.mark.parametrize(
     "call",
     [
@@ -492,7 +472,6 @@ def test_an_argument_that_there_is_not_is_a_type_error(store: RagVectorStore, ca
     assert len(store) == 0
 
 
-@pytest.mark.guarantee(17)
 async def test_asynchronous_methods_refuse_them_too(store: RagVectorStore) -> None:
     for awaited in (
         store.aadd_texts(["1"], metadata=[{}]),

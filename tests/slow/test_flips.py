@@ -9,7 +9,6 @@ pytestmark = pytest.mark.slow
 FLIPS = 300
 
 
-@pytest.mark.guarantee(37)
 def test_altered_bytes_are_reported_or_change_no_answer(tmp_path, tiny_config):
     killed = make_store(tmp_path, tiny_config)
     closed = without_log(killed, tmp_path / "closed")

@@ -40,7 +40,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.guarantee(10)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_on_a_full_disk_the_former_state_stays_and_the_next_run_finishes(name, disk, tmp_path):
     prepared, cli = Cli(tmp_path / "prepared"), Cli(disk / "work")

@@ -71,7 +71,6 @@ def _rare(chunks: dict[str, np.ndarray], value: int) -> Filter:
     return f"rare >= {value}", chunks["rare"] >= value
 
 
-@pytest.mark.guarantee(25)
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_filtered_search_finds_what_exact_search_finds(kind, chunks, tmp_path):
     rng, vectors = np.random.default_rng(len(kind)), chunks["vectors"]

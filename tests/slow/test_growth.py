@@ -23,7 +23,6 @@ def written() -> int:
     return int(counters["write_bytes"])
 
 
-@pytest.mark.guarantee(35)
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux's counters")
 def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path):
     rng, encoder, means = np.random.default_rng(0), KnownEncoder(dim=64), []

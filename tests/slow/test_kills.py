@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 ASKED = queries(0, 6)
 
 
-@pytest.mark.guarantee(36)
 @pytest.mark.parametrize("name", CASES)
 def test_a_killed_command_leaves_a_committed_state_and_the_next_run_finishes(name, tmp_path):
     prepared = Cli(tmp_path / "prepared")

@@ -11,7 +11,6 @@ from tests.slow.helpers import scaled
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.guarantee(20)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_agrees_with_a_dictionary_through_many_operations(kind, tmp_path):
     tally = measure(tmp_path, kind, scaled(600), seed=0)

@@ -171,7 +171,6 @@ def await_files(files: Sequence[Path]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.guarantee(42, 43)
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path):
     path = tmp_path / "store"
@@ -209,7 +208,6 @@ def _write_until_done(path: Path, store: Store) -> int:
         (path.parent / "stop").touch()
 
 
-@pytest.mark.guarantee(43)
 def test_a_second_writer_is_refused_waits_or_takes_over_from_a_dead_one(tmp_path):
     path = tmp_path / "store"
     make_store(path)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragembed.cli import progress
-from ragembed.cli.training.progress import StderrTrainingProgress
+from ragembed.cli.training import StderrTrainingProgress
 
 
 @pytest.fixture

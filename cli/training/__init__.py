@@ -1,1 +1,0 @@
-"""Options, progress and reports of ``ragembed train``."""

@@ -1,0 +1,62 @@
+"""A command opens the store once, and reads one snapshot for one query."""
+
+import sqlite3
+import threading
+
+import pytest
+
+from ragembed.indexes import Store
+from ragembed.indexes.search.reader import SnapshotReader
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Counts of connections to the store's database and of snapshots."""
+    found = {"connections": 0, "snapshots": 0}
+    connect, snapshot = sqlite3.connect, SnapshotReader.snapshot
+
+    def counting_connect(database, *args, **settings):
+        found["connections"] += "store.db" in str(database)
+        return connect(database, *args, **settings)
+
+    def counting_snapshot(self):
+        found["snapshots"] += 1
+        return snapshot(self)
+
+    monkeypatch.setattr(sqlite3, "connect", counting_connect)
+    monkeypatch.setattr(SnapshotReader, "snapshot", counting_snapshot)
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--explain",), ("--where", "ext = 'md'"), ("--alpha", "0.3", "--mmr")])
+def test_query_reads_one_snapshot_from_one_connection(cli, indexed, counts, options):
+    cli("query", "the writer's lock", *options, "--json")
+    assert counts == {"connections": 1, "snapshots": 1}
+
+
+def test_index_of_an_unchanged_store_makes_a_reading_and_a_writing_connection(cli, indexed, tiny_model, counts):
+    cli("index", indexed, "--json")
+    assert counts["connections"] == 2
+    cli("index", "--model", tiny_model, "--index", "flat", "--dry-run", "--json")
+    assert counts["connections"] == 3
+
+
+def test_reads_within_read_are_of_one_generation(tmp_path, encoder):
+    with Store.create(tmp_path / "store", encoder) as opened:
+        opened.add(["one"])
+
+        def add():
+            with Store.open(opened.path, encoder) as other:
+                other.add(["two"])
+
+        def answer():
+            before = len(opened)
+            writer = threading.Thread(target=add)
+            writer.start()
+            writer.join()
+            return before, len(opened), opened.generation
+
+        before, after, generation = opened.read(answer)
+        assert before == after == 1
+        assert len(opened) == 2
+        assert opened.generation > generation
