@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
-from ragembed.files import write_file
+from ragembed.files import replace_file
 from ragembed.indexes.storage import catalog, changes, compaction, digests
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import copy_baseline
@@ -66,7 +66,7 @@ class _Repair:
 
     def run(self) -> None:
         if Part.FOLDER in self._parts:
-            write_file(self._store / GITIGNORE, GITIGNORE_TEXT)
+            replace_file(self._store / GITIGNORE, GITIGNORE_TEXT)
         if Part.LOG in self._parts:
             committed_file(self._store / DATABASE).unlink()
         with open_for_writing(self._store / DATABASE) as database:

@@ -121,7 +121,7 @@ class _Verification:
         files = [file for file in self._store.rglob("*") if file.is_file()]
         self._report.files, self._report.bytes = len(files), sum(file.stat().st_size for file in files)
         ignore = self._store / GITIGNORE
-        held = ignore.read_bytes() if ignore.is_file() else b""
+        held = ignore.read_bytes() if ignore.is_file() and not ignore.is_symlink() else b""
         if held != GITIGNORE_TEXT and GITIGNORE_TEXT.startswith(held):
             self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r}")
         elif held != GITIGNORE_TEXT:

@@ -309,7 +309,7 @@ def test_a_beir_folder_that_lacks_judgements(in_folder, evaluate):
         ["--layers", "each"],
         ["--extractor", "bert+avg:w=0", "--extractor", "bert+avg:w=0.5", "--layers", "each"],
         ["--postprocess", "none", "--postprocess", "zscore", "--preset", "bert", "--preset", "re"],
-        ["--query-fit", "one", "--query-fit", "two"],
+        ["--query-fit", "shared", "--query-fit", "separate"],
     ],
 )
 def test_a_plot(options, pairs, in_folder, evaluate):

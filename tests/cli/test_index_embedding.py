@@ -19,7 +19,7 @@ import pytest
             "--postprocess",
             "zscore,normalize",
             "--query-fit",
-            "one",
+            "shared",
         ],
         ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
         ["--config", "mine.toml"],

@@ -220,9 +220,9 @@ def test_delete_nothing_is_an_error(store, cli):
 
 def test_refit(store, cli, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
-    result = cli("refit", "--postprocess", "center,normalize", "--query-fit", "one")
-    assert result.stdout.startswith("postprocess: center, normalize, query_fit: one, fitted on ")
-    about = as_json(cli("refit", "--postprocess", "none", "--query-fit", "two", "--json"))
+    result = cli("refit", "--postprocess", "center,normalize", "--query-fit", "shared")
+    assert result.stdout.startswith("postprocess: center, normalize, query fit: shared, fitted on ")
+    about = as_json(cli("refit", "--postprocess", "none", "--query-fit", "separate", "--json"))
     assert (about["postprocess"], about["query_fit"]) == ([], "separate")
     assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
     assert cli("refit").stdout.startswith("postprocess: none, query_fit: two, fitted on ")

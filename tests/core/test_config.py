@@ -69,7 +69,7 @@ def test_frozen():
         ({"layers": "top"}, "'top'.*last"),
         ({"layers": "-2"}, "layer -2"),
         ({"layers": 3}, "layers is 3: expected a string"),
-        ({"query_fit": "three"}, "'three'.*two, one"),
+        ({"query_fit": "three"}, "'three'.*separate, shared"),
         ({"pooling": "max"}, "'max'.*masks"),
         ({"template": "no place"}, r"'no place'.*\[X\] once"),
         ({"template": "[X] [X]"}, r"\[X\] once"),

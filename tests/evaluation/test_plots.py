@@ -145,7 +145,7 @@ def test_bars_do_not_mix_sides(draw):
     (axes,) = draw([result(10), result(20, query_fit="separate")]).axes
     assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
         ["(one", "side)"],
-        ["(two", "query_fit)"],
+        ["(two", "sides)"],
     ]
     assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
 

@@ -35,7 +35,7 @@ def test_sts_fits_on_both_sentences_and_pairs_the_halves():
     assert task.documents == ["a", "b", "c", "d", "e", "f"]
     assert task.queries == ("d", "e", "f")
     vectors = at_angles([0, 0, 0, 10, 40, 80])
-    measured = task.measure(Encoded(vectors, NOTHING), "one")
+    measured = task.measure(Encoded(vectors, NOTHING), "shared")
     assert measured.scores["spearman"] == pytest.approx(100.0)
     assert measured.scores["pairs"] == 3
     assert measured.headline == "spearman"
@@ -45,8 +45,8 @@ def test_sts_fits_on_both_sentences_and_pairs_the_halves():
 def test_with_two_sides_the_second_sentences_are_the_queries():
     task = StsTask("years", PAIRS)
     encoded = Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10]))
-    assert task.measure(encoded, "two").scores["spearman"] == pytest.approx(-100.0)
-    assert task.measure(encoded, "one").scores["spearman"] == pytest.approx(100.0)
+    assert task.measure(encoded, "separate").scores["spearman"] == pytest.approx(-100.0)
+    assert task.measure(encoded, "shared").scores["spearman"] == pytest.approx(100.0)
 
 
 def test_similarity_as_classification_takes_as_many_folds_as_asked():
@@ -56,31 +56,31 @@ def test_similarity_as_classification_takes_as_many_folds_as_asked():
     second = first + np.array([[0.0, score] for score in scores])
     pairs = SentencePairs(("x",) * 40, ("y",) * 40, scores)
     encoded = Encoded(np.concatenate([first, second]).astype(np.float32), NOTHING)
-    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded, "one").scores
+    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded, "shared").scores
     assert found["spearman"] > 90
     assert (found["pairs"], found["runs"]) == (40, 4)
-    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded, "one").scores["pearson"]
+    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded, "shared").scores["pearson"]
 
 
 def test_clustering_and_classification():
     labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
     vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
-    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING), "one")
+    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING), "shared")
     assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING), "one")
+    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING), "shared")
     assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
 
 
 def test_isotropy_by_hand():
     """Four corners of a square: equal variances. Of the pairs 0-2, 1-3, only the first is judged above 4."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
-    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "one").scores
+    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
     assert texts["iso_score"] == pytest.approx(1.0)
     assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
     assert list(texts) == ["iso_score", "uniformity", "vectors"]
     pairs = SentencePairs(("a", "b"), ("c", "d"), (4.2, 4.0))
     far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "one").scores
+    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "shared").scores
     assert found["alignment"] == pytest.approx(9.0)
 
 
@@ -91,7 +91,7 @@ def test_retrieval_by_hand():
     )
     task = RetrievalTask(collection)
     assert (task.name, task.documents, task.queries, task.symmetric) == ("c", ["one", "two"], ["?", "??"], False)
-    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])), "two")
+    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])), "separate")
     assert measured.scores == {
         "ndcg@10": pytest.approx(50 * (1 + 1 / np.log2(3))),
         "recall@100": 100.0,

@@ -115,7 +115,7 @@ def test_a_refit_equals_a_store_made_with_those_post_processors(store, tmp_path,
     assert documents == []
     assert fitted.fingerprint == expected.fingerprint
     assert (fitted.config.postprocess, fitted.fitted_on.documents) == (STEPS, 97)
-    assert config_of(store) == (STEPS, "two")
+    assert config_of(store) == (STEPS, "separate")
     clean = Store.create(tmp_path / "clean", expected)
     with Store.open(store) as opened:
         clean.add(list(opened.chunks()))
@@ -144,11 +144,11 @@ def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(sto
 
 def test_an_option_that_is_left_out_stays_as_it_is(store):
     assert refit_store(store, query_fit="shared").config.postprocess == ("center", "normalize")
-    assert config_of(store) == (("center", "normalize"), "one")
+    assert config_of(store) == (("center", "normalize"), "shared")
     assert refit_store(store, ("abtt:1",)).config.query_fit == "shared"
-    assert config_of(store) == (("abtt:1",), "one")
+    assert config_of(store) == (("abtt:1",), "shared")
     assert refit_store(store, (), "separate").config.postprocess == ()
-    assert config_of(store) == ((), "two")
+    assert config_of(store) == ((), "separate")
     assert verify_store(store).problems == []
 
 
@@ -185,7 +185,7 @@ def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, writ
     assert len(written) == 5
     assert not folders(store) & segments
     assert len(folders(store)) == 5
-    assert config_of(store) == (STEPS, "two")
+    assert config_of(store) == (STEPS, "separate")
     assert fitted.config.postprocess == STEPS
     assert verify_store(store).problems == []
 
@@ -230,7 +230,7 @@ def test_another_refit_takes_the_place_of_one_that_was_cut_off(store, written):
     refit_store(store, STEPS)
     assert len(written) == 5
     assert len(folders(store)) == 5
-    assert config_of(store) == (STEPS, "two")
+    assert config_of(store) == (STEPS, "separate")
     assert verify_store(store).problems == []
 
 
@@ -364,7 +364,7 @@ def test_the_next_run_over_files_keeps_the_post_processors(in_folder, tiny_confi
     for i in range(12, 30):
         (docs / f"{i}.txt").write_text(TEXTS[i] + "\n")
     index_files(IndexingRequest(path))
-    assert config_of(path) == (STEPS, "one")
+    assert config_of(path) == (STEPS, "shared")
     with Store.open(path) as opened:
         assert opened.embedder.fitted_on.documents == 31
     assert verify_store(path).problems == []

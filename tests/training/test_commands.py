@@ -26,7 +26,7 @@ def out(tmp_path):
 
 
 def test_a_table_of_steps_and_how_to_go_on(train, out, pairs):
-    shown = train("--pipeline_hash", "bert-base", "--steps", 2, "--ica", "none", "--runs", 2, "--sts", pairs).stdout
+    shown = train("--recipe", "bert-base", "--steps", 2, "--ica", "none", "--runs", 2, "--sts", pairs).stdout
     assert "definitions of 24 entries, 4 held out" in shown
     rows = {line.split("  ")[0]: line for line in shown.splitlines()}
     assert {"before", "step 1", "step 2"} <= set(rows)
@@ -48,7 +48,7 @@ def test_json_is_the_report(train, out):
 
 
 def test_the_recipe_is_told(train):
-    assert "note: pipeline_hash bert-base" in train("--ica", "none").stderr
+    assert "note: recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
 

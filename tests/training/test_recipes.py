@@ -18,7 +18,7 @@ def test_bert_base_has_three_steps_and_ica_before_the_last():
 
 
 def test_table_5():
-    rates = {name: pipeline_hash.learning_rates for name, pipeline_hash in RECIPES.items()}
+    rates = {name: recipe.learning_rates for name, recipe in RECIPES.items()}
     assert rates == {
         "bert-base": (5e-5, 4e-5, 3e-5),
         "bert-large": (4e-5, 4e-5, 3e-5),
@@ -37,14 +37,14 @@ def test_table_5():
 
 
 def test_what_is_given_takes_the_place_of_the_recipe():
-    pipeline_hash = RECIPES["bert-base"]
-    assert [step.learning_rate for step in pipeline_hash.steps(4)] == [5e-5, 4e-5, 3e-5, 3e-5]
-    found = pipeline_hash.steps(2, (("mean", "ac"), ("cls", "amp")), (1e-4,), "none")
+    recipe = RECIPES["bert-base"]
+    assert [step.learning_rate for step in recipe.steps(4)] == [5e-5, 4e-5, 3e-5, 3e-5]
+    found = recipe.steps(2, (("mean", "ac"), ("cls", "amp")), (1e-4,), "none")
     assert found == (StepSettings("mean", "ac", 1e-4), StepSettings("cls", "amp", 1e-4))
-    assert pipeline_hash.steps(1, ica="arbitrary-variance") == (StepSettings("cls", "amp", 5e-5, "arbitrary-variance"),)
+    assert recipe.steps(1, ica="arbitrary-variance") == (StepSettings("cls", "amp", 5e-5, "arbitrary-variance"),)
     assert len(RECIPES["simcse-bert-base"].steps(learning_rates=(1e-5, 1e-6))) == 2
     with pytest.raises(ConfigError, match="2 learning rates are given for 1 steps"):
-        pipeline_hash.steps(1, learning_rates=(1e-5, 1e-6))
+        recipe.steps(1, learning_rates=(1e-5, 1e-6))
 
 
 @pytest.mark.parametrize(
