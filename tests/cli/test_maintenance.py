@@ -225,7 +225,7 @@ def test_refit(store, cli, monkeypatch):
     about = as_json(cli("refit", "--postprocess", "none", "--query-fit", "separate", "--json"))
     assert (about["postprocess"], about["query_fit"]) == ([], "separate")
     assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
-    assert cli("refit").stdout.startswith("postprocess: none, query_fit: two, fitted on ")
+    assert cli("refit").stdout.startswith("postprocess: none, query fit: separate, fitted on ")
     assert as_json(cli("refit", "--postprocess", "normalize", "--format", "jsonl"))["fitted_on"]["texts"] > 0
     cli("verify")
 
