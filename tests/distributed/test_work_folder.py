@@ -163,3 +163,10 @@ def test_a_run_that_was_killed_while_it_planned_is_no_obstacle(docs, monkeypatch
     monkeypatch.undo()
     assert (docs.parent / "w" / "plan.json").exists()
     assert index(docs, work=docs.parent / "w").chunks == 3
+
+
+@pytest.mark.parametrize("name", [".ragembed", ".ragembed/segments"])
+def test_a_work_folder_in_the_store_is_refused(docs, name):
+    with pytest.raises(ConfigError, match="lies in the store"):
+        index(docs, work=docs.parent / name)
+    assert not (docs.parent / ".ragembed").exists()

@@ -294,3 +294,9 @@ def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> 
     except StoreError:
         return
     assert all(type(document.page_content) is str for document in documents.values())
+
+
+def test_a_key_that_takes_too_long_to_hash_is_refused(tmp_path: Path) -> None:
+    doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each a tuple of the one before, twice
+    with pytest.raises(StoreError, match="repeat one another"):
+        read_docstore(write(tmp_path, b"\x80\x04}" + doubled.replace(b"0h", b"h") + b"Ns."))
