@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
     "delete": "Delete files or chunks from a store.",
-    "refit": "Fit post-processors anew, or others, without the model.",
+    "refit": "Fit post-processors again, or others, without the model.",
     "tune": "Choose settings that search better, without labels.",
     "optimize": "Join small segments and give unused space back.",
     "verify": "Check a whole store, and rebuild what is damaged.",

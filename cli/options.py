@@ -346,7 +346,7 @@ def ranking_options(command: Command) -> Command:
         click.option(
             "--rerank",
             metavar="ID|PATH",
-            help="Cross-encoder that reads the best with the question and orders them anew.",
+            help="Cross-encoder that reads the best with the question and orders them again.",
         ),
         click.option(
             "--rerank-depth",

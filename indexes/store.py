@@ -603,7 +603,7 @@ class Store:
             warn(writer.optimize(index, progress))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
-        """Write a copy of the store, as of its last commit, to the folder ``target``, in the place of a store there.
+        """Write a copy of the store, as of its last commit, to the folder ``target``, in place of a store there.
 
         Raises :class:`StoreError` where there is something else at ``target``, or it cannot be written.
         """

@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The lines of a UTF-8 text file that are not blank, each a text; read anew each time it is gone through.
+    """The lines of a UTF-8 text file that are not blank, each a text; read again each time it is gone through.
 
     Raises :class:`ConfigError` where the file cannot be read or is not UTF-8.
     """

@@ -400,7 +400,7 @@ class Embedder:
         return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
-        """Take a newly fitted extractor in the place of a former one; the chain has to be fitted after it."""
+        """Take a newly fitted extractor in place of a former one; the chain has to be fitted after it."""
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts

@@ -81,7 +81,7 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
 
 
 def create_file(path: Path) -> BinaryIO:
-    """Open ``path``, which is no link, for writing it anew; on disk only after :func:`sync`."""
+    """Open ``path``, which is no link, for writing it again; on disk only after :func:`sync`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     return open(os.open(path, flags, _FILE_MODE), "wb")  # noqa: PTH123  a descriptor, for the mode
 
@@ -111,7 +111,7 @@ def sync(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put ``data`` in the place of ``path``, whole or not at all, and wait until it is on disk."""
+    """Put ``data`` in place of ``path``, whole or not at all, and wait until it is on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     write_file(temporary, data)
     sync(temporary)

@@ -15,7 +15,7 @@ def file_sha256(path: Path) -> str:
     """Return the file's sha256 in hex, read once for each (path, size, modification time) if it is large.
 
     The memory is a JSON file in the user's cache folder (``$XDG_CACHE_HOME/ragembed``); where that cannot be
-    written, the file is read anew each time.
+    written, the file is read again each time.
     """
     path = path.resolve()
     stat = path.stat()

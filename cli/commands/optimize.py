@@ -25,7 +25,7 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     """Join small segments, drop what no chunk uses, and give the space back to the disk.
 
     The options of the index ask for another one than before; no document is read or encoded. Where none is given and
-    the index is approximate, it is built and tuned anew if anything has changed. An interrupted run is carried on by
+    the index is approximate, it is built and tuned again if anything has changed. An interrupted run is carried on by
     the next.
     """
     where = choose_store(store)

@@ -26,7 +26,7 @@ from ragembed.indexes.storage.layout import choose_store
 def command(
     postprocess: str | None, query_fit: QueryFit | None, store: Path | None, wait_seconds: float, output: str
 ) -> None:
-    """Fit the post-processors of a store anew, or give it others; no document is encoded again.
+    """Fit the post-processors of a store again, or give it others; no document is encoded again.
 
     Without options, the present ones are fitted on what the store holds now. Killed at any moment, the store keeps
     the former ones, and the next run carries on.

@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Show what is in a store, with which model and settings it was made.
 
-    With --drift, whether to fit it anew instead: exit status 0 to keep it as it is, 3 to run ragembed refit, 4 to
+    With --drift, whether to fit it again instead: exit status 0 to keep it as it is, 3 to run ragembed refit, 4 to
     delete it and index again.
     """
     if sum((drift, skipped, boilerplate)) > 1:

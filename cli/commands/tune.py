@@ -32,7 +32,7 @@ _WIDEST_LABEL = 60
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Questions of yours, each with the file or chunk that answers it behind a tab, or JSON lines.",
 )
-@click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded anew.")
+@click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--apply", "apply_best", is_flag=True, help="Give the store what is found, if it is better.")
 @device_option

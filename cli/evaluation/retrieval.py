@@ -55,7 +55,7 @@ _SPLIT = "test"
 @click.command(name="retrieval", short_help="nDCG, recall, MRR, MAP of searches and of runs.")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="[PATH]...")
 @click.option("--split", metavar="NAME", help=f"Judgements of a BEIR folder: qrels/NAME.tsv.  [default: {_SPLIT}]")
-@click.option("--qrels", type=_FILE, help="Judgements alone, in the place of PATH: TREC qrels, or a BEIR table.")
+@click.option("--qrels", type=_FILE, help="Judgements alone, in place of PATH: TREC qrels, or a BEIR table.")
 @click.option("--corpus", type=_FILE, help="Documents as JSON lines.  [default: corpus.jsonl beside the questions]")
 @click.option("--run", "run_files", type=_FILE, multiple=True, help="Score what this run found; may be repeated.")
 @store_option

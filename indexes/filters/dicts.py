@@ -56,7 +56,7 @@ def _entry(key: Any, value: Any, depth: int) -> Filter:
         return And(parts) if key == "$and" else Or(parts)
     if isinstance(key, str) and key.startswith("$"):
         raise ConfigError(
-            f"unknown operator {shown(key)} in the place of a field: expected one of {', '.join(_JOINING)}, or the "
+            f"unknown operator {shown(key)} in place of a field: expected one of {', '.join(_JOINING)}, or the "
             "name of a field with operators below it, as in {'year': {'$gte': 2020}}"
         )
     return _on_field(Field(key), value, depth)

@@ -35,9 +35,9 @@ def refit_store(
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> Embedder:
-    """Fit the post-processors of a store anew, or others in their place, and return the embedder it has then.
+    """Fit the post-processors of a store again, or others in their place, and return the embedder it has then.
 
-    What is left out stays as it is. All vectors are made anew from the raw ones, so that no document is encoded again;
+    What is left out stays as it is. All vectors are made again from the raw ones, so that no document is encoded again;
     of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
     Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
     :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
@@ -107,7 +107,7 @@ def outgrown(store: Store) -> list[str]:
         return []
     told = (
         f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
-        f"{len(store):,}: to fit them anew, delete {store.path} and index again"
+        f"{len(store):,}: to fit them again, delete {store.path} and index again"
     )
     return [told]
 

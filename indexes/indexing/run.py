@@ -217,8 +217,8 @@ class _Run:
         if self._backend.resume_token is None:
             _sweep_work(self._store_path)
         choice, check = store.index_choice(), store.index_check()
-        anew = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
-        picked = (choice, check) if anew else (None, None)
+        picked_now = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
+        picked = (choice, check) if picked_now else (None, None)
         devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
         return IndexingReport(
             scan,

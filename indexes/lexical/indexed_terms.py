@@ -74,7 +74,7 @@ class IndexedTerms:
         )
 
     def _fill(self, texts: Sequence[Columns]) -> None:
-        """Index ``texts``, numbered from 0, in the place of all there were."""
+        """Index ``texts``, numbered from 0, in place of all there were."""
         self._connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
         self._connection.executemany(
             "INSERT INTO texts (rowid, title, headings, text) VALUES (?, ?, ?, ?)",

@@ -71,7 +71,7 @@ class ScorePart:
 class Explanation:
     """Why a hit has its score.
 
-    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits anew since.
+    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits again since.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
     sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
     all, to the cosine of query and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
@@ -287,7 +287,7 @@ def _hybrid(
     terms += [Term("phrase", phrase, by_words.factor * score) for phrase, score in phrases.items()]
     deeper = by_words.score - sum(phrases.values())
     if abs(deeper) > _SAME_SCORE:
-        terms.append(Term("lexical", "the least of the best listed, in the place of its own", by_words.factor * deeper))
+        terms.append(Term("lexical", "the least of the best listed, in place of its own", by_words.factor * deeper))
     terms.append(_constant("lexical", by_words))
     if parts.shared is not None:
         if parts.shared.factor:

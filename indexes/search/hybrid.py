@@ -1,4 +1,4 @@
-"""Hybrid search of a snapshot: dense and lexical scores of the same candidates, fused, and fused anew with feedback."""
+"""Hybrid search of a snapshot: dense and lexical scores of the same candidates, fused, then fused with feedback."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class LexicalMatches:
         return cls(dict(matches), floor, likely, vectors)
 
     def chunk_vectors(self, snapshot: Snapshot) -> ChunkVectors:
-        """Return the vectors that were read before, and read others; where none are kept, all are read anew."""
+        """Return the vectors that were read before, and read others; where none are kept, all are read again."""
         return self.vectors or ChunkVectors(snapshot)
 
     def of_chunk(self, key: int) -> float:
@@ -175,7 +175,7 @@ def _fused(
 
 
 def _like_the_best(snapshot: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
-    """Fuse candidates anew, with how much each shares the words of the best."""
+    """Fuse candidates again, with how much each shares the words of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused(fusion)
 

@@ -258,7 +258,7 @@ class RaySegments:
         return task.actor.search.remote(task.asked, task.question)
 
     def _replace(self, task: _Task, error: Exception) -> None:
-        """Put a new actor in the place of the one that died over ``task``."""
+        """Put a new actor in place of the one that died over ``task``."""
         self._require_connection()
         task.lost += 1
         if task.lost > _MOST_LOST:

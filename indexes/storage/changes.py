@@ -103,7 +103,7 @@ def detach_vectors(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
 
 
 def rebuild_words(connection: sqlite3.Connection) -> None:
-    """Make the full-text index anew from the chunks; postings, which are made of what it holds, go."""
+    """Make the full-text index again from the chunks; postings, which are made of what it holds, go."""
     connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
     forget_postings(connection)
 

@@ -40,7 +40,7 @@ _UNEVEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Segments that were written to stand in the place of others; none where no row is left."""
+    """Segments that were written to stand in place of others; none where no row is left."""
 
     old: Sequence[SegmentRecord]
     new: Sequence[Written]
@@ -171,7 +171,7 @@ def rewrite(
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
-    """Name the new segments in the place of the old, within the caller's transaction; rows in none of them go."""
+    """Name the new segments in place of the old, within the caller's transaction; rows in none of them go."""
     old = json.dumps([record.key for record in rewritten.old])
     for files, rows in rewritten.new:
         key = insert_segment(connection, files)

@@ -79,7 +79,7 @@ class Database:
             pages = _WORD_PAGES
 
     def renew_words(self) -> None:
-        """Make the full-text index anew where another release of the stemmer made it: this one may stem otherwise."""
+        """Make the full-text index again where another release of the stemmer made it: this one may stem otherwise."""
         made = catalog.words(self.connection)
         current = AnalyzerConfig.of_language(made.language)
         if made != current:

@@ -26,7 +26,7 @@ def apply_settings(
 ) -> None:
     """Give the store at ``path`` the settings ``config`` and ``fusion``, at once and as a whole.
 
-    Where raw vectors stay the same, post-processors are fitted anew; else all documents are encoded anew from the
+    Where raw vectors stay the same, post-processors are fitted again; else all documents are encoded again from the
     texts in the store. Killed before its end, the store has the former settings. Raises :class:`StoreError` where the
     vectors are not ragembed's own, :class:`ragembed.errors.StoreLockedError` where another process writes.
     """

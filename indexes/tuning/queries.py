@@ -29,7 +29,7 @@ class PseudoQuery:
     answers
         Positions in the pool.
     changed
-        By position, what stands in the place of passages while this query is searched for: the answers without the
+        By position, what stands in place of passages while this query is searched for: the answers without the
         query, and other passages that would give it away.
     """
 

@@ -52,7 +52,7 @@ QUERIES_ALONE = 1000
 LEAST_QUERIES = 10
 """Pseudo-queries that a source needs in each half."""
 LEAST_GAIN = 2.0
-"""Points of nDCG@10 that must be gained on documents held out by encoding all anew: less can be how the score errs."""
+"""Points of nDCG@10 that must be gained on documents held out by encoding all again: less can be how the score errs."""
 _CHANGED_PER_QUERY = 3
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
@@ -84,7 +84,7 @@ def tune_store(
     seed
         Of the draw of chunks and queries, and of resampling.
     encode
-        Whether settings are compared for which all documents would have to be encoded anew.
+        Whether settings are compared for which all documents would have to be encoded again.
     apply
         Whether the store is given the settings chosen, where they are significantly better.
     device
@@ -163,7 +163,7 @@ def _tune(
     one_kind = len(drawn.sources) == 1 and LOG not in drawn.sources
     raws = raw_variants(current.config) if encode and not one_kind else [current.config]
     if encode and one_kind:
-        about = replace(about, note="; what needs all encoded anew was not compared, with questions of one kind alone")
+        about = replace(about, note="; what needs all encoded again was not compared, with questions of one kind alone")
     chains = chain_choices(current.config)
     with ExitStack() as stack:
         prepare = partial(_prepare, stack, store.language, device, progress)

@@ -144,7 +144,7 @@ class _Repair:
         return load_embedder(self._store, record)
 
     def _save(self, database: Database, embedder: VectorEncoder, segments: Sequence[SegmentRecord]) -> None:
-        """Write the embedder's files anew, and the indexes of ``segments`` with the vectors that it makes."""
+        """Write the embedder's files again, and the indexes of ``segments`` with the vectors that it makes."""
         final = self._store / EMBEDDERS / embedder.fingerprint
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
@@ -164,7 +164,7 @@ class _Repair:
             publish(temporary, final)
 
     def _fit_again(self, database: Database) -> None:
-        """Fit the embedder again on what the store holds; raw vectors that are damaged are made anew before."""
+        """Fit the embedder again on what the store holds; raw vectors that are damaged are made again before."""
         connection = database.connection
         record = catalog.embedder(connection)
         if record["kind"] != "ragembed":

@@ -1,4 +1,4 @@
-"""The index of a whole store: when it is picked anew, and what the one it has is measured to find."""
+"""The index of a whole store: when it is picked again, and what the one it has is measured to find."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def pick_index(
 
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
-    """Tell whether the index is to be measured anew: an approximate part of it is new, or a tenth of the rows is."""
+    """Tell whether the index is to be measured again: an approximate part of it is new, or a tenth of the rows is."""
     approximate = _approximate_folders(connection)
     check = catalog.index_check(connection)
     if check is None:
@@ -192,8 +192,8 @@ def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexE
         return None
     was = "" if before is None else f", and it was {before.measurement.describe()}"
     return (
-        f"the index has become worse than what is wanted ({', '.join(missed)}): {found.describe()}{was}; build it anew "
-        "with ragembed optimize"
+        f"the index has become worse than what is wanted ({', '.join(missed)}): {found.describe()}{was}; "
+        "build it again with ragembed optimize"
     )
 
 

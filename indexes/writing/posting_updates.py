@@ -35,7 +35,7 @@ _BATCH, _BATCH_CHARACTERS = 20_000, 8_000_000
 
 
 def update_postings(store: Path, database: Database, progress: Progress) -> None:
-    """Make the postings of chunks that have none, and write blocks anew that are small or mostly stale.
+    """Make the postings of chunks that have none, and write blocks again that are small or mostly stale.
 
     A block is joined with new postings unless it is more than twice as large as all smaller ones and these together, so
     that what is copied, and how many blocks there are, grows with the logarithm of the store.
@@ -102,7 +102,7 @@ def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Ite
 
 
 def _replace(connection: sqlite3.Connection, old: Sequence[int], new: PostingsFiles | None) -> None:
-    """Name new postings in the place of the old, within the caller's transaction; notes that concern none go."""
+    """Name new postings in place of the old, within the caller's transaction; notes that concern none go."""
     connection.execute("DELETE FROM postings WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(old),))
     if new is not None:
         connection.execute(

@@ -104,7 +104,7 @@ class Upkeep:
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
-                f"the raw vectors of {self._store} were made by another model or other token weights: index anew"
+                f"the raw vectors of {self._store} were made by another model or other token weights: index again"
             )
         with write_errors(self._store):
             record = self._saved(embedder)

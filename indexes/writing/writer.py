@@ -226,7 +226,7 @@ class StoreWriter(Upkeep):
             )
 
     def set_skipped(self, skipped: Mapping[str, str], roots: Sequence[str]) -> None:
-        """Keep the reason for each skipped file, in the place of all reasons kept for files below ``roots``."""
+        """Keep the reason for each skipped file, in place of all reasons kept for files below ``roots``."""
         kept = catalog.skipped(self._connection)
         old = {name: reason for name, reason in kept.items() if any(is_below(name, root) for root in roots)}
         if old == skipped:
@@ -250,7 +250,7 @@ class StoreWriter(Upkeep):
         return done(self._connection, mode)
 
     def keep_lines(self, lines: Mapping[str, Keys]) -> None:
-        """Keep the keys of the lines of files, by name, in the place of those that were kept of them."""
+        """Keep the keys of the lines of files, by name, in place of those that were kept of them."""
         if not lines:
             return
         with write_errors(self._store), self._database.transaction():
@@ -280,7 +280,7 @@ class StoreWriter(Upkeep):
             changes.mark_unused(self._connection, {*rows.values(), *before.values()})
 
     def keep_boilerplate(self, lines: Iterable[BoilerplateLine]) -> None:
-        """Keep the lines that are boilerplate now, in the place of those that were."""
+        """Keep the lines that are boilerplate now, in place of those that were."""
         with write_errors(self._store), self._database.transaction():
             self._connection.execute("DELETE FROM boilerplate")
             self._connection.executemany(

@@ -1,6 +1,6 @@
 """Tasks of a stage on Ray: a pipeline of Ray Data over a pool of actors, each of which is one worker.
 
-Ray Data sends an actor one number at a time and takes its record back. When the actor's process dies, it is made anew,
+Ray Data sends an actor one number at a time and takes its record back. When the actor's process dies, it is made again,
 on another node where its own is gone, and the task that it was at is begun again, as often as that takes: that a task
 kills its workers is found by counting how often it was begun. What a task raises comes back as a record too, so that
 only deaths are errors to Ray.
@@ -105,7 +105,7 @@ class RayWorkers:
     def _pipeline(self, ray: Any, arguments: tuple[Any, ...], numbers: Sequence[int], size: int) -> Any:
         """Give every number a block of its own, which is what one call of an actor is about.
 
-        Ray Data's own default is what is wanted of deaths: actors are made anew, and calls done again, without end.
+        Ray Data's own default is what is wanted of deaths: actors are made again, and calls done again, without end.
         """
         context = ray.data.DataContext.get_current().copy()
         context.enable_progress_bars = False

@@ -102,7 +102,7 @@ class Work:
     # The plan
 
     def begin(self, plan: WorkPlan, known: Mapping[str, SourceRecord], shards: Iterable[list[FileCandidate]]) -> None:
-        """Write a plan, in the place of another that the folder holds."""
+        """Write a plan, in place of another that the folder holds."""
         self.files.restart()
         make_folders(self.folder / "shards")
         for stage in STAGES:

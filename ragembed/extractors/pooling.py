@@ -162,7 +162,7 @@ class _Sums:
         np.add.at(self.total, texts, weights.sum(axis=1, dtype=np.float64))
 
     def mean(self) -> Floats:
-        """Return the means in the place of the sums."""
+        """Return the means in place of the sums."""
         scale = np.divide(1.0, self.total, out=np.zeros_like(self.total), where=self.total > 0.0)
         self.vectors *= scale[:, None].astype(np.float32)
         return self.vectors

@@ -736,7 +736,7 @@ class RagVectorStore(VectorStore):
     # Files
 
     def save_local(self, folder_path: str | Path, index_name: str = "index") -> None:
-        """Write a copy of the store to the folder ``index_name`` in ``folder_path``, in the place of a store there.
+        """Write a copy of the store to the folder ``index_name`` in ``folder_path``, in place of a store there.
 
         A store at a path is on the disk already; a temporary one is kept by this.
         """

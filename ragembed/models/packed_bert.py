@@ -88,7 +88,7 @@ class PackedBert:
         self._tensors.release()  # all of it was copied
 
     def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
-        """Let a copy read the model anew, since packed weights cannot be copied."""
+        """Let a copy read the model again, since packed weights cannot be copied."""
         return PackedBert, self._made_of
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REMOVED = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
 """Control characters that the normalizer drops and Python takes for blanks."""
 _MOST_LETTERS = 1 << 21
-"""Letters of the words that are remembered, in some tens of megabytes; beyond, they are learned anew."""
+"""Letters of the words that are remembered, in some tens of megabytes; beyond, they are learned again."""
 
 
 _TOGETHER = 512
@@ -63,7 +63,7 @@ class WordPieces:
         return TokenIds(pieces[places], lengths)
 
     def _forget(self) -> None:
-        """Begin anew: words by number, where the pieces of each begin and the last one's end, and all pieces."""
+        """Begin again: words by number, where the pieces of each begin and the last one's end, and all pieces."""
         self._numbers = _Numbers()
         self._starts = np.zeros(1, dtype=np.int64)
         self._pieces = np.zeros(0, dtype=np.int64)

@@ -100,7 +100,7 @@ class Checkpoints:
         try:
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise TrainingError(f"{file} is damaged: {error}; delete {self.folder} to begin anew") from error
+            raise TrainingError(f"{file} is damaged: {error}; delete {self.folder} to begin again") from error
         return found
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ class Checkpoints:
 
 
 def replace_tensors(file: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-    """Put tensors and a JSON object in the place of ``file``, whole or not at all, and wait until it is on disk."""
+    """Put tensors and a JSON object in place of ``file``, whole or not at all, and wait until it is on disk."""
     make_folders(file.parent)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     save_file(

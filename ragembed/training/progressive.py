@@ -178,7 +178,7 @@ def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArra
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Put the folder ``new`` in the place of ``old``."""
+    """Put the folder ``new`` in place of ``old``."""
     if old.exists():
         shutil.rmtree(old)
     new.replace(old)

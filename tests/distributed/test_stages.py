@@ -150,7 +150,7 @@ def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
 def test_edits_cost_what_differs(docs):
     for name in ("alone", "staged"):
         index_files(request(name, docs))
-    (docs / "03.md").write_text("word1 word2 written anew")
+    (docs / "03.md").write_text("word1 word2 written again")
     (docs / "04.md").unlink()
     (docs / "new.md").write_bytes((docs / "05.md").read_bytes())
     alone = index_files(IndexingRequest(docs.parent / "alone"))

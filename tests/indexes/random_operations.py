@@ -62,7 +62,7 @@ class Mirror:
     _units: dict[str, Floats] = field(default_factory=dict)
 
     def put(self, chunk_id: str, text: str, bucket: int, path: str | None) -> None:
-        """Add a chunk, in the place of one with that id."""
+        """Add a chunk, in place of one with that id."""
         self._added += 1
         self.entries[chunk_id] = Entry(self._added, text, bucket, path)
 

@@ -1,4 +1,4 @@
-"""Fitting a store's post-processors anew: from its own raw vectors, whole or not at all, and carried on if cut off."""
+"""Fitting a store's post-processors again: from its own raw vectors, whole or not at all, and carried on if cut off."""
 
 import contextlib
 import itertools

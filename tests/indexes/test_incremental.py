@@ -1,4 +1,4 @@
-"""A store brought up to date after edits equals one made anew with the same fitted state."""
+"""A store brought up to date after edits equals one made again with the same fitted state."""
 
 import os
 import random

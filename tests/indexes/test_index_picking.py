@@ -31,7 +31,7 @@ def few(monkeypatch):
 
 @pytest.fixture
 def latencies(monkeypatch):
-    """Measured latencies, one for each kind that is built, in the place of true ones."""
+    """Measured latencies, one for each kind that is built, in place of true ones."""
     values = [1.0] * 9
     left = iter(values)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: next(left))

@@ -1,4 +1,4 @@
-"""The index of a store over its life: picked anew as it grows and shrinks, measured, kept where a pick fails."""
+"""The index of a store over its life: picked again as it grows and shrinks, measured, kept where a pick fails."""
 
 from contextlib import closing
 

@@ -37,7 +37,7 @@ CODE = {
     "path": "Look into a/b/c.py for the place where it happened last Monday.",
     "mail": "Write to jane.doe@example.org about it, or wait for the next release.",
     "plus": "C++ is compiled before it is run, as every one of you has known.",
-    "sharp": "It was written anew in C#, which is compiled to what a machine of its own runs.",
+    "sharp": "It was written again in C#, which is compiled to what a machine of its own runs.",
     "it": "Nobody knows what it's worth to wait for a minute or another one.",
     "logic": "AND and OR and NOT join conditions NEAR one another in a question.",
 }

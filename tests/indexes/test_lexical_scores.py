@@ -79,10 +79,10 @@ def test_scores_after_any_changes_are_those_of_a_store_made_anew_and_of_the_form
                 else:
                     store.optimize()
             documents = {name: words_of(each.chunk) for name, each in left.items()}
-            with Store.create(Path(folder, "anew"), KnownEncoder(), language=language) as anew:
-                anew.add(left.values())
+            with Store.create(Path(folder, "again"), KnownEncoder(), language=language) as again:
+                again.add(left.values())
                 for query in [*PLAIN, "京都 lock", LETTERS, '"都の地"', "図"]:
-                    assert scores(store, query) == scores(anew, query)
+                    assert scores(store, query) == scores(again, query)
                     if language == "none" and query in PLAIN:
                         assert scores(store, query) == pytest.approx(bm25(documents, query), rel=1e-9)
             assert store.verify().problems == []

@@ -209,7 +209,7 @@ def test_chunks_that_were_committed_alone_are_found_too(many):
 
 
 def test_a_chunk_of_which_another_part_is_searched_has_new_postings(small, tmp_path, tiny_config):
-    """Lines become boilerplate as files come that repeat them, and chunks that were there are searched anew."""
+    """Lines become boilerplate as files come that repeat them, and chunks that were there are searched again."""
     folder = tmp_path / "docs"
     folder.mkdir()
     line = "This page is the property of the zebra company and may not be copied."

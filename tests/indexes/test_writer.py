@@ -121,7 +121,7 @@ def test_adopting_another_chain_runs_no_model_and_equals_a_clean_build(tmp_path,
 
 def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
     store = Store.create(tmp_path / "s", Embedder(tiny_config).fit(TEXTS))
-    with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index anew"):
+    with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index again"):
         open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
 
 

@@ -391,7 +391,7 @@ def test_neither_what_is_added_nor_what_is_found_is_shared_with_the_store() -> N
         assert [found.page_content for found in store] == ["1", "2"]
 
 
-# Arrays in the place of lists
+# Arrays in place of lists
 
 
 class WithArrays(Embeddings):

@@ -432,5 +432,5 @@ def test_damaged_checkpoints_are_an_error(tmp_path):
     with pytest.raises(TrainingError, match=r"running\.safetensors is damaged"):
         checkpoints.load_run(0, 0)
     (tmp_path / "space.json").write_text("{")
-    with pytest.raises(TrainingError, match=r"space\.json is damaged.*to begin anew"):
+    with pytest.raises(TrainingError, match=r"space\.json is damaged.*to begin again"):
         checkpoints.read("space.json")
