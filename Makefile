@@ -18,7 +18,9 @@ quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
 	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
 
-test: lint types unit
+# Types are checked beside the tests, which often wait. What both need is installed before.
+test: lint $(VENV)/.installed
+	$(MAKE) --no-print-directory --jobs=2 types unit
 
 # What continuous integration runs.
 check: test
@@ -66,6 +68,7 @@ $(VENV)/.installed: $(VENV)/.environment $(SOURCES)
 	$(PIP_INSTALL) --no-deps --force-reinstall .
 	touch $@
 
-$(VENV)/.developer: $(VENV)/.environment
+# After .installed, since two pips at once would disturb each other; not again whenever a source changes.
+$(VENV)/.developer: $(VENV)/.environment | $(VENV)/.installed
 	$(PIP_INSTALL) '.[all,dev]'
 	touch $@

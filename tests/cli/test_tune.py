@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ragembed.indexes import Fusion, Store, tuning
-from ragembed.indexes.tuning import apply_settings
+from ragembed.indexes.tuning import apply_settings, choosing, run
 from tests.tuning.corpora import TOPICS, make_store
 
 
@@ -25,7 +25,10 @@ def few(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(folder):
-    return tuning.tune_store(folder / "store", encode=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "QUERIES", 30)
+        patch.setattr(choosing, "_ALPHAS", (0.3, 0.9))
+        return tuning.tune_store(folder / "store", encode=False)
 
 
 @pytest.mark.parametrize("output", ["text", "json", "csv"])

@@ -17,5 +17,5 @@ sys.path.append(str(Path(__file__).parent))
 
 @pytest.fixture(scope="session")
 def on_a_cluster(run_in_namespace, documents, stores):
-    """What the quick scenarios found on one cluster of two nodes."""
+    """What the quick scenarios found on a cluster of one node."""
     return run_in_namespace(SCENARIOS / "quick_scenarios.py", documents, stores, timeout=500)

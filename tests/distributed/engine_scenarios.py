@@ -193,6 +193,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with cluster(1, 1, gpus=1) as nodes:
         with RayWorkers(nodes.address) as engine:
-            found = results([a_killed_worker, a_poisoned_task, parts_of_a_gpu, left_early], engine)
+            quick = [both_nodes, an_error, no_room]
+            found = results([*quick, a_killed_worker, a_poisoned_task, parts_of_a_gpu, left_early], engine)
         found |= results([interrupted], nodes.address) | results([a_removed_node], nodes)
     sys.stdout.write(json.dumps(found | results([an_own_node])))

@@ -73,10 +73,10 @@ def folders(store):
     return sorted(segment["folder"] for segment in store.status()["segments"])
 
 
-def same_answers(stores, address):
+def same_answers(stores, address, replicas=2):
     found = {}
-    for path in sorted(stores.iterdir()):
-        with Store.open(path, engine="ray", address=address, replicas=2) as store:
+    for path in stores:
+        with Store.open(path, engine="ray", address=address, replicas=replicas) as store:
             ours = answers(store)
             nodes = {ray.get(actor.__ray_call__.remote(lambda _host: node_id())) for actor in actors(store)}
             found[path.name] = {
@@ -232,8 +232,15 @@ def a_lost_node(stores, address, nodes):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    slow = [killed_actors, actors_that_die_again_and_again, stores_that_are_closed]
+    scenarios = [
+        a_store_that_is_written,
+        a_damaged_segment,
+        killed_actors,
+        actors_that_die_again_and_again,
+        stores_that_are_closed,
+    ]
     with cluster(2, 2) as nodes:
-        found = {scenario.__name__: scenario(folder, nodes.address) for scenario in slow}
+        found = {scenario.__name__: scenario(folder, nodes.address) for scenario in scenarios}
+        found["same_answers"] = same_answers(sorted(folder.iterdir()), nodes.address)
         found["a_lost_node"] = a_lost_node(folder, nodes.address, nodes)
     sys.stdout.write(json.dumps(found) + "\n")

@@ -68,9 +68,9 @@ class SlowEngine(RayWorkers):
         return super().run(Slow(worker, *self._slowed), stage, numbers)
 
 
-def indexed(folder, address, store, engine=None):
+def indexed(folder, address, store, engine=None, shards=SHARDS):
     request = IndexingRequest(folder / store, (folder / "docs",), embedder=CONFIG)
-    report = index_with_workers(request, engine or RayWorkers(address), shards=SHARDS)
+    report = index_with_workers(request, engine or RayWorkers(address), shards=shards)
     tasks = {stage.stage: stage.tasks for stage in report.stages}
     return {"chunks": report.chunks, "encoded": report.encoded, "skipped": report.scan.skipped, "tasks": tasks}
 

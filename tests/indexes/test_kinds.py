@@ -1,6 +1,7 @@
 """Kinds of index: each answers like exact search, with and without a filter, and holds what was put into it."""
 
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -57,12 +58,21 @@ def text(i):
     return f"text number {i}"
 
 
-def encoder():
+@cache
+def vectors():
     """Vectors that lie in some clusters, as those of texts do."""
     draw = np.random.default_rng(2)
     centres = draw.normal(size=(12, DIM))
-    vectors = centres[draw.integers(12, size=SIZE)] + 0.6 * draw.normal(size=(SIZE, DIM))
-    return KnownEncoder({text(i): vectors[i].tolist() for i in range(SIZE)}, name="clusters")
+    return centres[draw.integers(12, size=SIZE)] + 0.6 * draw.normal(size=(SIZE, DIM))
+
+
+@cache
+def table():
+    return {text(i): vector for i, vector in enumerate(vectors().tolist())}
+
+
+def encoder():
+    return KnownEncoder(table(), name="clusters")
 
 
 def records(numbers):
@@ -104,8 +114,7 @@ def _searched(request, monkeypatch):
 
 def exact(numbers, vector, k):
     """The ids of the best ``k`` of the chunks ``numbers``, and their cosines."""
-    table = encoder().table
-    stored = np.array([table[text(i)] for i in numbers], dtype=np.float16).astype(np.float32)
+    stored = vectors()[np.asarray(numbers, dtype=int)].astype(np.float16).astype(np.float32)
     cosines = stored @ vector / np.linalg.norm(stored, axis=1) / np.linalg.norm(vector)
     best = np.argsort(-cosines, kind="stable")[:k]
     return [f"id{numbers[i]}" for i in best], cosines[best]
@@ -113,11 +122,8 @@ def exact(numbers, vector, k):
 
 def queries(count=12):
     draw = np.random.default_rng(3)
-    table = encoder().table
-    return [
-        (np.array(table[text(i)]) + 0.3 * draw.normal(size=DIM)).astype(np.float32)
-        for i in draw.integers(SIZE, size=count)
-    ]
+    asked = draw.integers(SIZE, size=count)
+    return [(vectors()[i] + 0.3 * draw.normal(size=DIM)).astype(np.float32) for i in asked]
 
 
 def recall(store, numbers, k, where=None):

@@ -76,8 +76,8 @@ def assert_alike(many, one):
 @pytest.mark.parametrize("where", [None, "i >= 100", "i < 0"])
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_many_questions_are_answered_like_one_after_the_other(store, mode, where):
-    queries = [*QUERIES, "?!", "", QUERIES[0]]
-    for k in (3, 10**9):
+    few = [*QUERIES[:4], "?!", "", QUERIES[0]]
+    for k, queries in ((3, [*QUERIES, *few]), (10**9, few)):
         many = store.search_many(queries, k, mode, where=where)
         assert_alike(many, [store.search(query, k, mode, where=where) for query in queries])
 
@@ -223,7 +223,7 @@ def test_ties_come_in_order_of_insertion_in_every_index(tmp_path, kind):
             for hits in store.search_vectors(draw.normal(size=(count, DIM)), SIZE, where=where):
                 names = [hit.id for hit in hits]
                 for start in range(0, 30, 10):
-                    tied = [f"t{i:03}" for i in range(start, last, 30)]
-                    assert [name for name in names if name in tied] == tied
+                    tied = {f"t{i:03}": None for i in range(start, last, 30)}
+                    assert [name for name in names if name in tied] == list(tied)
         for start, hits in zip(range(0, 30, 10), store.search_vectors(np.array(few), 5, where=where), strict=True):
             assert [hit.id for hit in hits] == [f"t{i:03}" for i in range(start, start + 150, 30)]

@@ -1,4 +1,4 @@
-"""On Ray no failure of a worker, an actor, a node or the driver changes a store or an answer."""
+"""On several nodes of Ray, no failure of a worker, an actor, a node or the driver changes a store or an answer."""
 
 import pytest
 
@@ -21,6 +21,25 @@ def searches(run_in_namespace, stores):
 @pytest.fixture(scope="module")
 def indexing(run_in_namespace, documents):
     return run_in_namespace(SCENARIOS / "store_scenarios.py", documents, timeout=500)
+
+
+def test_tasks_run_on_both_nodes_at_once(tasks):
+    found = tasks["both_nodes"]
+    assert found["first"] == {"done": list(range(8)), "items": 280, "nodes": 2, "workers": 2}
+    assert found["second"]["done"] == [11]
+
+
+def test_an_error_in_a_task_arrives_as_itself_and_the_task_is_not_repeated(tasks):
+    found = tasks["an_error"]
+    assert found["error"] == ["DocumentError", "embed 1 cannot be read"]
+    assert found["attempts"] == 1
+    assert "engine_scenarios.py" in found["cause"]
+
+
+def test_a_cluster_without_room_for_a_worker_is_an_error(tasks):
+    kind, message = tasks["no_room"]
+    assert kind == "WorkerLostError"
+    assert "room for a worker of 3 CPUs and 0 GPUs" in message
 
 
 def test_a_task_whose_worker_is_killed_is_done_again(tasks):
@@ -80,6 +99,22 @@ def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(indexing, docu
     assert len(sources) == 15
     assert fingerprint != contents(documents / "alone")[1]
     assert chunks == [chunk for chunk in contents(documents / "alone")[0] if chunk.source != "docs/05.md"]
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw-sq8"])
+def test_searches_answer_as_in_one_process_on_actors_of_both_nodes(searches, kind):
+    assert searches["same_answers"][kind] == {"differing": [], "asked": 40, "actors": 6, "nodes": 2}
+
+
+def test_actors_open_the_segments_that_a_writer_makes_and_drop_the_rest(searches):
+    found = searches["a_store_that_is_written"]
+    assert found == {"differing": [], "held": [True, True, True], "same_process": True, "new": "new"}
+
+
+def test_an_error_in_an_actor_arrives_as_itself(searches):
+    kind, message = searches["a_damaged_segment"]
+    assert kind == "StoreDamagedError"
+    assert "index.faiss is not the file that was committed" in message
 
 
 def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
