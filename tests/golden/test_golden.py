@@ -79,7 +79,7 @@ def make_queries(store: Store) -> list[str]:
 def rankings(store: Store, queries: list[str]) -> dict[str, list[list[list[Any]]]]:
     """Return for each mode and query the best results as ``[id, score]``."""
     return {
-        mode: [[[hit.id, round(hit.score, 5)] for hit in store.search(query, DEPTH, mode)] for query in queries]
+        mode: [[[hit.id, round(hit.score, 5)] for hit in hits] for hits in store.search_many(queries, DEPTH, mode)]
         for mode in MODES
     }
 

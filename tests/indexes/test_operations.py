@@ -6,8 +6,12 @@ from ragembed.indexes import Store
 from tests.conftest import KnownEncoder
 from tests.indexes.random_operations import EXACT, KINDS, Mirror, measure
 
+QUICK = {"flat", "hnsw-sq8", "ivf-pq", "IVF8,SQ6"}
 
-@pytest.mark.parametrize("kind", KINDS)
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_a_store_agrees_with_a_dictionary_through_random_operations(tmp_path, kind):
     tally = measure(tmp_path, kind, 40, seed=1)
     assert tally.wrong == []

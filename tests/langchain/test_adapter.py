@@ -260,8 +260,8 @@ def embed(embeddings, texts):
 if __name__ == "__main__":
     embeddings, texts = RagEmbeddings.load(sys.argv[1]), sys.argv[2:]
     expected = embeddings.embed_documents_array(texts)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(embed, [embeddings] * 3, [texts] * 3):
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        for found in pool.map(embed, [embeddings] * 2, [texts] * 2):
             np.testing.assert_allclose(found, expected, atol=1e-5)
     print("done")
 """

@@ -183,7 +183,7 @@ class PowerCutError(Exception):
     """Stands for a power cut."""
 
 
-@pytest.mark.parametrize("stop_at", [1, 5, 9, 14, 21])
+@pytest.mark.parametrize("stop_at", [1, 9, 21])
 def test_an_interrupted_training_goes_on_with_the_same_result(glossary, dropping_bert, tmp_path, monkeypatch, stop_at):
     steps = (STEP, StepSettings("mean", "ac", 5e-4))
     straight = train_from_dictionary(request(glossary, dropping_bert, tmp_path / "a", *steps, runs=2))
