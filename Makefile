@@ -10,6 +10,8 @@ SOURCES := $(shell find ragembed cli indexes -name '*.py')
 IN_MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'NR == 2 {print $$4}')" -gt 2000000 2> /dev/null \
 	&& echo env TMPDIR=/dev/shm)
 PYTEST := $(IN_MEMORY) $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+# Compiled modules are kept, also where the environment says otherwise: to compile the tests takes each process seconds.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: quickstart test test-slow fuzz check lint types unit docs format clean
