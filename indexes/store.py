@@ -396,7 +396,7 @@ class Store:
         """Return what programs that synchronise documents have noted in ``namespace`` about the chunks they wrote."""
         return RunRecords(namespace, self._reader, self.writer)
 
-    def all_run_records(self) -> list[Record]:
+    def _all_run_records(self) -> list[Record]:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
@@ -419,12 +419,12 @@ class Store:
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
-    def resume_token(self) -> str | None:
+    def _resume_token(self) -> str | None:
         """What a run in stages that was interrupted has left to be known again by, None where there was none."""
         found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
 
-    def wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
+    def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
         """Return the post-processors and query fit of the finished store; an unfinished first run has others."""
 
         def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:

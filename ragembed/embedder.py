@@ -114,8 +114,8 @@ class Embedder:
         fit_extractors([self], texts)
         return self
 
-    def part_of_fit(self, texts: Iterable[str]) -> State:
-        """Return what a part of the corpus adds to the fit of the extractor, as arrays for :meth:`fit_parts`.
+    def _part_of_fit(self, texts: Iterable[str]) -> State:
+        """Return what a part of the corpus adds to the fit of the extractor, as arrays for :meth:`_fit_parts`.
 
         ``texts`` is read once as a stream. The embedder stays as it is.
         """
@@ -123,8 +123,8 @@ class Embedder:
         fit.gather_texts(_each_string(texts))
         return fit.part()
 
-    def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
-        """Fit token weights and static vectors on what :meth:`part_of_fit` gave of all parts of a corpus of ``texts``.
+    def _fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
+        """Fit token weights and static vectors on what :meth:`_part_of_fit` gave of all parts of a corpus of ``texts``.
 
         The fit is that of :meth:`fit_extractor`, to the last bit where the parts are of multiples of 2,048 texts.
         """
@@ -166,7 +166,7 @@ class Embedder:
         if self.config.query_fit == "separate":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             if drawn:
-                self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
+                self.fitted_queries = PseudoQueries.of(drawn, self._raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_moments = Moments.of(raw_documents)
@@ -201,7 +201,7 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "documents", progress)
 
-    def raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
+    def _raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
         """Return what :meth:`raw_documents` does where that is made sooner without PyTorch than with it, else None.
 
         An extractor without a model never needs it. With a BERT model, few texts (eight, of a thousand tokens together,
@@ -218,7 +218,7 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "queries")
 
-    def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
+    def _raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
         """Return raw vectors of pseudo-queries: framed as queries, computed as documents are."""
         self._require_extractor()
         return self.extractor.encode(_strings(texts), "pseudo-queries")
@@ -265,12 +265,12 @@ class Embedder:
         return find_devices(self._device)
 
     @property
-    def encodes_with_model(self) -> bool:
+    def _encodes_with_model(self) -> bool:
         """Whether texts go through a model when they are encoded."""
         return self._built.encoding_model is not None
 
     @property
-    def fits_with_model(self) -> bool:
+    def _fits_with_model(self) -> bool:
         """Whether texts go through a model when the embedder is fitted or encodes."""
         return self._built.needs_model
 

@@ -206,7 +206,7 @@ class RunEncoder:
         embedder = self._embedder
         if not isinstance(embedder, Embedder):
             return embedder.raw_documents(texts, progress)
-        alone = embedder.raw_without_framework(texts, progress)
+        alone = embedder._raw_without_framework(texts, progress)
         if alone is not None:
             self._devices["cpu"] = None
             return alone

@@ -47,7 +47,7 @@ def refit_store(
         current = store.embedder
         if not isinstance(current, Embedder):
             raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
-        had_postprocess, had_query_fit = store.wanted_chain()
+        had_postprocess, had_query_fit = store._wanted_chain()
         steps = tuple(had_postprocess if postprocess is None else postprocess)
         fitted = current.with_postprocess(steps, query_fit or had_query_fit)
         vectors = writer.live_vectors()
@@ -68,7 +68,7 @@ def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list
     """
     current = store.embedder
     vectors = writer.live_vectors()
-    postprocess, query_fit = store.wanted_chain()
+    postprocess, query_fit = store._wanted_chain()
     if not isinstance(current, Embedder):
         return []
     # A chain that learns nothing is fitted once, for what drift is told from.

@@ -57,7 +57,7 @@ def stored_config(opened: Store | None) -> EmbedderConfig | None:
     """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
     if opened is None or not isinstance(embedder := opened.embedder, Embedder):
         return None
-    postprocess, query_fit = opened.wanted_chain()
+    postprocess, query_fit = opened._wanted_chain()
     return embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
 
 

@@ -153,7 +153,7 @@ class _Run:
         generation = resume_token = None
         if (store := self._opened) is not None:
             embedder = self._stored_embedder(store)
-            known, generation, resume_token = store.sources(), store.generation, store.resume_token
+            known, generation, resume_token = store.sources(), store.generation, store._resume_token
         else:
             stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
             embedder = Embedder(self._config, device=self._device)
@@ -194,7 +194,7 @@ class _Run:
                 f"the vectors of {self._store_path} are not ragembed's own: add to it from the program that made it"
             )
         if self._config is not None:
-            require_same(embedder, Embedder(self._config), store.wanted_chain(), self._store_path)
+            require_same(embedder, Embedder(self._config), store._wanted_chain(), self._store_path)
         if self._language not in (None, store.language):
             raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
         return embedder
@@ -235,7 +235,7 @@ class _Run:
         embedder = store.embedder
         if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
             return []
-        if not (embedder.encodes_with_model or (self._fitted and embedder.fits_with_model)):
+        if not (embedder._encodes_with_model or (self._fitted and embedder._fits_with_model)):
             return []
         return ["the model was computed with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
 

@@ -98,7 +98,7 @@ class Fusion:
             by_words = np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
             scaled = self._reciprocal(dense), by_words, self._reciprocal(shared)
         else:
-            scaled = self._on_line(dense), self._on_line(lexical), self._on_line(shared)
+            scaled = self._scaled(dense), self._scaled(lexical), self._scaled(shared)
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
@@ -112,11 +112,11 @@ class Fusion:
         if self.method == "rrf":
             spread = 1.0 + self.feedback
         else:
-            line = self.line(self._on_line(lexical) + self.feedback * self._on_line(shared))
+            line = self._linear_scale(self._scaled(lexical) + self.feedback * self._scaled(shared))
             spread = 1.0 if line is None else line.unit
         return self.alpha, words / spread, words * self.feedback / spread
 
-    def line(self, scores: Doubles) -> LinearScale | None:
+    def _linear_scale(self, scores: Doubles) -> LinearScale | None:
         """Return how the scores of all candidates are scaled, None where they count nothing or by rank alone."""
         if self.method == "rrf" or not _tells_apart(scores):
             return None
@@ -124,8 +124,8 @@ class Fusion:
             return LinearScale(float(scores.mean()), float(scores.std()))
         return LinearScale(float(scores.min()), float(scores.max() - scores.min()))
 
-    def _on_line(self, scores: Doubles) -> Doubles:
-        line = self.line(scores)
+    def _scaled(self, scores: Doubles) -> Doubles:
+        line = self._linear_scale(scores)
         return np.zeros_like(scores) if line is None else (scores - line.origin) / line.unit
 
     def _reciprocal(self, scores: Doubles) -> Doubles:

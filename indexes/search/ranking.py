@@ -75,17 +75,17 @@ class RankingOptions:
                 "CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
-    def pool_size(self, k: int) -> int:
+    def _pool_size(self, k: int) -> int:
         """Return how many of the best there must be to choose ``k`` from."""
         return k if self.mmr is None else max(k, self.mmr_depth)
 
-    def distinct_candidates(self, k: int) -> int:
+    def _distinct_candidates(self, k: int) -> int:
         """Return how many candidates there must be, near-duplicates apart."""
-        return max(self.pool_size(k), 0 if self.reranker is None else self.rerank_depth)
+        return max(self._pool_size(k), 0 if self.reranker is None else self.rerank_depth)
 
-    def candidate_depth(self, k: int) -> int:
+    def _candidate_depth(self, k: int) -> int:
         """Return how many candidates to ask for at first; more are needed only if many are left out."""
-        return _FIRST_DEPTH * max(self.distinct_candidates(k), _LEAST_READ)
+        return _FIRST_DEPTH * max(self._distinct_candidates(k), _LEAST_READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
     finite score for each text.
     """
-    pool_size, distinct_candidates = ranking.pool_size(k), ranking.distinct_candidates(k)
+    pool_size, distinct_candidates = ranking._pool_size(k), ranking._distinct_candidates(k)
     scores: dict[str, float] = {}
     best: list[Hit] = []
-    candidate_depth = min(ranking.candidate_depth(k), source.most)
+    candidate_depth = min(ranking._candidate_depth(k), source.most)
     while True:
         duplicates = DuplicateGroups(source.candidates(candidate_depth), ranking.dedupe)
         if duplicates.fill(distinct_candidates) or duplicates.is_all_of(candidate_depth, source.most):

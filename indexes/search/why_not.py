@@ -244,11 +244,11 @@ def _on_their_scale(
     cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
     words = fulltext.scores_of(snapshot.connection, expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
-    lines = [fusion.line(candidates.dense), fusion.line(candidates.lexical)]
+    lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]
     if candidates.shared is not None:
         others = [key for key in candidates.keys if key not in candidates.like]
         scores.append(shared_words(snapshot, [*candidates.like, *others, *own], len(candidates.like))[-len(own) :])
-        lines.append(fusion.line(candidates.shared))
+        lines.append(fusion._linear_scale(candidates.shared))
     weights = fusion.weights(candidates.lexical, candidates.shared)
     would = sum(
         weight * (score - line.origin) / line.unit

@@ -35,7 +35,7 @@ def apply_settings(
         embedder = store.embedder
         if not isinstance(embedder, Embedder):
             raise StoreError(f"the vectors of {path} are not ragembed's own: they have no settings to change")
-        postprocess, query_fit = store.wanted_chain()
+        postprocess, query_fit = store._wanted_chain()
         current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
         wanted = {"postprocess": list(config.postprocess), "query_fit": config.query_fit}
         meta: dict[str, object] = {"fusion": fusion.to_dict(), "wanted": wanted}

@@ -118,7 +118,7 @@ def _current(store: Store) -> Settings:
         raise StoreError(f"the vectors of {store.path} are not ragembed's own: there is nothing to tune")
     if store.unfinished:
         raise StoreError(f"the last run over {store.path} was interrupted: carry on with ragembed index first")
-    postprocess, query_fit = store.wanted_chain()
+    postprocess, query_fit = store._wanted_chain()
     return Settings(embedder.config.replace(postprocess=postprocess, query_fit=query_fit), store.fusion)
 
 

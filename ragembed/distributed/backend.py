@@ -137,7 +137,7 @@ class DistributedBackend:
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
         """Count all ranges of chunks, and fit ``embedder`` on the sums."""
         chunks = self._count(stripper, progress)
-        embedder.fit_parts(stages.parts(self._work, chunks), chunks)
+        embedder._fit_parts(stages.parts(self._work, chunks), chunks)
 
     def _count(self, stripper: Stripper, progress: Progress) -> int:
         """Count all ranges of chunks; return the number of chunks."""

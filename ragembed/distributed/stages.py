@@ -295,7 +295,7 @@ def count_range(work: Work, chunked: ChunkedShards, stripper: Stripper, embedder
     texts = _hashed(chunked.texts(start, min(start + size, chunked.chunks), stripper), hashes)
     part: Arrays = {}
     if work.plan.generation is None:
-        part = embedder.part_of_fit(texts)
+        part = embedder._part_of_fit(texts)
     else:
         for _ in texts:
             pass

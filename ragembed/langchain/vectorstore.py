@@ -802,7 +802,7 @@ class RagVectorStore(VectorStore):
             records = list(theirs.chunks())
             _stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()))
-            writer.take_run_records(theirs.all_run_records())
+            writer.take_run_records(theirs._all_run_records())
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
             writer.merge()

@@ -97,7 +97,7 @@ def assert_same(found, expected):
 def config_of(path):
     with Store.open(path) as store:
         config = store.status()["embedder"]["config"]
-        assert store.wanted_chain() == (tuple(config["postprocess"]), config["query_fit"])
+        assert store._wanted_chain() == (tuple(config["postprocess"]), config["query_fit"])
         return tuple(config["postprocess"]), config["query_fit"]
 
 
@@ -267,7 +267,7 @@ def test_a_refit_that_is_cut_off_at_its_end_is_not_undone_by_the_next(store, mon
             refit_store(store, STEPS, "separate")
     with Store.open(store) as opened:
         config = opened.embedder.config
-        assert (config.postprocess, config.query_fit) == opened.wanted_chain()
+        assert (config.postprocess, config.query_fit) == opened._wanted_chain()
 
 
 def test_what_a_refit_left_goes_when_the_former_post_processors_are_asked_for_again(store, written):

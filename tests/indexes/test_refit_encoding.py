@@ -77,7 +77,7 @@ def vectors(path):
 
 def state(path):
     with Store.open(path) as store:
-        return store.embedder.fingerprint, store.embedder.fitted_on, store.wanted_chain()
+        return store.embedder.fingerprint, store.embedder.fitted_on, store._wanted_chain()
 
 
 def baseline(path):
@@ -126,7 +126,7 @@ def test_pseudo_queries_that_are_new_are_encoded_and_no_others(folder, store, en
     assert len(new) == 1
     assert len(after.texts) == len(TEXTS)
     with Store.open(store) as opened:
-        raw = opened.embedder.raw_pseudo_queries(after.texts)
+        raw = opened.embedder._raw_pseudo_queries(after.texts)
     np.testing.assert_allclose(after.raw, raw, atol=1e-5)
 
 

@@ -152,7 +152,7 @@ def test_apply_gives_the_store_what_was_found(store):
     with Store.open(store) as opened:
         assert opened.embedder.config.postprocess == found.chosen.config.postprocess
         assert opened.fusion == found.chosen.fusion
-        assert opened.wanted_chain() == (found.chosen.config.postprocess, found.chosen.config.query_fit)
+        assert opened._wanted_chain() == (found.chosen.config.postprocess, found.chosen.config.query_fit)
         assert opened.status()["fusion"] == found.chosen.fusion.to_dict()
     assert right_first(store) > 0.95
     assert verify_store(store).problems == []
@@ -257,7 +257,7 @@ def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tin
         np.testing.assert_allclose(found.vectors(found.ids()), expected, atol=2e-3)
         assert found.embedder.config.layers == "first+last"
         assert found.fusion == Fusion(alpha=0.3)
-        assert found.wanted_chain() == (("zscore",), "separate")
+        assert found._wanted_chain() == (("zscore",), "separate")
         assert found.status()["unused_vectors"] == 0
         found.add([record("new", "a new text of the writer")])
         assert found.search("a new text of the writer", 1)[0].id == "new"
