@@ -15,8 +15,7 @@ from report import table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.config.presets import PRESETS
-from ragembed.config.settings import DEFAULT_MODEL
+from ragembed.config.settings import DEFAULT_MODEL, PRESETS
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore

@@ -17,7 +17,7 @@ from report import significant, table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.config.presets import preset
+from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import read_beir
 from ragembed.indexes import ChunkRecord, Store
@@ -73,7 +73,7 @@ def drift(setting: Setting) -> Outcome:
     kinds |= {f"RE, {steps[0]}": ("re:dim=384", steps) for steps in (*_STEPS[:4], ("center", "normalize"))}
     rows = []
     for kind, (extractor, steps) in list(kinds.items())[: setting.choose(len(kinds), 1)]:
-        config = preset("minilm").replace(extractor=extractor, weighting="idf:0.5", postprocess=steps)
+        config = EmbedderConfig.from_preset("minilm", extractor=extractor, weighting="idf:0.5", postprocess=steps)
         for one, other in (("cran", "npl"), ("npl", "agnews"))[: setting.choose(2, 1)]:
             for change, shares in _CHANGES.items():
                 say(f"{kind}, {one} + {other}: {change}")

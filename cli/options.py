@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from ragembed.config.presets import DEFAULT_PRESET, PRESETS
+from ragembed.config.settings import DEFAULT_PRESET, PRESETS
 from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError

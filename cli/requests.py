@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
-from ragembed.config.presets import DEFAULT_PRESET, preset
-from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -143,7 +142,7 @@ def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = No
     name, file = changes.pop("preset", None), changes.pop("config_file", None)
     if name is not None and file is not None:
         raise ConfigError(f"both the preset {name!r} and the file {file}: expected one of them")
-    config = (base or preset(name or DEFAULT_PRESET)) if file is None else _read_config(file)
+    config = (base or EmbedderConfig.from_preset(name or DEFAULT_PRESET)) if file is None else _read_config(file)
     if "postprocess" in changes:
         changes["postprocess"] = postprocess_steps(changes["postprocess"])
     values = {field: str(value) if isinstance(value, Path) else value for field, value in changes.items()}

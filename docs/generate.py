@@ -35,6 +35,7 @@ change at any time. `help(NAME)` shows the whole docstring. All errors are in `r
 PACKAGES = {
     "ragembed": "The functions and classes that most programs need.",
     "ragembed.indexes": "Stores: what they take and return.",
+    "ragembed.indexes.tuning": "Settings of a store; [Tuning](tuning.md) explains them.",
     "ragembed.langchain": "Adapters for LangChain; [LangChain](langchain.md) explains them.",
     "ragembed.evaluation": "Measures and test collections; [Evaluation](evaluation.md) explains them.",
     "ragembed.training": "Training on dictionaries; [Training](training.md) explains it.",

@@ -12,6 +12,8 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.ann.choosing import Budget
     from ragembed.indexes.ann.records import IndexConfig
+    from ragembed.indexes.indexing.drift import DriftReport, measure_drift
+    from ragembed.indexes.indexing.fitting import refit_store
     from ragembed.indexes.indexing.run import IndexingReport
     from ragembed.indexes.indexing.scan import IndexingOptions
     from ragembed.indexes.search.fusion import Fusion
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "ChunkRecord",
+    "DriftReport",
     "Fusion",
     "Hit",
     "IndexConfig",
@@ -31,6 +34,8 @@ __all__ = [
     "SourceRecord",
     "Store",
     "VectorEncoder",
+    "measure_drift",
+    "refit_store",
 ]
 
 __getattr__, __dir__ = lazy_attributes(
@@ -38,6 +43,8 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "ann.choosing": ("Budget",),
         "ann.records": ("IndexConfig",),
+        "indexing.drift": ("DriftReport", "measure_drift"),
+        "indexing.fitting": ("refit_store",),
         "indexing.run": ("IndexingReport",),
         "indexing.scan": ("IndexingOptions",),
         "search.fusion": ("Fusion",),

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed import embedder_files
-from ragembed.config.presets import DEFAULT_PRESET, preset
-from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig, QueryFit
 from ragembed.config.specs import Words, parse_postprocessor
 from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
@@ -74,7 +73,7 @@ class Embedder:
     def __init__(
         self, config: EmbedderConfig | None = None, *, device: str | None = None, download: bool = True
     ) -> None:
-        self.config = _with_absolute_paths(config or preset(DEFAULT_PRESET))
+        self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
         self.fitted_moments: Moments | None = None
@@ -86,7 +85,7 @@ class Embedder:
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
         """Build from a preset with some settings changed: ``Embedder.from_preset("minilm", query_fit="shared")``."""
-        return cls(preset(name).replace(**changes), device=device)
+        return cls(EmbedderConfig.from_preset(name, **changes), device=device)
 
     # Fitting
 

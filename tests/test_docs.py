@@ -1,5 +1,6 @@
 """The documentation is true: generated pages are fresh, examples run, links lead somewhere."""
 
+import ast
 import inspect
 import re
 import runpy
@@ -78,8 +79,16 @@ def test_examples_run(page, in_folder, monkeypatch):
     exec(compile(source, page.name, "exec"), {"__name__": page.stem})
 
 
-def test_there_are_examples():
-    assert sum(len(blocks(page, "python")) for page in PAGES) >= 4
+def test_examples_import_documented_names_only():
+    documented = set(re.findall(r"^### (ragembed[\w.]*)$", API, re.MULTILINE))
+    imports = [
+        node
+        for page in PAGES
+        for node in ast.walk(ast.parse("\n".join(blocks(page, "python"))))
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "ragembed" and node.module != ERRORS
+    ]
+    assert len(imports) > 20
+    assert {f"{node.module}.{alias.name}" for node in imports for alias in node.names} <= documented
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

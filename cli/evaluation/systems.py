@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from ragembed.cli.requests import NamedConfig, embedder_configs
-from ragembed.config.presets import PRESETS
-from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode

@@ -17,8 +17,22 @@
 
 from __future__ import annotations
 
-from ragembed.indexes.tuning.applying import apply_settings
-from ragembed.indexes.tuning.report import Candidate, Compared, TuningReport
-from ragembed.indexes.tuning.run import tune_store
+from typing import TYPE_CHECKING
+
+from ragembed.extras import lazy_attributes
+
+if TYPE_CHECKING:
+    from ragembed.indexes.tuning.applying import apply_settings
+    from ragembed.indexes.tuning.report import Candidate, Compared, TuningReport
+    from ragembed.indexes.tuning.run import tune_store
 
 __all__ = ["Candidate", "Compared", "TuningReport", "apply_settings", "tune_store"]
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "applying": ("apply_settings",),
+        "report": ("Candidate", "Compared", "TuningReport"),
+        "run": ("tune_store",),
+    },
+)

@@ -27,6 +27,7 @@ from ragembed.config.templates import PLAIN, Template
 from ragembed.errors import ConfigError
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_PRESET = "minilm"
 
 QueryFit = Literal["separate", "shared"]
 Dtype = Literal["auto", "float32", "bfloat16", "mixed"]
@@ -160,6 +161,16 @@ class EmbedderConfig:
         """Whether static vectors depend on the corpus."""
         return isinstance(self.extraction, (Avg, BertAvg)) and self.avg_corpus is None
 
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> EmbedderConfig:
+        """Return a preset with some settings changed: ``EmbedderConfig.from_preset("t4", layers="1+6")``.
+
+        Raises :class:`ConfigError` for an unknown preset, with the names of all, and for an unknown setting.
+        """
+        if name not in PRESETS:
+            raise ConfigError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
+        return PRESETS[name].replace(**changes)
+
     def replace(self, **changes: Any) -> EmbedderConfig:
         """Return a copy with ``changes`` applied; raises :class:`ConfigError` for an unknown name."""
         _check_names(changes)
@@ -285,3 +296,21 @@ def _check_names(fields: Mapping[str, Any]) -> None:
     unknown = [name for name in fields if name not in known]
     if unknown:
         raise ConfigError(f"unknown setting {unknown[0]!r}: expected one of {', '.join(known)}")
+
+
+PRESETS: Mapping[str, EmbedderConfig] = {
+    "minilm": EmbedderConfig(),
+    "t4": EmbedderConfig(template="t4", weighting="idf", postprocess=("quantile-u",)),
+    "t0-mask": EmbedderConfig(template="t0", pooling="masks", weighting="uniform", postprocess=("normalize",)),
+    "bert": EmbedderConfig(layers="first+last", weighting="uniform", postprocess=("normalize",)),
+    "bert+avg": EmbedderConfig(extractor="bert+avg", layers="first+last", weighting="idf", postprocess=("quantile-u",)),
+    "avg": EmbedderConfig(extractor="avg", layers="first+last", weighting="idf", postprocess=("zscore",)),
+    "re": EmbedderConfig(extractor="re", weighting="idf", postprocess=("normalize",)),
+    "sbert-wk": EmbedderConfig(extractor="sbert-wk", weighting="uniform", postprocess=("normalize",)),
+    "b2s-100": EmbedderConfig(extractor="words:drop=100", weighting="uniform", postprocess=("normalize",)),
+}
+"""Presets: configurations that have a name.
+
+Sources: Stankevičius & Lukoševičius 2024, tables 4 and 5; Wang & Kuo 2020. Those of the papers are symmetric
+(``query_fit="shared"`` reproduces the papers' tasks); here they have two sides, as retrieval needs.
+"""

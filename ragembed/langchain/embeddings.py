@@ -13,7 +13,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
-from ragembed.config.presets import DEFAULT_PRESET, preset
+from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.postprocess import unit_rows
@@ -98,7 +98,7 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _check_fields(self) -> RagEmbeddings:
         if self.path is not None and (self.model is not None or self.preset != DEFAULT_PRESET):
             raise ConfigError(f"path {self.path!r} names saved embeddings, which know their model: leave out the rest")
-        preset(self.preset)
+        EmbedderConfig.from_preset(self.preset)
         return self
 
     # Making
@@ -211,7 +211,7 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _make(self) -> Embedder:
         if self.path is not None:
             return Embedder.load(self.path, device=self.device)
-        config = preset(self.preset)
+        config = EmbedderConfig.from_preset(self.preset)
         return Embedder(config.replace(model=self.model) if self.model else config, device=self.device)
 
     def _fitted(self) -> Embedder:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.config.presets import PRESETS, preset
-from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
 
 CONFIGS = st.builds(
@@ -31,7 +30,7 @@ def test_round_trip_through_json_and_toml(config):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_data(name):
-    config = preset(name)
+    config = EmbedderConfig.from_preset(name)
     assert EmbedderConfig.from_toml(config.to_toml()) == config
     hash(config)
 
@@ -115,7 +114,7 @@ def test_a_setting_that_nothing_uses_is_refused(settings, named):
 
 def test_unknown_preset_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"'mini'.*minilm.*sbert-wk"):
-        preset("mini")
+        EmbedderConfig.from_preset("mini")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.config.presets import PRESETS
+from ragembed.config.settings import PRESETS
 from ragembed.contributions import contributions, words
 from ragembed.extractors.parts import Token, TokenParts
 from ragembed.extractors.pooling import WeightedMean, mean_shares

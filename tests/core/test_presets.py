@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig, embedder_files
-from ragembed.config.presets import PRESETS
+from ragembed.config.settings import PRESETS
 from ragembed.embedder import encode_raw
 from ragembed.errors import ModelError
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.config.presets import preset
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.random_embeddings import RandomTable
 
@@ -339,7 +338,7 @@ def test_every_word_dropped(vectors):
 
 def test_word_vectors_need_a_file(tmp_path):
     with pytest.raises(ConfigError, match="needs a word-vector file"):
-        Embedder(preset("b2s-100")).fit(TEXTS)
+        Embedder.from_preset("b2s-100").fit(TEXTS)
     with pytest.raises(ModelError, match=r"none\.txt does not exist: give a word-vector file"):
         Embedder.from_preset("b2s-100", model=str(tmp_path / "none.txt")).fit(TEXTS)
 

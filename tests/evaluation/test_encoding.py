@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.config.presets import PRESETS
+from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
 from ragembed.models.numpy_bert import NumpyBert

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ragembed.config.presets import PRESETS
-from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.evaluation import plots
 from ragembed.evaluation.plots import check_plot, plot

@@ -3,8 +3,7 @@ import io
 
 import pytest
 
-from ragembed.config.presets import PRESETS
-from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.evaluation.table import Result, columns, csv_table, labels, row_label, text_table
 
 
