@@ -163,7 +163,9 @@ def _chunks_of(snapshot: Snapshot, source: str) -> list[int]:
         raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
     if catalog.sources_below(snapshot.connection, [source]):
         raise ConfigError(f"{source} is a folder in the store: expected one file")
-    raise ConfigError(f"{source} is not in the store: it was never indexed; add it with: ragembed index PATH")
+    raise ConfigError(
+        f"{source} is not in the store: it was never indexed, or has been deleted; add it with: ragembed index PATH"
+    )
 
 
 def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ from ragembed.files import make_folders, replace_file, sync
 _RUNNING = "running.safetensors"
 _LOCK = "lock"
 PLAN = "plan.json"
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
+_NAMES = re.compile(rf"{re.escape(PLAN)}|before\.json|{re.escape(_RUNNING)}|{_LOCK}|step-\d+")
 
 
 class Checkpoints:
@@ -52,14 +55,15 @@ class Checkpoints:
         """Make the folder and keep other processes from it; raises :class:`TrainingError` where one has it.
 
         The operating system drops the lock when its holder dies. Raises :class:`ConfigError` where the folder is a
-        symbolic link, or holds files but no plan of a training: it is removed at the end, and would take them along.
+        symbolic link, or holds files that no training wrote: it is removed at the end.
         """
         if self.folder.is_symlink():
             raise ConfigError(f"{self.folder} is a symbolic link, which is not followed: give another folder")
         names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
-        foreign = [name for name in names if name != _LOCK and not name.startswith(f".{PLAN}.")]
-        if foreign and PLAN not in names:
-            raise ConfigError(f"{self.folder} holds files that are not of a training: give another folder")
+        foreign = [name for name in names if not _NAMES.fullmatch(_TEMPORARY.sub(r"\1", name))]
+        begun = [name for name in names if _TEMPORARY.sub(r"\1", name) not in (_LOCK, PLAN)]
+        if foreign or (begun and PLAN not in names):
+            raise ConfigError(f"{self.folder} holds {(foreign or begun)[0]!r}, not of a training: give another folder")
         make_folders(self.folder)
         lock = FileLock(self.folder / _LOCK)
         try:
@@ -131,8 +135,14 @@ class Checkpoints:
         self._saved = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the folder."""
-        shutil.rmtree(self.folder)
+        """Delete what the training wrote, and the folder if nothing else is in it."""
+        for entry in self.folder.iterdir():
+            if entry.name.startswith("step-") and entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif _NAMES.fullmatch(_TEMPORARY.sub(r"\1", entry.name)):
+                entry.unlink()
+        with contextlib.suppress(OSError):  # somebody has put a file there meanwhile
+            self.folder.rmdir()
 
 
 def replace_tensors(file: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:

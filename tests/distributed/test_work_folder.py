@@ -77,6 +77,15 @@ def test_a_folder_of_other_files_is_refused(docs, name):
     assert not (docs.parent / ".ragembed").exists()
 
 
+@pytest.mark.parametrize("name", ["writer.lock", "writer.pid"])
+def test_a_lock_of_another_program_is_refused_and_left(docs, name):
+    work = docs.parent / "w"
+    notes_in(work, name)
+    with pytest.raises(ConfigError, match=f"w cannot be the work folder: {name} in it was not written by ragembed"):
+        index(docs, work=work)
+    assert tree(work) == {name: b"years of work"}
+
+
 def test_the_command_refuses_a_folder_of_other_files(docs, cli, monkeypatch):
     monkeypatch.chdir(docs.parent)
     notes_in(docs.parent / "w", "read/notes.txt")

@@ -150,7 +150,7 @@ def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
 
 
 def test_a_file_that_was_never_indexed_is_an_error(files):
-    with pytest.raises(ConfigError, match="never indexed; add it with: ragembed index PATH"):
+    with pytest.raises(ConfigError, match="never indexed, or has been deleted; add it with: ragembed index PATH"):
         files.why_not(QUESTION, "nothing.md")
 
 

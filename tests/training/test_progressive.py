@@ -434,3 +434,15 @@ def test_damaged_checkpoints_are_an_error(tmp_path):
     (tmp_path / "space.json").write_text("{")
     with pytest.raises(TrainingError, match=r"space\.json is damaged.*to begin again"):
         checkpoints.read("space.json")
+
+
+def test_files_that_no_training_wrote_are_refused_and_stay(tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "plan.json").write_text("{}")
+    (folder / "notes.txt").write_text("years of work")
+    checkpoints = Checkpoints(folder, 0.0)
+    with pytest.raises(ConfigError, match=r"holds 'notes\.txt', not of a training"), checkpoints.locked():
+        pass
+    checkpoints.remove()
+    assert [entry.name for entry in folder.iterdir()] == ["notes.txt"]
