@@ -22,19 +22,19 @@ from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.evaluation.tasks import Task, evaluate, read_clustering, read_retrieval, read_sts
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.tuning import tune_store
-from ragembed.indexes.tuning.store_evaluation import Search, rank
+from ragembed.indexes.tuning.store_evaluation import SearchSettings, rank
 from ragembed.models.files import find_model
 
 _DEFAULT, _PEER = "default: hybrid with feedback", "LangChain FAISS, MiniLM"
-_SEARCHES: Mapping[str, Search] = {
-    "BM25": Search("lexical"),
-    "dense": Search("dense"),
-    "hybrid without feedback": Search(fusion=Fusion(feedback=0.0)),
-    _DEFAULT: Search(),
-    **{f"hybrid, alpha {alpha:g}": Search(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
-    **{f"hybrid, feedback {weight:g}": Search(fusion=Fusion(feedback=weight)) for weight in (0.5, 1.0)},
-    "hybrid, minmax": Search(fusion=Fusion("minmax")),
-    "hybrid, rrf": Search(fusion=Fusion("rrf")),
+_SEARCHES: Mapping[str, SearchSettings] = {
+    "BM25": SearchSettings("lexical"),
+    "dense": SearchSettings("dense"),
+    "hybrid without feedback": SearchSettings(fusion=Fusion(feedback=0.0)),
+    _DEFAULT: SearchSettings(),
+    **{f"hybrid, alpha {alpha:g}": SearchSettings(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
+    **{f"hybrid, feedback {weight:g}": SearchSettings(fusion=Fusion(feedback=weight)) for weight in (0.5, 1.0)},
+    "hybrid, minmax": SearchSettings(fusion=Fusion("minmax")),
+    "hybrid, rrf": SearchSettings(fusion=Fusion("rrf")),
 }
 """Ways to search the store of the default preset."""
 _CHANGES: Mapping[str, Mapping[str, object]] = {
@@ -94,11 +94,11 @@ def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, Retr
     for name, changes in _CHANGES.items():
         say(f"{collection.name}: {name}")
         embedder = Embedder.from_preset("minilm", **changes)
-        dense, hybrid = rank(collection, embedder, [Search("dense"), Search()], 10)
+        dense, hybrid = rank(collection, embedder, [SearchSettings("dense"), SearchSettings()], 10)
         found |= {f"{name}: dense": dense, f"{name}: hybrid": hybrid}
     for name, (preset, changes) in _ALONE.items():
         say(f"{collection.name}: {name}")
-        [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [Search("dense")], 10)
+        [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [SearchSettings("dense")], 10)
     names = {way: {query: [key for key, _ in best] for query, best in each.items()} for way, each in found.items()}
     names["tuned"] = _tuned(collection, setting.folder / f"tuned-{collection.name}")
     names[_PEER] = _peer(collection, setting)

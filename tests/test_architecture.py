@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -144,6 +145,16 @@ def assert_acyclic(graph: dict[str, set[str]]) -> None:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+def test_no_two_classes_share_a_name():
+    named = Counter(
+        node.name.removeprefix("_")
+        for file in MODULES.values()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, classes in named.items() if classes > 1] == []
 
 
 def test_every_layer_has_modules():

@@ -41,7 +41,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import choose_store
-from ragembed.indexes.tuning.store_evaluation import Search
+from ragembed.indexes.tuning.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -181,9 +181,9 @@ class _Wanted:
         given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
         return {name: value for name, value in given.items() if value is not None}
 
-    def search(self, default: Mode) -> Search:
+    def search(self, default: Mode) -> SearchSettings:
         """Return how is searched, ``default`` being the mode where none is given."""
-        return Search(self.mode or default, replace(Fusion(), **self.fusion_options))
+        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
 
     def searched_store(self) -> Path | None:
         """Return the store that is searched: the one given, or the nearest for questions without documents."""

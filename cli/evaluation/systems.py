@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.tuning.store_evaluation import Search
+from ragembed.indexes.tuning.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class System:
     """
 
     label: str
-    search: Search | None = None
+    search: SearchSettings | None = None
     config: EmbedderConfig | None = None
     store: Path | None = None
     run: Path | None = None
@@ -61,7 +61,7 @@ class System:
         }
 
 
-def searches(named: Sequence[NamedConfig], search: Search) -> list[System]:
+def searches(named: Sequence[NamedConfig], search: SearchSettings) -> list[System]:
     """Return the system of each configuration, named with its mode where that is not dense; words alone need none."""
     if search.mode == "lexical":
         return [System(search.mode, search)]
@@ -76,7 +76,9 @@ def runs(paths: Sequence[Path]) -> list[System]:
     return [System(path.name if distinct else str(path), run=path) for path in paths]
 
 
-def parse_system(spec: str, base: NamedConfig, search: Search, store: Path | None, *, searchable: bool) -> System:
+def parse_system(
+    spec: str, base: NamedConfig, search: SearchSettings, store: Path | None, *, searchable: bool
+) -> System:
     """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
     NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion`` and
@@ -118,7 +120,7 @@ def parse_system(spec: str, base: NamedConfig, search: Search, store: Path | Non
     return system
 
 
-def _named(spec: str, name: str, base: NamedConfig, search: Search, store: Path | None) -> System:
+def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | None) -> System:
     config = None if store is not None else base.config
     if name in MODES:
         mode: Mode = next(each for each in MODES if each == name)
@@ -310,7 +312,7 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
 
 
 def _of_store(
-    judged: Judged, path: Path, search: Search, measures: Mapping[str, Measure], depth: int | None
+    judged: Judged, path: Path, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
     from ragembed.indexes import Store
     from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store

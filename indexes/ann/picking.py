@@ -92,7 +92,7 @@ def pick(
         if wanted.kind != AUTO or not has_faiss()
         else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
-    trial = _Trial(shards, questions, wanted.budget, progress or SilentProgress(), gpus)
+    trial = _KindTrial(shards, questions, wanted.budget, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
@@ -129,7 +129,7 @@ class _Attempt:
     excess: float
 
 
-class _Trial:
+class _KindTrial:
     """Builds, tunes and measures one kind after the other on the same shards and questions."""
 
     def __init__(

@@ -55,7 +55,7 @@ _NUMBER_GOES_ON = re.compile(r"[\w.:+-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _ConditionToken:
     """A word of the condition: ``kind`` is as in :data:`_TOKEN`, or keyword or end; ``position`` counts from 1."""
 
     kind: str
@@ -71,13 +71,13 @@ def parse_where(text: str) -> Filter:
 
     Raises :class:`ConfigError` that names the character where the condition goes wrong.
     """
-    parser = _Parser(list(_tokens(text)))
+    parser = _ConditionParser(list(_tokens(text)))
     found = parser.disjunction()
     parser.expect_end()
     return found
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[_ConditionToken]:
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -94,8 +94,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif kind in ("string", "quoted"):
             word = word[1:-1].replace(word[0] * 2, word[0])
         if kind != "space":
-            yield _Token(kind, word, begin + 1)
-    yield _Token("end", "end of text", len(text) + 1)
+            yield _ConditionToken(kind, word, begin + 1)
+    yield _ConditionToken("end", "end of text", len(text) + 1)
 
 
 def _bad_character(text: str, at: int) -> ConfigError:
@@ -112,7 +112,7 @@ def _error(what: str, at: int, remedy: str) -> ConfigError:
 
 
 @contextmanager
-def _located(token: _Token) -> Iterator[None]:
+def _located(token: _ConditionToken) -> Iterator[None]:
     """Say of errors about a value where it stands."""
     try:
         yield
@@ -133,10 +133,10 @@ def _check_kind(field: Field, *values: object) -> None:
             )
 
 
-class _Parser:
+class _ConditionParser:
     """Recursive descent over the tokens; OR binds less than AND, and AND less than NOT."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_ConditionToken]) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -189,7 +189,7 @@ class _Parser:
         found = self._worded(field)
         return Not(found) if negated else found
 
-    def _comparison(self, field: Field, operator: _Token) -> Filter:
+    def _comparison(self, field: Field, operator: _ConditionToken) -> Filter:
         begin = self._next
         value = self._value(operator)
         with _located(begin):
@@ -221,7 +221,7 @@ class _Parser:
                 return Contains(field, values[0])
             return (Like if word.text == "like" else Glob)(field, values[0])
 
-    def _between(self, field: Field, word: _Token) -> Filter:
+    def _between(self, field: Field, word: _ConditionToken) -> Filter:
         begin = self._next
         low = self._value(word)
         if not self._accept("and"):
@@ -267,7 +267,7 @@ class _Parser:
             raise self._unexpected(what, f"a field of that name stands in double quotes, as in \"{token.text}\" = 'x'")
         raise self._unexpected(what, _EXAMPLE)
 
-    def _value(self, after: _Token) -> Any:
+    def _value(self, after: _ConditionToken) -> Any:
         token = self._next
         if token.kind == "string":
             self._at += 1
@@ -284,7 +284,7 @@ class _Parser:
         raise self._unexpected(what, _EXAMPLE)
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> _ConditionToken:
         return self._tokens[self._at]
 
     def _accept(self, *texts: str) -> bool:
@@ -299,7 +299,7 @@ class _Parser:
         return ConfigError(f"--where: expected {what} at character {token.position}, got {got}: {remedy}")
 
 
-def _number(token: _Token) -> int | float:
+def _number(token: _ConditionToken) -> int | float:
     if len(token.text) > _LONGEST_NUMBER:
         raise _error(
             f"a number with {len(token.text)} characters", token.position - 1, "numbers have at most 308 digits"

@@ -42,7 +42,7 @@ class _Numbering(dict[str, int]):
         return number
 
 
-class Numbers:
+class WordNumbers:
     """Numbers for words, the same for the same word whatever its case."""
 
     def __init__(self) -> None:
@@ -60,7 +60,8 @@ class Numbers:
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:
     """Return how much each text shares the words of the first ``best`` of them, float64, shape ``(n,)``, 0 or more.
 
-    Texts are the :class:`Numbers` of their words, which after the first ``best`` need be :meth:`~Numbers.known` alone.
+    Texts are the :class:`WordNumbers` of their words, which after the first ``best`` need be
+    :meth:`~WordNumbers.known` alone.
     Words weigh as in BM25, ``k1`` 1.2 and ``b`` 0.75, by their frequency in a text and their rarity among these texts
     alone, as in the local feedback of Xu & Croft 1996, section 3.2: so no statistics of the whole corpus are read.
     """

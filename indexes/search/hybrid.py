@@ -187,7 +187,7 @@ def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """
     texts = catalog.embedded_by_key(snapshot.connection, keys)
     terms = of_language(catalog.words(snapshot.connection).language)
-    numbers = feedback.Numbers()
+    numbers = feedback.WordNumbers()
     found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
     found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]
     return feedback.likeness(found, best)

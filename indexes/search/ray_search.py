@@ -142,7 +142,7 @@ _CONNECTION = _Connection()
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _ShardGroup:
     """Actors that hold the same segments, one for each replica, and the folders of these segments."""
 
     actors: list[Any]
@@ -151,10 +151,10 @@ class _Group:
 
 
 @dataclass(slots=True, eq=False)
-class _Task:
+class _GroupQuery:
     """A query to one group; ``lost`` counts the actors that died over it, the last of which was ``actor``."""
 
-    group: _Group
+    group: _ShardGroup
     asked: Sequence[tuple[SegmentFiles, RowBits | None]]
     question: Question
     actor: Any = None
@@ -175,7 +175,7 @@ class RaySegments:
         self._address = address
         self._replicas = replicas
         self._lock = threading.Lock()
-        self._groups: list[_Group] = []
+        self._groups: list[_ShardGroup] = []
         self._ray: Any = _CONNECTION.enter(address)
         self._host = self._ray.remote(scheduling_strategy="SPREAD")(SegmentHost)
         self._connected = True
@@ -188,16 +188,16 @@ class RaySegments:
         keys = {segment.files.folder: key for key, segment in snapshot.segments().items()}
         files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
         question = Question(queries, 0, k, snapshot.effort(), catalog.embedder(snapshot.connection))
-        tasks: list[_Task] = []
+        tasks: list[_GroupQuery] = []
         for group, folders in self._placed(files, catalog.index_wanted(snapshot.connection).shards):
             bits = {folder: None if mask is None else _bits(snapshot, keys[folder], mask) for folder in folders}
             asked = [(files[folder], bits[folder]) for folder in folders]
-            tasks += [_Task(group, asked, part) for part in _parts(question, self._replicas)]
+            tasks += [_GroupQuery(group, asked, part) for part in _parts(question, self._replicas)]
         return [found for each in self._answers(tasks) for found in each]
 
     # Which actor holds what
 
-    def _placed(self, files: Mapping[str, SegmentFiles], shards: int) -> list[tuple[_Group, list[str]]]:
+    def _placed(self, files: Mapping[str, SegmentFiles], shards: int) -> list[tuple[_ShardGroup, list[str]]]:
         """Return the groups that hold the segments ``files``, by folder, and the folders of each."""
         with self._lock:
             if not self._connected:
@@ -207,7 +207,7 @@ class RaySegments:
             while len(self._groups) > shards:
                 self._end(self._groups.pop().actors)
             while len(self._groups) < shards:
-                self._groups.append(_Group([self._actor() for _ in range(self._replicas)]))
+                self._groups.append(_ShardGroup([self._actor() for _ in range(self._replicas)]))
             for group in self._groups:
                 group.folders &= files.keys()
             held = {group: sum(files[folder].rows for folder in group.folders) for group in self._groups}
@@ -235,7 +235,7 @@ class RaySegments:
 
     # Asking
 
-    def _answers(self, tasks: Sequence[_Task]) -> Iterator[list[SegmentHits]]:
+    def _answers(self, tasks: Sequence[_GroupQuery]) -> Iterator[list[SegmentHits]]:
         """Yield what is found for each task, in any order."""
         under_way = {self._ask(task): task for task in tasks}
         while under_way:
@@ -251,13 +251,13 @@ class RaySegments:
             else:
                 yield found
 
-    def _ask(self, task: _Task) -> Any:
+    def _ask(self, task: _GroupQuery) -> Any:
         """Ask the replica whose turn it is, and return what stands for its answer."""
         with self._lock:
             task.actor = task.group.actors[next(task.group.turns) % len(task.group.actors)]
         return task.actor.search.remote(task.asked, task.question)
 
-    def _replace(self, task: _Task, error: Exception) -> None:
+    def _replace(self, task: _GroupQuery, error: Exception) -> None:
         """Put a new actor in place of the one that died over ``task``."""
         self._require_connection()
         task.lost += 1

@@ -61,7 +61,7 @@ def search(
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    way = _Search(snapshot, k, mode, fusion, snapshot.select(where), trace)
+    way = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
     return _results(way, queries, _vectors(snapshot, queries, mode), ranking)
 
 
@@ -71,7 +71,7 @@ def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | 
     if k == 0:
         return [[] for _ in vectors]
     return _results(
-        _Search(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
+        _Request(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
     )
 
 
@@ -112,7 +112,7 @@ def _only(vectors: Vectors | None, position: int) -> Vectors | None:
 
 
 def _results(
-    way: _Search, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
+    way: _Request, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each query."""
     if ranking is None:
@@ -120,7 +120,7 @@ def _results(
     return [rank(_source(way, query, _only(vectors, i)), way.k, ranking) for i, query in enumerate(queries)]
 
 
-def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
+def _source(way: _Request, query: str, vector: Vectors | None) -> Source:
     """Return the candidates of one query, whose vector has shape ``(1, d)``; lexical search has none."""
     snapshot = way.snapshot
 
@@ -134,7 +134,7 @@ def _source(way: _Search, query: str, vector: Vectors | None) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _Request:
     """A way to search: how deep candidates are looked for, by what, and in what chunks.
 
     ``trace`` takes the candidates of hybrid search.

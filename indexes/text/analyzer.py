@@ -51,7 +51,7 @@ def _marks(ranges: str) -> str:
     )
 
 
-class _Words(NamedTuple):
+class _WordPatterns(NamedTuple):
     """Patterns: ``word``; that or ``run``, letters of a script without spaces; and names as C++ too."""
 
     word: re.Pattern[str]
@@ -72,7 +72,7 @@ class _Scripts:
         self.marked = re.compile(f"[{marks}]")
         self.letter = re.compile(f"[^{marks}][{marks}]*|[{marks}]+")
         word = f"(?:(?![{_UNSPACED}])[^\\W_]|[{in_words}])+"
-        self.words = _Words(
+        self.words = _WordPatterns(
             re.compile(word),
             re.compile(f"(?P<run>{self.run.pattern})|{word}"),
             re.compile(f"{_SIGNED.pattern}|(?P<run>{self.run.pattern})|{word}"),
@@ -80,7 +80,7 @@ class _Scripts:
 
 
 _scripts = cache(_Scripts)
-_ASCII_WORDS = _Words(
+_ASCII_WORDS = _WordPatterns(
     re.compile(r"[^\W_]+"),
     re.compile(r"(?P<run>(?!))|[^\W_]+"),
     re.compile(rf"{_SIGNED.pattern}|(?P<run>(?!))|[^\W_]+"),
@@ -175,7 +175,7 @@ def register(connection: sqlite3.Connection, language: str) -> None:
     connection.create_function("terms", 1, terms, deterministic=True)
 
 
-def _words(text: str) -> _Words:
+def _words(text: str) -> _WordPatterns:
     return _ASCII_WORDS if text.isascii() else _scripts().words
 
 

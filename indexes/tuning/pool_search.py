@@ -19,7 +19,7 @@ from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import Numbers, likeness
+from ragembed.indexes.search.feedback import WordNumbers, likeness
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, query_expression
@@ -141,7 +141,7 @@ class PoolSearch:
         texts = [chunk.embedded_text for chunk in chunks]
         self._positions = [*range(len(pool)), *(at for at, _ in changed)]
         self._firsts = [len(pool) + n for n in accumulate((len(query.changed) for query in queries), initial=0)]
-        terms, numbers = of_language(language), Numbers()
+        terms, numbers = of_language(language), WordNumbers()
         self._words = [numbers.of(terms.of_text(text)) for text in texts]
         records = [ChunkRecord(str(at), passage.chunk) for at, passage in enumerate(pool.passages)]
         with Store.create(folder, NoEncoder(), index=FLAT, language=language) as store, store.writer() as writer:
@@ -154,7 +154,7 @@ class PoolSearch:
         self._searcher = LocalSegments()
         keys = catalog.keys_of_ids(self._connection, [record.id for record in records])
         self._places = {key: int(at) for at, key in keys.items()}
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _PreparedQuery] = {}
 
     def close(self) -> None:
         """Close the store."""
@@ -191,7 +191,7 @@ class PoolSearch:
             )
             kept = self._kept.get(row)
             if kept is None:
-                kept = self._kept[row] = _Kept.of(snapshot, query, self._firsts[row])
+                kept = self._kept[row] = _PreparedQuery.of(snapshot, query, self._firsts[row])
             places = ChainMap(kept.changed, self._places)
             vectors = unit_rows(vector[None, :])
             if mode == "dense" or kept.matches is None:
@@ -227,7 +227,7 @@ class PoolSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _PreparedQuery:
     """What all searches for a query have in common, whatever the vectors.
 
     ``changed`` are the numbers, among all texts, of the chunks that the query changes, by key.
@@ -238,7 +238,7 @@ class _Kept:
     changed: dict[int, int]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _Kept:
+    def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
         """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = snapshot.select(None)
         expression = query_expression(snapshot, query.text)

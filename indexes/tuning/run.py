@@ -176,12 +176,12 @@ def _tune(
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
         if chosen.settings == current:
-            tried = _Found(tuple(candidates.values()))
+            tried = _Tried(tuple(candidates.values()))
             return about.report("no significant difference", "nothing that was tried is better", tried)
         held_out = Trials(encoder, search, second.rows, second.source)
         before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    tried = _Found(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
+    tried = _Tried(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
     return about.report(*_outcome(hybrid, chosen.settings, current), tried)
 
 
@@ -234,8 +234,8 @@ class _About:
     seed: int
     note: str = ""
 
-    def report(self, outcome: Outcome, reason: str, found: _Found | None = None) -> TuningReport:
-        found = found or _Found()
+    def report(self, outcome: Outcome, reason: str, found: _Tried | None = None) -> TuningReport:
+        found = found or _Tried()
         return TuningReport(
             outcome,
             f"{reason}{self.note}",
@@ -253,7 +253,7 @@ class _About:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Tried:
     """What was tried, what was chosen, and how that does on the documents held out."""
 
     candidates: tuple[Candidate, ...] = ()

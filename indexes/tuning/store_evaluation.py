@@ -36,7 +36,7 @@ _QUESTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchSettings:
     """A way of searching a store; ``fusion`` is for ``"hybrid"``."""
 
     mode: Mode = "hybrid"
@@ -57,7 +57,7 @@ class StoreJudgements:
 def rank(
     collection: RetrievalCollection,
     embedder: Embedder | None,
-    searches: Sequence[Search],
+    searches: Sequence[SearchSettings],
     depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> list[Rankings]:
@@ -107,7 +107,7 @@ def rank(
 
 
 def rank_in_store(
-    store: Store, questions: Mapping[str, str], judged: StoreJudgements, search: Search, depth: int = DEPTH
+    store: Store, questions: Mapping[str, str], judged: StoreJudgements, search: SearchSettings, depth: int = DEPTH
 ) -> Rankings:
     """Return what ``search`` finds in ``store`` for each of ``questions``.
 
@@ -151,7 +151,7 @@ def in_store(store: Store, judged: JudgedQuestions, origin: Path) -> StoreJudgem
 
 
 def _rankings(
-    store: Store, questions: Mapping[str, str], search: Search, depth: int, named: Callable[[str, Hit], str]
+    store: Store, questions: Mapping[str, str], search: SearchSettings, depth: int, named: Callable[[str, Hit], str]
 ) -> Rankings:
     rankings: Rankings = {}
     for block in blocks(questions.items(), _QUESTIONS):

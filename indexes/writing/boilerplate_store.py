@@ -43,7 +43,7 @@ class BoilerplateLine(NamedTuple):
     files: int
 
 
-class _Kept(NamedTuple):
+class _CountedFile(NamedTuple):
     """What is kept of a file: the hash of its content, and the keys of its lines, None where nobody counted."""
 
     content: str
@@ -151,14 +151,14 @@ def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
     return {"mode": mode, "files": catalog.count(connection, "sources")}
 
 
-def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _Kept]]:
+def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
     rows = connection.execute(
         "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id ORDER BY s.path"
     )
     for path, content, keys in rows:
         if keys is not None and len(keys) % _KEY_TYPE.itemsize:
             raise StoreDamagedError(f"the store's database holds {len(keys):,} bytes for the lines of {path!r}")
-        yield path, _Kept(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
+        yield path, _CountedFile(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 
 def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, Keys]:

@@ -126,7 +126,7 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     """
     files = work.candidates(shard)
     final = work.output(READ, shard)
-    trial = _Trial(final.with_name(f"{final.name}.trying"))
+    trial = _ReadingRecord(final.with_name(f"{final.name}.trying"))
     # Another may be at the same shard: a worker that is only out of reach.
     temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
     result = Scan()
@@ -157,7 +157,9 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     return len(files)
 
 
-def _read_one(work: Work, scanner: Scanner, file: FileCandidate, result: Scan, spool: Spool, trial: _Trial) -> None:
+def _read_one(
+    work: Work, scanner: Scanner, file: FileCandidate, result: Scan, spool: Spool, trial: _ReadingRecord
+) -> None:
     name = source_path(file.path, Path(work.plan.store))
     if (deaths := trial.deaths_in(name)) >= MOST_DEATHS:
         result.skipped[name] = f"{deaths} processes that read it died one after the other"
@@ -166,7 +168,7 @@ def _read_one(work: Work, scanner: Scanner, file: FileCandidate, result: Scan, s
         scanner.read(file, result, spool)
 
 
-class _Trial:
+class _ReadingRecord:
     """Which file is being read, in a file that outlives the process: whoever finds it there knows what killed it."""
 
     def __init__(self, file: Path) -> None:

@@ -246,7 +246,7 @@ class _Split:
                         done.append((draft, len(tokens)))
             pending = too_long
         done.sort(key=lambda item: item[0].fresh)
-        places = _Places(self.document)
+        places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
 
     def _units(self) -> list[_Unit]:
@@ -336,7 +336,7 @@ class _Split:
         return []
 
 
-class _Places:
+class _Positions:
     """Lines and pages of the file for offsets into a document's text."""
 
     def __init__(self, document: ParsedDocument) -> None:

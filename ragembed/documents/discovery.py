@@ -156,7 +156,7 @@ def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Decision:
     """A candidate, the rule that decided on it, and whether it is skipped because it could not be read."""
 
     candidate: FileCandidate
@@ -183,19 +183,19 @@ class _Walk:
         if stat.S_ISDIR(tree.status.st_mode):
             self._scope = tree.scope(options.exclude)
 
-    def run(self, only: tuple[str, ...] | None = None) -> Iterator[_Found]:
+    def run(self, only: tuple[str, ...] | None = None) -> Iterator[_Decision]:
         """Yield what lies below the root; with ``only``, what is met on the way along those names."""
         root, status = self.tree.root, self.tree.status
         candidate = FileCandidate(root, root, status.st_size, status.st_mtime_ns)
         if not _is_unicode(str(root)):
-            yield _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
+            yield _Decision(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
             return
         if not stat.S_ISDIR(status.st_mode):
             reason = _kind_reason(status.st_mode)
-            yield _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate, ""))
+            yield _Decision(replace(candidate, skipped=reason) if reason else self._with_content(candidate, ""))
             return
         folders: list[_Folder] = []
-        met: _Found | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
+        met: _Decision | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
         while True:
             if isinstance(met, _Folder):
                 folders.append(met)
@@ -213,7 +213,7 @@ class _Walk:
             else:
                 met = None
 
-    def _visit(self, entry: Entry, folder: _Folder) -> _Found | _Folder | None:
+    def _visit(self, entry: Entry, folder: _Folder) -> _Decision | _Folder | None:
         """Judge one entry; enter it if it is a folder to be walked. None for what another walk has."""
         relative = folder.below + entry.name
         if self.tree.is_other_root(relative):
@@ -223,36 +223,38 @@ class _Walk:
             status = entry.lstat()
         except OSError as error:
             unseen = f"cannot be looked up: {error.strerror}"
-            return _Found(FileCandidate(path, root, 0, 0, unseen, unseen=True), failed=True)
+            return _Decision(FileCandidate(path, root, 0, 0, unseen, unseen=True), failed=True)
         is_dir = stat.S_ISDIR(status.st_mode)
         candidate = FileCandidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
         if not _is_unicode(entry.name):
-            return _Found(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
+            return _Decision(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
         if by_name := self._name_reason(entry.name):
-            return _Found(replace(candidate, skipped=by_name, ignored=True))
+            return _Decision(replace(candidate, skipped=by_name, ignored=True))
         rule = folder.scope.deciding(relative, is_dir)
         if rule and not rule.negated:
-            return _Found(replace(candidate, skipped=f"ignored by {shown(rule)}", ignored=True), rule)
+            return _Decision(replace(candidate, skipped=f"ignored by {shown(rule)}", ignored=True), rule)
         if is_dir:
             return self._enter(candidate, relative, folder.scope)
         is_link = stat.S_ISLNK(status.st_mode)
         reason = self.tree.link_reason(relative) if is_link else _kind_reason(status.st_mode)
         if reason is None and (by_include := self._include_reason(relative)):
-            return _Found(replace(candidate, skipped=by_include, ignored=True), rule)
-        return _Found(replace(candidate, skipped=reason) if reason else self._with_content(candidate, relative), rule)
+            return _Decision(replace(candidate, skipped=by_include, ignored=True), rule)
+        return _Decision(
+            replace(candidate, skipped=reason) if reason else self._with_content(candidate, relative), rule
+        )
 
-    def _enter(self, candidate: FileCandidate, relative: str, scope: IgnoreScope) -> _Folder | _Found:
+    def _enter(self, candidate: FileCandidate, relative: str, scope: IgnoreScope) -> _Folder | _Decision:
         try:
             entries = self.tree.entries(relative)
             names = {entry.name for entry in entries}
             if relative and (reason := _contents_reason(names)):
-                return _Found(replace(candidate, skipped=reason, ignored=True))
+                return _Decision(replace(candidate, skipped=reason, ignored=True))
             scope = scope.enter(candidate.path, relative, names)
         except OSError as error:
             reason = f"cannot be listed: {error.strerror}"
-            return _Found(replace(candidate, skipped=reason, unseen=True), failed=True)
+            return _Decision(replace(candidate, skipped=reason, unseen=True), failed=True)
         except ConfigError as error:
-            return _Found(replace(candidate, skipped=str(error), unseen=True), failed=True)
+            return _Decision(replace(candidate, skipped=str(error), unseen=True), failed=True)
         return _Folder(f"{relative}/" if relative else "", scope, iter(entries))
 
     def _name_reason(self, name: str) -> str | None:

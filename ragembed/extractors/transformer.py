@@ -125,7 +125,7 @@ class Pooled:
         return self._mean.result()
 
 
-class Kept:
+class KeptTokens:
     """Consumer of hidden states that keeps the tokens of one text, window after window, in their order."""
 
     def __init__(self, combination: LayerCombination, pooling: Pooling) -> None:
@@ -190,7 +190,7 @@ class TransformerExtractor(FittedByWeights):
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        kept = Kept(self._combination, self._pooling)
+        kept = KeptTokens(self._combination, self._pooling)
         self.model.exact_forward(side).run([text], [kept])
         ids, kinds, base, hidden = kept.tokens(self.dim)
         shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])

@@ -58,7 +58,7 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _VectorBlock:
     """Consecutive words, the numbers of their lines or entries, and their vectors, shape ``(len(words), d)``."""
 
     words: list[str]
@@ -125,7 +125,7 @@ def _begins_as_text(data: bytes, dim: int) -> bool:
     return not data.strip() or (is_number and _PRINTABLE.fullmatch(values) is not None)
 
 
-def _text_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Block]:
+def _text_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_VectorBlock]:
     number = 1 if layout.count is None else 2
     rest = b""
     for piece in chain(pieces, [b"\n"]):
@@ -140,7 +140,7 @@ def _text_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Block]:
         number += len(lines)
 
 
-def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _Block | None:
+def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _VectorBlock | None:
     words, numbers, rows = [], [], []
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
         for number, line in enumerate(lines, first):
@@ -158,7 +158,7 @@ def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _Block |
                 raise _bad_row(layout, number, line) from None
             words.append(fields[0].strip().decode("utf-8", "replace"))
             numbers.append(number)
-    return _Block(words, numbers, np.stack(rows)) if rows else None
+    return _VectorBlock(words, numbers, np.stack(rows)) if rows else None
 
 
 def _bad_row(layout: _Layout, number: int, line: bytes) -> ModelError:
@@ -179,7 +179,7 @@ def _trailing_numbers(fields: list[bytes]) -> int:
     return count
 
 
-def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Block]:
+def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_VectorBlock]:
     left, width = layout.count or 0, 4 * layout.dim
     number, rest = 1, b""
     for piece in pieces:
@@ -201,7 +201,7 @@ def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Block]
             raise _damaged_binary(layout, number + len(rows))
         if rows:
             vectors = np.frombuffer(b"".join(rows), "<f4").astype(np.float32, copy=False)
-            yield _Block(words, [*range(number, number + len(rows))], vectors.reshape(len(rows), layout.dim))
+            yield _VectorBlock(words, [*range(number, number + len(rows))], vectors.reshape(len(rows), layout.dim))
         number += len(rows)
 
 
@@ -219,7 +219,7 @@ def _damaged_binary(layout: _Layout, number: int) -> ModelError:
     )
 
 
-def _checked(layout: _Layout, blocks: Iterable[_Block]) -> Iterator[_Block]:
+def _checked(layout: _Layout, blocks: Iterable[_VectorBlock]) -> Iterator[_VectorBlock]:
     """Refuse numbers that are not finite, and another number of words than the header states."""
     found = 0
     for block in blocks:
@@ -241,7 +241,7 @@ def _checked(layout: _Layout, blocks: Iterable[_Block]) -> Iterator[_Block]:
         )
 
 
-def _first_vectors(blocks: Iterable[_Block]) -> Iterator[tuple[list[str], Floats]]:
+def _first_vectors(blocks: Iterable[_VectorBlock]) -> Iterator[tuple[list[str], Floats]]:
     """Leave out words that came before."""
     seen: set[str] = set()
     for block in blocks:

@@ -44,7 +44,7 @@ class _Norm(NamedTuple):
     bias: torch.Tensor
 
 
-class _Block(NamedTuple):
+class _EncoderLayer(NamedTuple):
     query_key_value: _Linear
     attention_output: _Linear
     attention_norm: _Norm
@@ -54,7 +54,7 @@ class _Block(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _AttentionGroup:
     """Texts that attention is computed for together, each widened to ``width`` tokens.
 
     ``rows``, shape ``(texts, width)``, are the rows of their tokens among all, and that of the text's first where
@@ -112,7 +112,7 @@ class PackedBert:
         return self._tensors.tensor(WORDS)
 
     def _states(
-        self, ids: NDArray[np.int64], places: NDArray[np.int64], groups: Sequence[_Group], last: int
+        self, ids: NDArray[np.int64], places: NDArray[np.int64], groups: Sequence[_AttentionGroup], last: int
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield each layer up to ``last`` with its token vectors, shape ``(tokens, d)``."""
         words = self._words[torch.from_numpy(ids)]
@@ -126,7 +126,7 @@ class PackedBert:
             states = self._normed(_sum(inner, block.output, states), block.output_norm)
             yield number, states
 
-    def _attended(self, query_key_value: torch.Tensor, groups: Sequence[_Group]) -> torch.Tensor:
+    def _attended(self, query_key_value: torch.Tensor, groups: Sequence[_AttentionGroup]) -> torch.Tensor:
         """Return each token's mixed values, shape ``(tokens, d)``, from shape ``(tokens, 3 d)``."""
         heads = self._shape.heads
         mixed = query_key_value.new_zeros(len(query_key_value), self.dim)
@@ -137,7 +137,7 @@ class PackedBert:
             mixed.index_copy_(0, group.tokens, attended.index_select(0, group.places))
         return mixed
 
-    def _groups(self, lengths: NDArray[np.int64]) -> list[_Group]:
+    def _groups(self, lengths: NDArray[np.int64]) -> list[_AttentionGroup]:
         """Return groups of texts that become equally wide, few enough for the cache."""
         starts = np.cumsum(lengths) - lengths
         widths = -(-lengths // _WIDTH_STEP) * _WIDTH_STEP
@@ -150,15 +150,15 @@ class PackedBert:
                 real = np.arange(width) < lengths[texts, None]
                 rows = np.where(real, starts[texts, None] + np.arange(width), starts[texts, None])
                 parts = (rows, real, rows[real], np.flatnonzero(real))
-                groups.append(_Group(*map(torch.from_numpy, parts)))
+                groups.append(_AttentionGroup(*map(torch.from_numpy, parts)))
         return groups
 
     def _normed(self, states: torch.Tensor, norm: _Norm) -> torch.Tensor:
         return functional.layer_norm(states, (self.dim,), norm.weight, norm.bias, self._shape.epsilon)
 
-    def _block(self, name: str) -> _Block:
+    def _block(self, name: str) -> _EncoderLayer:
         attention = name + "attention."
-        return _Block(
+        return _EncoderLayer(
             self._linear_of(*(f"{attention}self.{part}" for part in ("query", "key", "value"))),
             self._linear_of(attention + "output.dense"),
             self._norm_of(attention + "output.LayerNorm", self._dtype),

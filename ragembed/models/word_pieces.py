@@ -64,7 +64,7 @@ class WordPieces:
 
     def _forget(self) -> None:
         """Begin again: words by number, where the pieces of each begin and the last one's end, and all pieces."""
-        self._numbers = _Numbers()
+        self._numbers = _FreshWords()
         self._starts = np.zeros(1, dtype=np.int64)
         self._pieces = np.zeros(0, dtype=np.int64)
         self._letters = 0
@@ -87,7 +87,7 @@ class WordPieces:
         return TokenIds(TokenIds.of(each.ids for each in encoded).flat, np.concatenate(counts))
 
 
-class _Numbers(dict[str, int]):
+class _FreshWords(dict[str, int]):
     """Gives a word that it is asked for first the next number, and keeps it among the ``fresh``."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.feedback import Numbers, moved
+from ragembed.indexes.search.feedback import WordNumbers, moved
 from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
@@ -16,7 +16,7 @@ TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join)
 
 def likeness(texts, best):
     """Return the likeness of texts, the same whether words of none of the best have numbers or not."""
-    numbers, few = Numbers(), Numbers()
+    numbers, few = WordNumbers(), WordNumbers()
     found = likeness_of_numbers([numbers.of(text) for text in texts], best)
     of_best = [few.of(text) for text in texts[:best]]
     np.testing.assert_array_equal(likeness_of_numbers([*of_best, *map(few.known, texts[best:])], best), found)

@@ -10,7 +10,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation import JudgedQuestions, RetrievalCollection
 from ragembed.evaluation.tasks import RetrievalTask, evaluate
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
-from ragembed.indexes.tuning.store_evaluation import Search, StoreJudgements, in_store, rank, rank_in_store
+from ragembed.indexes.tuning.store_evaluation import SearchSettings, StoreJudgements, in_store, rank, rank_in_store
 
 DOCUMENTS = {
     "lock": "the writer holds the lock of the store",
@@ -48,7 +48,7 @@ def names(ranking):
 
 
 def test_words_need_no_embedder_and_titles_are_among_them(collection):
-    [found] = rank(collection, None, [Search("lexical")])
+    [found] = rank(collection, None, [SearchSettings("lexical")])
     assert {question: names(ranking) for question, ranking in found.items()} == {
         "q1": ["shock"],
         "q2": ["lock"],
@@ -60,7 +60,7 @@ def test_words_need_no_embedder_and_titles_are_among_them(collection):
 def test_dense_search_finds_what_comparing_all_vectors_does(collection, tiny_config):
     config = tiny_config.replace(query_fit="shared")
     [(_, measured)] = evaluate(RetrievalTask(collection), [config])
-    [found] = rank(collection, Embedder(config), [Search("dense")])
+    [found] = rank(collection, Embedder(config), [SearchSettings("dense")])
     for question, expected in measured.rankings.items():
         cosines = dict(found[question])
         assert cosines.keys() == dict(expected).keys() == DOCUMENTS.keys()
@@ -74,7 +74,11 @@ def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
     monkeypatch.setattr(
         Embedder, "raw_documents", lambda self, texts, *more: encoded.extend(texts) or raw(self, texts, *more)
     )
-    searches = [Search("dense"), Search("hybrid", Fusion(alpha=0.0, feedback=0.0)), Search("lexical")]
+    searches = [
+        SearchSettings("dense"),
+        SearchSettings("hybrid", Fusion(alpha=0.0, feedback=0.0)),
+        SearchSettings("lexical"),
+    ]
     dense, hybrid, lexical = rank(collection, Embedder(tiny_config), searches, depth=2)
     assert len(encoded) == len(DOCUMENTS)
     assert [len(dense[question]) for question in QUESTIONS] == [2, 2, 2, 2]
@@ -85,19 +89,19 @@ def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
 def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
     config = tiny_config.replace(weighting="idf", postprocess=("center", "normalize"), query_fit="separate")
     embedder = Embedder(config)
-    rank(collection, embedder, [Search("dense")])
+    rank(collection, embedder, [SearchSettings("dense")])
     texts = [Chunk(text, title=title).embedded_text for title, text in map(collection.parts, DOCUMENTS)]
     assert embedder.fingerprint == Embedder(config).fit(texts).fingerprint
 
 
 def test_a_search_by_meaning_needs_an_embedder(collection):
     with pytest.raises(ConfigError, match="no embedder for a search by meaning"):
-        rank(collection, None, [Search("lexical"), Search("hybrid")])
+        rank(collection, None, [SearchSettings("lexical"), SearchSettings("hybrid")])
 
 
 def test_files_come_in_the_place_of_their_best_chunk(opened):
     judged = StoreJudgements({}, frozenset({"q1"}))
-    found = rank_in_store(opened, {"q1": "lock wing zebra", "q2": "lock wing zebra"}, judged, Search("lexical"))
+    found = rank_in_store(opened, {"q1": "lock wing zebra", "q2": "lock wing zebra"}, judged, SearchSettings("lexical"))
     chunks, files = names(found["q2"]), names(found["q1"])
     assert sorted(chunks) == ["c1", "c2", "c3", "c4"]
     owners = {"c1": "docs/a.md", "c2": "docs/a.md", "c3": "docs/b.md", "c4": "c4"}

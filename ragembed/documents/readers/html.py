@@ -123,7 +123,7 @@ def parse_page(text: str) -> HtmlPage:
 
 
 def _run(text: str, keep_menus: bool) -> HtmlPage:
-    parser = _Parser(keep_menus)
+    parser = _HtmlParser(keep_menus)
     try:
         parser.feed(text)
         parser.close()
@@ -154,7 +154,7 @@ class _Inside:
         self._depth -= bool(self._depth) and tag == self.tag
 
 
-class _Parser(HTMLParser):
+class _HtmlParser(HTMLParser):
     """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
 
     def __init__(self, keep_menus: bool) -> None:

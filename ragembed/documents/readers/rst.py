@@ -20,12 +20,12 @@ SHORTEST_TRANSITION = 4
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a reStructuredText file; its title is its first section title."""
     own = OwnText(text_of(data))
-    _Scanner(own).scan()
+    _RstScanner(own).scan()
     title = next((block.headings[-1] for block in own.blocks if block.kind == "heading"), None)
     yield ParsedDocument(own.text, own.blocks, title)
 
 
-class _Scanner:
+class _RstScanner:
     """One pass over the lines; the levels of titles follow from the order in which their styles appear."""
 
     def __init__(self, own: OwnText) -> None:
