@@ -39,8 +39,8 @@ def own_source(tmp_path_factory):
         ("half precision, little-endian, row after row", "docs/store-format.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
         ("temporary file that keeps memory flat", "indexes/indexing/spool.py"),
-        ("which words of the question are highlighted", "cli/snippet.py"),
-        ("post-processors fitted apart for questions, on pseudo-queries", "docs/concepts.md"),
+        ("which words of the query are highlighted", "cli/snippet.py"),
+        ("post-processors fitted apart for queries, on pseudo-queries", "docs/concepts.md"),
     ],
 )
 def test_questions_about_the_projects_own_source(own_source, question, place):
