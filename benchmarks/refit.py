@@ -22,7 +22,7 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import read_beir
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.indexing.drift import DriftReport
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
 _CHANGES = {
@@ -47,7 +47,7 @@ def refit(setting: Setting) -> Outcome:
         for start in range(0, count, 10_000):
             numbers = range(start, min(start + 10_000, count))
             store.add(ChunkRecord(str(i), Chunk(texts[i])) for i in numbers)
-    refit_store(path, ("center", "normalize"), "two")  # as the first run over files does at its end
+    refit_store(path, ("center", "normalize"), "separate")  # as the first run over files does at its end
     rows = []
     for steps in _STEPS:
         started = time.perf_counter()

@@ -16,9 +16,9 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap
 from ragembed.evaluation.correlation import spearman_correlation
-from ragembed.indexes import ChunkRecord, Fusion, Store
+from ragembed.indexes import ChunkRecord, Fusion, Store, apply_settings
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.tuning import Candidate, TuningReport, apply_settings, tune_store
+from ragembed.indexes.tuning import Candidate, TuningReport, tune_store
 
 Doubles = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ragembed.indexes.ann.choosing import Budget
     from ragembed.indexes.ann.records import IndexConfig
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
-    from ragembed.indexes.indexing.fitting import refit_store
+    from ragembed.indexes.indexing.refit import apply_settings, refit_store
     from ragembed.indexes.indexing.run import IndexingReport
     from ragembed.indexes.indexing.scan import IndexingOptions
     from ragembed.indexes.search.fusion import Fusion
@@ -34,6 +34,7 @@ __all__ = [
     "SourceRecord",
     "Store",
     "VectorEncoder",
+    "apply_settings",
     "measure_drift",
     "refit_store",
 ]
@@ -44,7 +45,7 @@ __getattr__, __dir__ = lazy_attributes(
         "ann.choosing": ("Budget",),
         "ann.records": ("IndexConfig",),
         "indexing.drift": ("DriftReport", "measure_drift"),
-        "indexing.fitting": ("refit_store",),
+        "indexing.refit": ("apply_settings", "refit_store"),
         "indexing.run": ("IndexingReport",),
         "indexing.scan": ("IndexingOptions",),
         "search.fusion": ("Fusion",),

@@ -12,7 +12,7 @@ from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.storage.layout import choose_store
 
 

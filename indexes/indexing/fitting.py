@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,10 @@ from numpy.typing import NDArray
 from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, RankError, StoreError
+from ragembed.errors import RankError
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.types import Progress
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.moments import Moments
 from ragembed.postprocess import Chain
@@ -26,39 +24,6 @@ MIN_FIT = 32
 
 _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
 """How much larger a store is than what its chain, and its token weights, were fitted on when that counts."""
-
-
-def refit_store(
-    path: Path,
-    postprocess: Sequence[str] | None = None,
-    query_fit: QueryFit | None = None,
-    progress: Progress | None = None,
-    wait_seconds: float = 0.0,
-) -> Embedder:
-    """Fit the post-processors of a store again, or others in their place, and return the embedder it has then.
-
-    What is left out stays as it is. All vectors are made again from the raw ones, so that no document is encoded again;
-    of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
-    Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
-    :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
-    its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
-    """
-    with Store.open(path) as store, store.writer(wait_seconds) as writer:
-        current = store.embedder
-        if not isinstance(current, Embedder):
-            raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
-        had_postprocess, had_query_fit = store._wanted_chain()
-        steps = tuple(had_postprocess if postprocess is None else postprocess)
-        fitted = current.with_postprocess(steps, query_fit or had_query_fit)
-        vectors = writer.live_vectors()
-        if fits_on_store(current, steps) and vectors < least_fit(steps):
-            raise ConfigError(
-                f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
-            )
-        wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
-        fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
-        warn(writer.refresh_index(progress=progress))
-        return fitted
 
 
 def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:

@@ -33,7 +33,7 @@ _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
     " c.searched, s.path"
 )
-_EMBEDDED = "SELECT key, coalesce(nullif(searched, ''), text), headings, title FROM chunks"
+_EMBEDDED = "coalesce(nullif(searched, ''), text), headings, title FROM chunks"
 _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = c.source"  # noqa: S608  constants
 
 
@@ -323,7 +323,7 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
     """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
-    statement = _EMBEDDED + " WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
+    statement = f"SELECT key, {_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
     return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
 
 
@@ -361,20 +361,20 @@ def iterate_chunks(
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield the embedded text of each chunk in order of insertion, at a fifth of what whole chunks cost."""
-    return (text for _, text in _embedded(connection, f"{_EMBEDDED} ORDER BY key"))
+    return (text for _, text in _embedded(connection, f"SELECT key, {_EMBEDDED} ORDER BY key"))
+
+
+def embedded_texts_by_row(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """Yield each vector row that chunks use, ascending, with the embedded text of its first chunk."""
+    first = "SELECT min(key) FROM chunks GROUP BY row"
+    return _embedded(connection, f"SELECT row, {_EMBEDDED} WHERE key IN ({first}) ORDER BY row")
 
 
 def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[str] = ()) -> Iterator[tuple[int, str]]:
     cursor = connection.cursor()
     cursor.row_factory = None
-    for key, text, headings, title in cursor.execute(statement, values):
-        yield key, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
-
-
-def iterate_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, ChunkRecord]]:
-    """Yield each vector row that chunks use, ascending, with the first of its chunks."""
-    found = connection.execute(f"{_CHUNKS} WHERE c.key IN (SELECT min(key) FROM chunks GROUP BY row) ORDER BY c.row")  # noqa: S608  constants
-    return ((row["row"], _chunk_record(row)) for row in found)
+    for key_or_row, text, headings, title in cursor.execute(statement, values):
+        yield key_or_row, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:

@@ -10,7 +10,6 @@
 ``choosing``           the search for the best settings
 ``significance``       whether the mean over sources differs
 ``run``, ``report``    tuning a store, and what it reports
-``applying``           giving a store other settings
 ``store_evaluation``   rankings of judged questions by the search of a store
 =====================  ==================================================================================
 """
@@ -22,16 +21,14 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.indexes.tuning.applying import apply_settings
     from ragembed.indexes.tuning.report import Candidate, Compared, TuningReport
     from ragembed.indexes.tuning.run import tune_store
 
-__all__ = ["Candidate", "Compared", "TuningReport", "apply_settings", "tune_store"]
+__all__ = ["Candidate", "Compared", "TuningReport", "tune_store"]
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
-        "applying": ("apply_settings",),
         "report": ("Candidate", "Compared", "TuningReport"),
         "run": ("tune_store",),
     },

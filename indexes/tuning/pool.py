@@ -8,19 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ragembed.documents.model import Chunk
+from ragembed.indexes.types import ChunkRecord
 
 RUN = 16
 """Chunks of one file that are drawn together; a longer file counts as several documents of that many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A chunk with its id, and the name of the file it is from, None if it is from no file."""
-
-    id: str
-    file: str | None
-    chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +27,7 @@ class PoolPlace:
 class Pool:
     """The passages that are searched, with the place of each; ``total`` is how many the corpus has."""
 
-    passages: Sequence[Passage]
+    passages: Sequence[ChunkRecord]
     places: Sequence[PoolPlace]
     total: int
 
@@ -58,7 +49,7 @@ class Pool:
 
 
 def draw_pool(
-    corpus: Callable[[], Iterable[Passage]], limit: int, seed: int, needed: Collection[str] = frozenset()
+    corpus: Callable[[], Iterable[ChunkRecord]], limit: int, seed: int, needed: Collection[str] = frozenset()
 ) -> Pool:
     """Draw runs of neighbouring chunks of ``corpus`` until there are ``limit`` chunks.
 
@@ -86,11 +77,11 @@ def draw_pool(
     return _read(corpus, taken, total)
 
 
-def _read(corpus: Callable[[], Iterable[Passage]], taken: Mapping[tuple[str, int], int], total: int) -> Pool:
+def _read(corpus: Callable[[], Iterable[ChunkRecord]], taken: Mapping[tuple[str, int], int], total: int) -> Pool:
     counts: dict[str, int] = defaultdict(int)
-    found: list[tuple[PoolPlace, Passage]] = []
+    found: list[tuple[PoolPlace, ChunkRecord]] = []
     for passage in corpus():
-        number = counts[passage.file or passage.id]
+        number = counts[passage.source or passage.id]
         key = _run_of(passage, counts)
         if key in taken:
             found.append((PoolPlace(key[0], number, taken[key]), passage))
@@ -100,9 +91,9 @@ def _read(corpus: Callable[[], Iterable[Passage]], taken: Mapping[tuple[str, int
     return Pool([passage for _, passage in kept], [place for place, _ in kept], total)
 
 
-def _run_of(passage: Passage, counts: dict[str, int]) -> tuple[str, int]:
+def _run_of(passage: ChunkRecord, counts: dict[str, int]) -> tuple[str, int]:
     """Return the run of the next passage of its file, and count it."""
-    file = passage.file or passage.id
+    file = passage.source or passage.id
     counts[file] += 1
     return file, (counts[file] - 1) // RUN
 

@@ -16,9 +16,9 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.indexes.indexing.refit import apply_settings
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.tuning.applying import apply_settings
 from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.indexes.tuning.choosing import (
     Settings,
@@ -31,13 +31,13 @@ from ragembed.indexes.tuning.choosing import (
     screen,
     to_choose_from,
 )
-from ragembed.indexes.tuning.pool import Passage, Pool, draw_pool
+from ragembed.indexes.tuning.pool import Pool, draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
 from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, log_source, read_log
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.significance import MacroBootstrap
 from ragembed.indexes.tuning.sources import LOG, SOURCES
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
 
 Doubles = NDArray[np.float64]
 
@@ -214,14 +214,14 @@ def _prepare(
     return encoder, search
 
 
-def _passages(store: Store) -> Iterator[Passage]:
+def _passages(store: Store) -> Iterator[ChunkRecord]:
     """Yield the chunks as they are searched: without boilerplate, and those of nothing else not at all."""
     for record in store.chunks():
         searched = record.chunk.searched
         if searched is None:
-            yield Passage(record.id, record.source, record.chunk)
+            yield record
         elif searched:
-            yield Passage(record.id, record.source, replace(record.chunk, text=searched, searched=None))
+            yield replace(record, chunk=replace(record.chunk, text=searched, searched=None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def span(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
     with_sentence = {one.position for one in usable}
     for position, passage in enumerate(pool.passages):
         words = word_spans(passage.chunk.text)
-        if position in with_sentence or kind_of(passage.file) != "prose" or len(words) < _LEAST_FOR_SPAN:
+        if position in with_sentence or kind_of(passage.source) != "prose" or len(words) < _LEAST_FOR_SPAN:
             continue
         key = int.from_bytes(key_of(passage.chunk.text, seed, "span"), "little")
         length = _SHORTEST_SPAN + key % (_LONGEST_SPAN - _SHORTEST_SPAN + 1)
@@ -101,7 +101,7 @@ def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as
     for file, positions in pool.files.items():
         for position in positions:
             path = _headings(pool.passages[position].chunk)
-            if kind_of(pool.passages[position].file) == "code":
+            if kind_of(pool.passages[position].source) == "code":
                 continue
             for depth in range(1, len(path) + 1):
                 below[file, path[:depth]].append(position)
@@ -149,7 +149,7 @@ def _sentences(pool: Pool) -> tuple[Places, list[_Sentence]]:
     usable: list[_Sentence] = []
     for position, passage in enumerate(pool.passages):
         chunk = passage.chunk
-        if kind_of(passage.file) == "code":
+        if kind_of(passage.source) == "code":
             continue
         names = {normal(name) for name in (chunk.title, *chunk.headings) if name}
         opens = pool.places[position].number == 0
@@ -204,10 +204,10 @@ def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of
     targets: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     linking: dict[str, dict[int, Chunk]] = defaultdict(dict)
     for position, passage in enumerate(pool.passages):
-        if passage.file is None or kind_of(passage.file) != "prose":
+        if passage.source is None or kind_of(passage.source) != "prose":
             continue
         for found in reversed(list(_LINK.finditer(passage.chunk.text))):
-            answers = _target(pool, passage.file, found[2])
+            answers = _target(pool, passage.source, found[2])
             if answers and position not in answers and word_count(plain(found[1])) >= _LEAST_LINK_WORDS:
                 key = normal(found[1])
                 texts.setdefault(key, plain(found[1]))
@@ -228,9 +228,9 @@ def docstring(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
     Known are the strings of Python, and comments that begin with ``/**``, ``///`` or ``//!``.
     """
     for position, passage in enumerate(pool.passages):
-        if kind_of(passage.file) != "code":
+        if kind_of(passage.source) != "code":
             continue
-        python = (passage.file or "").lower().endswith(_PYTHON)
+        python = (passage.source or "").lower().endswith(_PYTHON)
         found = list(_python_docs(passage.chunk.text) if python else _comment_docs(passage.chunk.text))
         usable = [doc for doc in found if word_count(doc[0]) >= _LEAST_DOC_WORDS]
         if usable:
@@ -246,7 +246,7 @@ def column(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
     labels = {file: _labels([pool.passages[at].chunk for at in positions]) for file, positions in pool.files.items()}
     cells: dict[int, list[tuple[str, Chunk]]] = {}
     for position, passage in enumerate(pool.passages):
-        if kind_of(passage.file) == "table":
+        if kind_of(passage.source) == "table":
             cells[position] = list(_cells(passage.chunk, labels[pool.places[position].file]))
     common = Counter(key for found in cells.values() for key in {normal(text) for text, _ in found})
     for position, found in cells.items():

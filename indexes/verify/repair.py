@@ -6,7 +6,7 @@ A damaged baseline is dropped: the next refit makes another.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +169,7 @@ class _Repair:
         record = catalog.embedder(connection)
         if record["kind"] != "ragembed":
             raise RagembedError(f"the vectors were made by {record['model']}: open the store with it to rebuild them")
-        embedder = unfitted_embedder(self._store, record).fit_extractor(self._all_texts(database))
+        embedder = unfitted_embedder(self._store, record).fit_extractor(catalog.embedded_texts(connection))
         if embedder.raw_fingerprint != record["raw_fingerprint"]:
             raise RagembedError(
                 "the token weights of the damaged embedder cannot be fitted again, as the corpus has changed since: "
@@ -180,8 +180,5 @@ class _Repair:
         sample = Reservoir(FIT_LIMIT, embedder.config.seed)
         for _, raw in compaction.live_raw(self._store, connection, catalog.segments(connection)):
             sample.add(raw)
-        embedder.fit_chain(sample.rows(), self._all_texts(database))
+        embedder.fit_chain(sample.rows(), catalog.embedded_texts(connection))
         self._save(database, embedder, catalog.segments(connection))
-
-    def _all_texts(self, database: Database) -> Iterator[str]:
-        return (record.chunk.embedded_text for record in catalog.iterate_chunks(database.connection))

@@ -161,7 +161,7 @@ class Upkeep:
 
     def texts_of_rows(self) -> Iterator[tuple[int, str]]:
         """Yield the rows that chunks use, ascending, and the embedded text of each."""
-        return ((row, record.chunk.embedded_text) for row, record in catalog.iterate_rows(self._connection))
+        return catalog.embedded_texts_by_row(self._connection)
 
     def _outdated_choice(self) -> dict[str, Any]:
         """Return what to keep of the choice of the index when vectors change: it must be picked again."""

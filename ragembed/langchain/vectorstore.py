@@ -795,7 +795,7 @@ class RagVectorStore(VectorStore):
         if theirs is None:
             return type(self)(embedding, path)
         if len(theirs):
-            _fit(embedding, (record.chunk.embedded_text for record in theirs.chunks()))
+            _fit(embedding, theirs.embedded_texts())
         wanted = theirs.wanted_index
         rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
         with rebuilt._lazy.get_or_create().writer() as writer:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ragembed.indexes import Fusion, Store, tuning
-from ragembed.indexes.tuning import apply_settings, choosing, run
+from ragembed.indexes import Fusion, Store, apply_settings, tuning
+from ragembed.indexes.tuning import choosing, run
 from tests.tuning.corpora import TOPICS, make_store
 
 

@@ -12,7 +12,7 @@ from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import drift
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from tests.conftest import WORDS, KnownEncoder, record

@@ -12,7 +12,8 @@ from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.fitting import least_fit, refit_store
+from ragembed.indexes.indexing.fitting import least_fit
+from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.lock import writer_lock

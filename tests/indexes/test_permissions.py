@@ -12,7 +12,7 @@ from ragembed import EmbedderConfig
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.baseline import is_baseline

@@ -15,7 +15,7 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.picking import best_scores
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.filters import parse
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search import fanout
 from ragembed.indexes.search.ray_search import Question, RowBits, SegmentHost
 from ragembed.indexes.search.segment_search import search_segment

@@ -25,7 +25,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import ChunkRecord, Hit, Store
-from ragembed.indexes.indexing.fitting import refit_store
+from ragembed.indexes.indexing.refit import refit_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 

@@ -6,7 +6,7 @@ import pytest
 from ragembed import EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.errors import RankError
-from ragembed.indexes import Fusion
+from ragembed.indexes import ChunkRecord, Fusion
 from ragembed.indexes.tuning.candidates import ChainChoice, chain_choices
 from ragembed.indexes.tuning.choosing import (
     PROBE,
@@ -19,7 +19,7 @@ from ragembed.indexes.tuning.choosing import (
     most_trials,
     screen,
 )
-from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes.tuning.pool import draw_pool
 from ragembed.indexes.tuning.report import Compared
 from ragembed.indexes.tuning.run import _outcome
 from ragembed.indexes.tuning.sources import SOURCES
@@ -132,7 +132,7 @@ def screened(of, passages):
 def passages(count):
     sentence = "The quick brown fox jumps over the lazy dog"
     return [
-        Passage(str(n), f"{n}.txt", Chunk(f"{sentence} {n}. It is then seen no more by {n}.")) for n in range(count)
+        ChunkRecord(str(n), Chunk(f"{sentence} {n}. It is then seen no more by {n}."), f"{n}.txt") for n in range(count)
     ]
 
 

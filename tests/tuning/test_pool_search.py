@@ -10,7 +10,7 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.tuning.candidates import ChainChoice, chain_choices, describe, raw_variants
-from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes.tuning.pool import draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch
 from ragembed.indexes.tuning.queries import PseudoQuery
 from tests.tuning.corpora import word
@@ -39,7 +39,7 @@ def asked():
     def words(count):
         return " ".join(word(n) for n in generator.integers(VOCABULARY, size=count))
 
-    passages = [Passage(f"c{n}", f"{n}.txt", Chunk(words(WORDS_EACH))) for n in range(CHUNKS)]
+    passages = [ChunkRecord(f"c{n}", Chunk(words(WORDS_EACH)), f"{n}.txt") for n in range(CHUNKS)]
     pool = draw_pool(lambda: passages, 10_000, 0)
     queries = [PseudoQuery(words(4), (at,), {at: Chunk(words(WORDS_EACH))}) for at in (0, 17, 101, 200)]
     several = PseudoQuery(words(4), (3, 4, 5), {at: Chunk(words(WORDS_EACH)) for at in (3, 4, 9)})

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.indexes.tuning.pool import RUN, Passage, draw_pool
+from ragembed.indexes import ChunkRecord
+from ragembed.indexes.tuning.pool import RUN, draw_pool
 from ragembed.indexes.tuning.queries import PseudoQuery, collect
 from ragembed.indexes.tuning.significance import MacroBootstrap
 
@@ -18,7 +19,7 @@ BODY = "words that only fill this body"
 
 def corpus(files, chunks=1):
     return [
-        Passage(f"{file}-{number}", f"{file}.txt", Chunk(f"text {number} of file {file}, {BODY}"))
+        ChunkRecord(f"{file}-{number}", Chunk(f"text {number} of file {file}, {BODY}"), f"{file}.txt")
         for file in range(files)
         for number in range(chunks)
     ]
@@ -59,12 +60,12 @@ def test_a_long_file_counts_as_several_documents_in_both_halves():
 
 
 def test_chunks_of_no_file_are_documents_of_their_own():
-    pool = draw_pool(lambda: [Passage(str(n), None, Chunk(f"{BODY} {n}")) for n in range(20)], 100, 0)
+    pool = draw_pool(lambda: [ChunkRecord(str(n), Chunk(f"{BODY} {n}")) for n in range(20)], 100, 0)
     assert len({place.run for place in pool.places}) == 20
 
 
 def test_chunks_with_one_text_are_there_once():
-    passages = [Passage(str(n), f"{n}.txt", Chunk(f"{BODY} {n // 2}")) for n in range(20)]
+    passages = [ChunkRecord(str(n), Chunk(f"{BODY} {n // 2}"), f"{n}.txt") for n in range(20)]
     assert len(draw_pool(lambda: passages, 100, 0)) == 10
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.indexes.tuning.pool import Passage, draw_pool
+from ragembed.indexes import ChunkRecord
+from ragembed.indexes.tuning.pool import draw_pool
 from ragembed.indexes.tuning.queries import Logged, collect, log_source, read_log
 from ragembed.indexes.tuning.sources import column, docstring, first_sentence, heading, link, sentence, span, title
 
@@ -14,7 +15,7 @@ FILLER = "These are words that only fill the body of a chunk"
 def pool_of(*passages):
     """A pool of all of the passages, each ``(file, text)`` or ``(file, Chunk)``, in their order within a file."""
     made = [
-        Passage(f"{file}#{number}", file, chunk if isinstance(chunk, Chunk) else Chunk(chunk))
+        ChunkRecord(f"{file}#{number}", chunk if isinstance(chunk, Chunk) else Chunk(chunk), file)
         for number, (file, chunk) in enumerate(passages)
     ]
     return draw_pool(lambda: made, 10_000, 0)

@@ -8,10 +8,10 @@ import pytest
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.indexes import ChunkRecord, Fusion, Store
+from ragembed.indexes import ChunkRecord, Fusion, Store, apply_settings
 from ragembed.indexes.indexing import refit as reencoding
 from ragembed.indexes.indexing.drift import measure_drift
-from ragembed.indexes.tuning import apply_settings, choosing, run, tune_store
+from ragembed.indexes.tuning import choosing, run, tune_store
 from ragembed.indexes.tuning.sources import SOURCES
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import upkeep
