@@ -18,6 +18,19 @@ from tests.conftest import KnownEncoder, record
 
 FOREIGN_STORE = {"store.db": "x", "src/main.py": "code"}
 PHOTO = "segments/0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/photo.jpg"
+NAMED_LIKE_OURS = (
+    "writer.lock",
+    "writer.pid",
+    "store.db-generation",
+    "store.db-wal",
+    "store.db-shm",
+    "store.db-journal",
+    ".store.db.new",
+    ".store.db.new-wal",
+    ".gitignore.1.tmp",
+    "work/notes.txt",
+    "work/writer.lock",
+)
 CHECKPOINTS = {"checkpoints/epoch-1.bin": "weights", "notes.txt": "mine"}
 
 
@@ -54,7 +67,14 @@ def copy(store: Path, target: Path) -> None:
 @pytest.mark.parametrize("folder", ["target", ".target.former", ".target.tmp"])
 @pytest.mark.parametrize(
     "files",
-    [FOREIGN_STORE, {"segments/notes.txt": "mine"}, {"segments": "a file"}, {".gitignore": "*.pyc\n"}, {PHOTO: "mine"}],
+    [
+        FOREIGN_STORE,
+        {"segments/notes.txt": "mine"},
+        {"segments": "a file"},
+        {".gitignore": "*.pyc\n"},
+        {PHOTO: "mine"},
+        *({name: "mine"} for name in NAMED_LIKE_OURS),
+    ],
     ids=lambda files: next(iter(files)),
 )
 def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: dict[str, str], folder: str) -> None:
@@ -140,8 +160,8 @@ def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None
         FOREIGN_STORE,
         {"segments/notes.txt": "mine"},
         {PHOTO: "mine"},
-        {"writer.pid": "my notes"},
-        {"store.db-generation": "my notes"},
+        *({name: "mine"} for name in NAMED_LIKE_OURS),
+        {".gitignore": "*\n", PHOTO.replace("photo.jpg", ".notes"): "mine"},
     ],
     ids=lambda files: next(iter(files)),
 )
@@ -155,10 +175,19 @@ def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path
     assert contents(used) == before
 
 
-@pytest.mark.parametrize("left", ["store.db-wal", ".store.db.new-journal", ".store.db.new"])
-def test_a_store_cut_off_in_its_creation_is_made_again(store: Path, left: str) -> None:
+@pytest.mark.parametrize(
+    ("left", "content"),
+    [
+        ("store.db-wal", b"\x37\x7f\x06\x82 pages"),
+        ("store.db-shm", bytes(32768)),
+        (".store.db.new-journal", b"\xd9\xd5\x05\xf9 pages"),
+        (".store.db.new", b""),
+        ("..gitignore.7.tmp", b"*"),
+    ],
+)
+def test_a_store_cut_off_in_its_creation_is_made_again(store: Path, left: str, content: bytes) -> None:
     (store / "store.db").unlink()
-    (store / left).write_bytes(b"what a killed process left")
+    (store / left).write_bytes(content)
     shutil.rmtree(store / "segments")
     make_store(store)
     with Store.open(store, KnownEncoder()) as opened:

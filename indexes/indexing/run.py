@@ -35,10 +35,10 @@ from ragembed.indexes.indexing.backend import (
 )
 from ragembed.indexes.indexing.request import IndexingRequest, made_with, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
-from ragembed.indexes.indexing.work_folder import WorkFolder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -26,24 +27,31 @@ from ragembed.indexes.storage.layout import (
     is_store,
 )
 from ragembed.indexes.storage.lock import HOLDER, LOCK
+from ragembed.indexes.storage.work_folder import WorkFolder
 
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 _FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
 _INSIDE = {
-    SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?|\..+"),
-    POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part|\..+"),
+    SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
+    POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part"),
     EMBEDDERS: re.compile(".+"),  # an encoder of another library saves what it likes
 }
-UNFINISHED = re.compile(rf"\.{re.escape(DATABASE)}\.(\d+\.tmp|new(-journal|-wal|-shm)?)")
-"""Names of a database that is being made."""
-_FILES = re.compile(
-    rf"{re.escape(DATABASE)}(-wal|-shm|-journal)?|{UNFINISHED.pattern}|{re.escape(LOCK)}|\.{re.escape(GITIGNORE)}\..+"
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
+"""Name under which :func:`ragembed.files.replace_file` writes a file before it is complete."""
+_DATABASES = re.compile(
+    rf"({re.escape(DATABASE)}|(?P<new>\.{re.escape(DATABASE)}\.new))(?P<beside>-wal|-shm|-journal)?"
 )
 _NUMBERS = (HOLDER, DATABASE + COMMITTED_SUFFIX)
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
+_SQLITE_STARTS = {
+    "-wal": (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"),
+    "-shm": ((3_007_000).to_bytes(4, sys.byteorder), bytes(4)),
+    "-journal": (b"\xd9\xd5\x05\xf9", bytes(4)),
+}
+"""First bytes of the files beside a database (SQLite's file format, sections 3 and 4); zeros are not yet filled in."""
 
 
 def require_place(store: str | Path) -> Path:
@@ -75,7 +83,8 @@ def require_own(folder: Path, remedy: str) -> None:
 
 
 def _foreign_entry(folder: Path) -> Path | None:
-    marked = _is_regular(folder / GITIGNORE) and _is_own_file(folder / GITIGNORE)
+    ignore = folder / GITIGNORE
+    marked = _is_regular(ignore) and ignore.read_bytes() == GITIGNORE_TEXT
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_symlink():
             return entry
@@ -90,17 +99,30 @@ def _foreign_entry(folder: Path) -> Path | None:
 
 
 def _is_own_file(entry: Path) -> bool:
+    """Tell by name and content whether ``entry`` is a file that ragembed writes into a store, or its work folder."""
     if entry.name == WORK:
-        return entry.is_dir()
+        return WorkFolder(entry).is_ours()
     if not _is_regular(entry):
         return False
-    if entry.name == DATABASE:
-        return has_application_id(entry)
-    if entry.name == GITIGNORE:
+    name = _TEMPORARY.sub(r"\1", entry.name)
+    if name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # a process may have been killed as it wrote it
-    if entry.name in _NUMBERS:
-        return entry.read_bytes().strip().isdigit() or not entry.stat().st_size
-    return _FILES.fullmatch(entry.name) is not None
+    if not entry.stat().st_size:
+        return name in (LOCK, *_NUMBERS) or _DATABASES.fullmatch(name) is not None
+    if name in _NUMBERS:
+        return entry.read_bytes().strip().isdigit()
+    if (found := _DATABASES.fullmatch(name)) is None:
+        return False
+    if found["beside"] is None:
+        return has_application_id(entry)
+    with entry.open("rb") as file:
+        return file.read(4) in _SQLITE_STARTS[found["beside"]]
+
+
+def is_unfinished(entry: Path) -> bool:
+    """Tell whether ``entry`` is a file of a database that was being made."""
+    found = _DATABASES.fullmatch(entry.name)
+    return found is not None and found["new"] is not None and _is_own_file(entry)
 
 
 def _is_own_folder(entry: Path, kind: str) -> bool:
@@ -108,7 +130,8 @@ def _is_own_folder(entry: Path, kind: str) -> bool:
     named = _FOLDERS[kind].fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
     if not named or not entry.is_dir() or entry.is_symlink():
         return False
-    return all(_INSIDE[kind].fullmatch(child.name) and not child.is_symlink() for child in entry.iterdir())
+    inside = [(child, _TEMPORARY.sub(r"\1", child.name)) for child in entry.iterdir()]
+    return all(_INSIDE[kind].fullmatch(name) and not child.is_symlink() for child, name in inside)
 
 
 def _is_regular(entry: Path) -> bool:

@@ -13,7 +13,7 @@
     embed/00000.safetensors      of each block: raw vectors, float16
 
 Every file and folder is written whole, under another name, and then renamed: what is there is finished. Nothing in it
-is pickle. :mod:`ragembed.indexes.indexing.work_folder` knows these names, and removes nothing else.
+is pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.indexing.backend import Sources
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
-from ragembed.indexes.indexing.work_folder import PLAN, WorkFolder
+from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import Progress, SourceRecord
 from ragembed.tensor_map import map_tensors
 
