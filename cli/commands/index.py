@@ -23,7 +23,7 @@ from ragembed.cli.options import (
     store_option,
     worker_options,
 )
-from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_path
+from ragembed.cli.output import print_record, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.documents.places import Place
@@ -107,15 +107,10 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
-    if output == "text":
-        if not quiet:
-            if report.picked is not None and report.check is not None:
-                say_choice(report.picked, report.check)
-            say(_summary(report, dry_run=dry_run), err=True)
-    elif output == "json":
-        print_json(_as_dict(report))
-    else:
-        print_jsonl([_as_dict(report)])
+    if not print_record(_as_dict(report), output) and not quiet:
+        if report.picked is not None and report.check is not None:
+            say_choice(report.picked, report.check)
+        say(_summary(report, dry_run=dry_run), err=True)
 
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:

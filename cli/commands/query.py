@@ -20,7 +20,7 @@ from ragembed.cli.options import (
     search_filter,
     store_option,
 )
-from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
+from ragembed.cli.output import for_terminal, link, print_records, printable, say, shown_path
 from ragembed.cli.snippet import QueryWords
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.search.fusion import METHODS, Method
@@ -105,11 +105,7 @@ def command(
     results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if output == "json":
-        print_json({"question": query, "mode": mode, "results": results})
-    elif output == "jsonl":
-        print_jsonl(results)
-    else:
+    if not print_records({"question": query, "mode": mode, "results": results}, "results", output):
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, words, coloured, explanation)

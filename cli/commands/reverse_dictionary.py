@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import format_option
-from ragembed.cli.output import print_json, print_jsonl, say
+from ragembed.cli.output import print_record, print_records, say
 
 _PATH = click.Path(path_type=Path, exists=True)
 
@@ -35,21 +35,15 @@ def command(model: Path, text: str | None, k: int, evaluate: Path | None, device
     reverse = ReverseDictionary(model, device)
     if text is not None:
         found = [{"entry": each.entry, "probability": each.probability} for each in reverse.look_up(text, k)]
-        if output == "json":
-            print_json({"entries": found})
-        elif output == "jsonl":
-            print_jsonl(found)
-        else:
+        if not print_records({"entries": found}, "entries", output):
             for each in found:
                 say(f"{each['probability']:.4f}  {each['entry']}")
     elif evaluate is not None:
         from ragembed.training.dictionaries.reading import read_dictionaries
 
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
-        if output == "text":
+        if not print_record(measured, output):
             say(
                 f"top-1 {measured['top1']:.1f}, top-10 {measured['top10']:.1f}, top-100 {measured['top100']:.1f}, mean "
                 f"reciprocal rank {measured['mrr']:.3f}, of {measured['definitions']:,} definitions"
             )
-        else:
-            (print_json if output == "json" else lambda value: print_jsonl([value]))(measured)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from ragembed.cli.options import format_option
-from ragembed.cli.output import print_json, print_jsonl, printable, say
+from ragembed.cli.output import print_record, printable, say
 from ragembed.cli.training import (
     StderrTrainingProgress,
     combination,
@@ -125,9 +125,5 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         given["device"],
     )
     report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
-    if output == "json":
-        print_json(report)
-    elif output == "jsonl":
-        print_jsonl([report])
-    else:
+    if not print_record(report, output):
         click.echo(printable("\n".join(report_lines(report, out))))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragembed.cli.options import WritingCommand, device_option, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, printable, say, warnings_as_notes
+from ragembed.cli.output import print_record, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
@@ -69,13 +69,9 @@ def command(
             progress=progress,
             wait_seconds=wait_seconds,
         )
-    if output == "json":
-        print_json(report.to_dict())
-    elif output == "jsonl":
-        print_jsonl([report.to_dict()])
-    elif output == "csv":
+    if output == "csv":
         click.echo(_csv(report), nl=False)
-    else:
+    elif not print_record(report.to_dict(), output):
         click.echo(printable("\n".join(_text(report))))
         if report.outcome == "better" and not report.applied and not quiet:
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
