@@ -134,13 +134,15 @@ _POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": "--templ
 
 def report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
     """Yield the lines of what ``training.json`` holds: the dictionary, a table of the steps, and how to go on."""
+    from ragembed.evaluation.table import aligned
+
     size = report["statistics"]
     yield (
         f"{size['definitions']:,} definitions of {size['entries']:,} entries, {report['held_out']:,} held out; longest "
         f"{size['max_length']} tokens, median {size['median_length']:g}; cut: {report['truncated']:,}"
     )
     yield ""
-    yield from _aligned(_table(report))
+    yield from aligned(list(_table(report)))
     yield ""
     last = report["steps"][-1]
     if (space := last["space"])["ica"] != "none":
@@ -188,11 +190,3 @@ def _spread(value: Mapping[str, float], decimals: int) -> str:
 
 def _mean(scores: Mapping[str, float]) -> float:
     return sum(scores.values()) / len(scores)
-
-
-def _aligned(rows: Iterator[list[str]]) -> Iterator[str]:
-    cells = list(rows)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for first, *rest in cells:
-        parts = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))]
-        yield "  ".join(parts).rstrip()

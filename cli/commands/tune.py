@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +81,7 @@ def command(
 
 
 def _text(report: TuningReport) -> Iterator[str]:
+    from ragembed.evaluation.table import aligned
     from ragembed.indexes.tuning.report import MEAN
 
     drawn = ", ".join(
@@ -99,7 +100,7 @@ def _text(report: TuningReport) -> Iterator[str]:
         yield ""
         shown = [*report.candidates[:_SHOWN]]
         shown += [each for each in report.candidates if each.label == "now" and each not in shown]
-        yield from _aligned(
+        yield from aligned(
             [
                 ["", *names, "dense alone"],
                 *(
@@ -113,7 +114,7 @@ def _text(report: TuningReport) -> Iterator[str]:
         yield f"on the documents held out: {report.chosen.label}"
         yield ""
         rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
-        yield from _aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
+        yield from aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
     yield ""
     yield f"{report.outcome}: {report.reason}"
     if report.applied:
@@ -136,13 +137,6 @@ def _difference(compared: Compared) -> str:
 
 def _short(label: str) -> str:
     return label if len(label) <= _WIDEST_LABEL else label[: _WIDEST_LABEL - 1] + "…"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(cell) for cell in cells) for cells in zip(*lines, strict=True)]
-    for first, *cells in lines:
-        parts = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-        yield "  ".join(parts).rstrip()
 
 
 def _csv(report: TuningReport) -> str:
