@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import format_option
+from ragembed.cli.options import EXISTING_PATH, format_option
 from ragembed.cli.output import print_record, print_records, say
-
-_PATH = click.Path(path_type=Path, exists=True)
 
 
 @click.command(name="reverse-dictionary")
@@ -17,7 +15,7 @@ _PATH = click.Path(path_type=Path, exists=True)
 @click.argument("text", required=False)
 @click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="How many entries.")
 @click.option(
-    "--evaluate", type=_PATH, metavar="DICTIONARY", help="Count how often its definitions find their entries."
+    "--evaluate", type=EXISTING_PATH, metavar="DICTIONARY", help="Count how often its definitions find their entries."
 )
 @click.option("--device", metavar="DEVICE", help="auto (a GPU, if any), cpu, gpu:1.  [default: auto]")
 @format_option

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import WritingCommand, device_option, format_option, store_option
+from ragembed.cli.options import EXISTING_FILE, WritingCommand, device_option, format_option, quiet_option, store_option
 from ragembed.cli.output import print_record, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
@@ -29,14 +29,14 @@ _WIDEST_LABEL = 60
 @store_option
 @click.option(
     "--queries",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="Questions of yours, each with the file or chunk that answers it behind a tab, or JSON lines.",
 )
 @click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--apply", "apply_best", is_flag=True, help="Give the store what is found, if it is better.")
 @device_option
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
+@quiet_option
 @partial(format_option, more={"csv": "csv (a line for each candidate) for tables"})
 def command(
     store: Path | None,
