@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -15,21 +15,16 @@ from ragembed.config.settings import DEFAULT_PRESET, PRESETS
 from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError
-from ragembed.indexes import RankingOptions
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.storage.layout import STORE_VARIABLE
-from ragembed.reranking import CrossEncoderReranker
-
-if TYPE_CHECKING:
-    from ragembed.distributed.workers import WorkerPool
-
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FORMATS = ("text", "json", "jsonl")
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+EXISTING_PATH = click.Path(path_type=Path, exists=True)
+EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 EMBEDDING_OPTIONS = (
     *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
     *("special_tokens", "weighting", "postprocess", "query_fit"),
@@ -146,6 +141,9 @@ def device_option(command: Command) -> Command:
     )(command)
 
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
+
+
 def _store_path(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
     if value == "":
         raise click.BadParameter("the path is empty: give the name of a folder, as in .ragembed")
@@ -223,10 +221,10 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
         click.option("--model", metavar="ID|PATH", help="Model, or word-vector file.  [default: all-MiniLM-L6-v2]"),
         click.option("--query-template", metavar="TEXT", help="Template of questions.  [default: --template]"),
         click.option("--special-tokens/--no-special-tokens", default=None, help="Average [CLS] and [SEP] too, or not."),
-        click.option("--avg-corpus", type=_FILE, help="Texts, one a line, to fit static vectors on."),
-        click.option("--weighting-corpus", type=_FILE, help="Texts, one a line, to fit token weights on."),
-        click.option("--postprocess-corpus", type=_FILE, help="Texts, one a line, to fit post-processors on."),
-        click.option("--config", "config_file", type=_FILE, help="Settings in a TOML or JSON file."),
+        click.option("--avg-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit static vectors on."),
+        click.option("--weighting-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit token weights on."),
+        click.option("--postprocess-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit post-processors on."),
+        click.option("--config", "config_file", type=EXISTING_FILE, help="Settings in a TOML or JSON file."),
     )
 
 
@@ -311,115 +309,3 @@ def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
     if globs:
         parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
     return And(tuple(parts)) if parts else None
-
-
-_MMR, _MMR_LAMBDA = "--mmr", 0.5
-_MOST_PLACES = 5
-
-
-class RankingCommand(click.Command):
-    """A command that takes ``--mmr`` alone and ``--mmr LAMBDA``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give ``--mmr`` its number where it has none, and parse."""
-        return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
-
-
-def ranking_options(command: Command) -> Command:
-    """Add the options that :func:`ranking` reads."""
-    return with_options(
-        command,
-        click.option(
-            "--dedupe/--no-dedupe",
-            default=True,
-            show_default=True,
-            help="Fold chunks that say what a better one says, word by word, into that.",
-        ),
-        click.option("--per-file", type=click.IntRange(1), metavar="N", help="At most N chunks of one file."),
-        click.option(
-            _MMR,
-            type=click.FloatRange(0.0, 1.0),
-            metavar="[LAMBDA]",
-            help="Results unlike each other (maximal marginal relevance): 0 the most, 1 not at all; alone "
-            f"{_MMR_LAMBDA:g}.",
-        ),
-        click.option(
-            "--rerank",
-            metavar="ID|PATH",
-            help="Cross-encoder that reads the best with the question and orders them again.",
-        ),
-        click.option(
-            "--rerank-depth",
-            type=click.IntRange(1),
-            default=RankingOptions().rerank_depth,
-            show_default=True,
-            help="How many it reads.",
-        ),
-    )
-
-
-def ranking(options: Mapping[str, Any]) -> RankingOptions:
-    """Return what the options ask for; raises as :class:`ragembed.reranking.CrossEncoderReranker` does."""
-    model = options["rerank"]
-    return RankingOptions(
-        dedupe=options["dedupe"],
-        reranker=None if model is None else CrossEncoderReranker(model),
-        rerank_depth=options["rerank_depth"],
-        per_file=options["per_file"],
-        mmr=options["mmr"],
-    )
-
-
-def near_duplicates_line(places: Sequence[str]) -> str:
-    """Return ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7``, a few of the places where there are many."""
-    shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
-    return f"and {len(places):,} near-duplicate{'s' if len(places) > 1 else ''}: {shown}"
-
-
-PROCESSES, RAY = ENGINES = ("processes", "ray")
-WORKER_OPTIONS = ("workers", "engine", "address", "num_gpus", "work")
-"""Names of the options of :func:`worker_options`."""
-
-
-class WorkerConfig(NamedTuple):
-    """A pool of workers, and the work folder if one was given."""
-
-    pool: WorkerPool
-    work: Path | None
-
-
-def worker_options(command: Command) -> Command:
-    """Add the options for workers; each is None if it is not given."""
-    return with_options(
-        command,
-        click.option("--workers", type=click.IntRange(1), help="Processes that read and encode.  [default: this one]"),
-        click.option("--engine", type=click.Choice(ENGINES), help="Where workers are.  [default: on this machine]"),
-        click.option("--address", metavar="ADDRESS", help="Ray cluster, as in 10.0.0.1:6379.  [default: a local one]"),
-        click.option(
-            "--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]"
-        ),
-        click.option(
-            "--work",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
-        ),
-    )
-
-
-def chosen_workers(
-    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
-) -> WorkerConfig | None:
-    """Return the workers, None for this process alone; raises a usage error for options that do not fit together."""
-    if engine != RAY and (address is not None or num_gpus is not None):
-        raise click.UsageError("--address and --num-gpus are for workers on Ray: give --engine ray too")
-    if engine == RAY:
-        from ragembed.distributed.ray_workers import RayWorkers
-
-        return WorkerConfig(RayWorkers(address, workers=workers, gpus=num_gpus or 0.0), work)
-    if workers is None:
-        if engine is not None or work is not None:
-            raise click.UsageError("--engine processes and --work are for several workers: give --workers too")
-        return None
-    from ragembed.distributed.workers import ProcessWorkers
-
-    return WorkerConfig(ProcessWorkers(workers), work)

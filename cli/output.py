@@ -25,15 +25,29 @@ SCHEMA_VERSION = 1
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object that begins with ``schema_version``."""
-    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=2))
+def print_record(value: Mapping[str, Any], output: str) -> bool:
+    """Print one JSON object as ``json`` or ``jsonl``; return False for other formats, which the caller prints."""
+    return _print_json(value, [value], output)
 
 
-def print_jsonl(values: Iterable[Mapping[str, Any]]) -> None:
-    """Print a JSON object a line, each with ``schema_version``."""
-    for value in values:
-        click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False))
+def print_records(value: Mapping[str, Any], name: str, output: str) -> bool:
+    """Print like :func:`print_record`, but as ``jsonl`` a line for each object of the list ``value[name]``."""
+    return _print_json(value, value[name], output)
+
+
+def _print_json(value: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], output: str) -> bool:
+    if output == "json":
+        click.echo(_as_json(value, indent=2))
+    elif output == "jsonl":
+        for line in lines:
+            click.echo(_as_json(line))
+    else:
+        return False
+    return True
+
+
+def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=indent)
 
 
 def shown_path(path: Place) -> str:

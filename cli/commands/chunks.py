@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
-from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
+from ragembed.cli.output import print_records, printable, say, shown_path
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
@@ -49,11 +49,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error
     entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]
-    if output == "json":
-        print_json({"path": shown_path(file), "chunks": entries})
-    elif output == "jsonl":
-        print_jsonl(entries)
-    else:
+    if not print_records({"path": shown_path(file), "chunks": entries}, "chunks", output):
         for entry in entries:
             _print_chunk(entry)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import PlacePath, WritingCommand, filter_options, format_option, search_filter, store_option
-from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
+from ragembed.cli.output import print_record, say, warnings_as_notes
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -51,12 +51,8 @@ def command(
         else:
             with warnings_as_notes():
                 deleted = opened.delete(ids, paths=names, where=condition, wait_seconds=wait_seconds)
-    if output == "text":
+    if not print_record({"chunks": deleted, "files": gone, "dry_run": dry_run}, output):
         say(f"{'would delete' if dry_run else 'deleted'} {deleted:,} chunks and {len(gone):,} files")
-    elif output == "json":
-        print_json({"chunks": deleted, "files": gone, "dry_run": dry_run})
-    else:
-        print_jsonl([{"chunks": deleted, "files": gone, "dry_run": dry_run}])
     if not dry_run and any(is_url(name) or exists(file_path(name, chosen)) for name in gone):
         say("note: files that are still there come back with the next run, unless --exclude leaves them out", err=True)
     if not deleted and not gone:

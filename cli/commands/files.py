@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, say, shown_path
+from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
@@ -37,20 +37,12 @@ def command(
         roots = paths_or_stored(opened, paths)
     if asked is not None:
         told = why(asked, roots, options)
-        if output == "text":
+        if not print_record({"path": shown_path(asked), "why": told}, output):
             say(told)
-        elif output == "json":
-            print_json({"path": shown_path(asked), "why": told})
-        else:
-            print_jsonl([{"path": shown_path(asked), "why": told}])
         return
     found = discover(roots, options, pruned=skipped)
     entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]
-    if output == "json":
-        print_json({"files": entries})
-    elif output == "jsonl":
-        print_jsonl(entries)
-    else:
+    if not print_records({"files": entries}, "files", output):
         for entry in entries:
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
-    WORKER_OPTIONS,
     PlacePath,
     WritingCommand,
-    chosen_workers,
     device_option,
     discovery_options,
     embedding_options,
@@ -21,9 +19,8 @@ from ragembed.cli.options import (
     index_options,
     reading_options,
     store_option,
-    worker_options,
 )
-from ragembed.cli.output import print_json, print_jsonl, say, say_choice, shown_path
+from ragembed.cli.output import print_record, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.documents.places import Place
@@ -34,7 +31,11 @@ from ragembed.indexes.storage.layout import choose_store, file_path, is_store
 from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.boilerplate_store import MODES
 
+if TYPE_CHECKING:
+    from ragembed.distributed.workers import WorkerPool
+
 _LISTED = 20
+_ENGINES = ("processes", "ray")
 
 
 @click.command(cls=WritingCommand)
@@ -55,7 +56,15 @@ _LISTED = 20
     help="Whose stems words are found by: english, none, or a language of Snowball's.  [default: english]",
 )
 @device_option
-@worker_options
+@click.option("--workers", type=click.IntRange(1), help="Processes that read and encode.  [default: this one]")
+@click.option("--engine", type=click.Choice(_ENGINES), help="Where workers are.  [default: on this machine]")
+@click.option("--address", metavar="ADDRESS", help="Ray cluster, as in 10.0.0.1:6379.  [default: a local one]")
+@click.option("--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]")
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
+)
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -65,6 +74,11 @@ def command(
     store: Path | None,
     device: str | None,
     language: str | None,
+    workers: int | None,
+    engine: str | None,
+    address: str | None,
+    num_gpus: float | None,
+    work: Path | None,
     reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
@@ -82,40 +96,52 @@ def command(
     store is the same.
     """
     where = choose_store(store)
-    workers = chosen_workers(**{name: given.pop(name) for name in WORKER_OPTIONS})
+    pool = _worker_pool(workers, engine, address, num_gpus, work)
     progress = SilentProgress() if quiet else StderrProgress()
     try:
         with open_existing(where, device) as opened:
             request = indexing_request(
                 where, opened, paths, given, reset=reset_options, device=device, language=language
             )
-            if workers is None or dry_run:
+            if pool is None or dry_run:
                 report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
             else:
                 from ragembed.distributed.backend import index_with_workers
 
-                report = index_with_workers(
-                    request, workers.pool, progress, work=workers.work, wait_seconds=wait_seconds
-                )
+                report = index_with_workers(request, pool, progress, work=work, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = is_store(where) or workers is not None
+        kept = is_store(where) or pool is not None
         carry_on = "finished batches are kept; run the same command to carry on" if kept else "nothing was kept"
         click.echo(f"interrupted: {carry_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
-    if output == "text":
-        if not quiet:
-            if report.picked is not None and report.check is not None:
-                say_choice(report.picked, report.check)
-            say(_summary(report, dry_run=dry_run), err=True)
-    elif output == "json":
-        print_json(_as_dict(report))
-    else:
-        print_jsonl([_as_dict(report)])
+    if not print_record(_as_dict(report), output) and not quiet:
+        if report.picked is not None and report.check is not None:
+            say_choice(report.picked, report.check)
+        say(_summary(report, dry_run=dry_run), err=True)
+
+
+def _worker_pool(
+    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
+) -> WorkerPool | None:
+    """Return the workers, None for this process alone; raises a usage error for options that do not fit together."""
+    if engine != "ray" and (address is not None or num_gpus is not None):
+        raise click.UsageError("--address and --num-gpus are for workers on Ray: give --engine ray too")
+    if engine == "ray":
+        from ragembed.distributed.ray_workers import RayWorkers
+
+        return RayWorkers(address, workers=workers, gpus=num_gpus or 0.0)
+    if workers is None:
+        if engine is not None or work is not None:
+            raise click.UsageError("--engine processes and --work are for several workers: give --workers too")
+        return None
+    from ragembed.distributed.workers import ProcessWorkers
+
+    return ProcessWorkers(workers)
 
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:

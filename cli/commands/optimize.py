@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import WritingCommand, device_option, format_option, index_options, store_option
-from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, say_choice, warnings_as_notes
+from ragembed.cli.output import print_record, readable_bytes, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import wanted_index
 from ragembed.indexes import Store
@@ -44,11 +44,7 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
         "bytes": {"before": before["bytes"], "after": after["bytes"]},
         "index": after["index"],
     }
-    if output == "json":
-        print_json(result)
-    elif output == "jsonl":
-        print_jsonl([result])
-    else:
+    if not print_record(result, output):
         say(
             f"segments: {len(before['segments']):,} to {len(after['segments']):,}; "
             f"unused vectors: {before['unused_vectors']:,} to {after['unused_vectors']:,}; "

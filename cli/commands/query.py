@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -10,27 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.options import (
-    RankingCommand,
-    filter_options,
-    format_option,
-    near_duplicates_line,
-    ranking,
-    ranking_options,
-    search_filter,
-    store_option,
-)
-from ragembed.cli.output import for_terminal, link, print_json, print_jsonl, printable, say, shown_path
+from ragembed.cli.options import filter_options, format_option, search_filter, store_option, with_number
+from ragembed.cli.output import for_terminal, link, print_records, printable, say, shown_path
 from ragembed.cli.snippet import QueryWords
-from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
+from ragembed.indexes import ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import choose_store, file_path
+from ragembed.reranking import CrossEncoderReranker
 
 if TYPE_CHECKING:
     from ragembed.indexes.search.explain import Explanation
 
 _NO_HITS_EXIT = 1
+_MMR, _MMR_LAMBDA = "--mmr", 0.5
+_MOST_PLACES = 5
+
+
+class RankingCommand(click.Command):
+    """A command that takes ``--mmr`` alone and ``--mmr LAMBDA``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give ``--mmr`` its number where it has none, and parse."""
+        return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
 
 
 @click.command(cls=RankingCommand)
@@ -61,7 +64,29 @@ _NO_HITS_EXIT = 1
     help="How far the query is moved towards what is found first; 0 for not at all.  "
     f"[default: the store's, else {Fusion().feedback:g}]",
 )
-@ranking_options
+@click.option(
+    "--dedupe/--no-dedupe",
+    default=True,
+    show_default=True,
+    help="Fold chunks that say what a better one says, word by word, into that.",
+)
+@click.option("--per-file", type=click.IntRange(1), metavar="N", help="At most N chunks of one file.")
+@click.option(
+    _MMR,
+    type=click.FloatRange(0.0, 1.0),
+    metavar="[LAMBDA]",
+    help=f"Results unlike each other (maximal marginal relevance): 0 the most, 1 not at all; alone {_MMR_LAMBDA:g}.",
+)
+@click.option(
+    "--rerank", metavar="ID|PATH", help="Cross-encoder that reads the best with the question and orders them again."
+)
+@click.option(
+    "--rerank-depth",
+    type=click.IntRange(1),
+    default=RankingOptions().rerank_depth,
+    show_default=True,
+    help="How many it reads.",
+)
 @click.option("--explain", is_flag=True, help="Tell what each score is made of, down to words and pairs of tokens.")
 @filter_options
 @store_option
@@ -78,6 +103,7 @@ def command(
     globs: tuple[str, ...],
     store: Path | None,
     output: str,
+    rerank: str | None,
     **ranking_values: Any,
 ) -> None:
     """Search a store; print the best places with their lines and a snippet.
@@ -89,13 +115,13 @@ def command(
         raise click.BadParameter("the query is empty: give at least one word", param_hint="QUERY")
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
-    ranked = ranking(ranking_values)
+    ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
 
         def answer() -> tuple[list[Hit], list[Explanation], bool, str]:
             fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
-            asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranked}
+            asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
             explanations = opened.explain(query, count, mode, **asked) if explain else []
             hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **asked)
             return hits, explanations, opened.unfinished, opened.language
@@ -105,11 +131,7 @@ def command(
     results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if output == "json":
-        print_json({"question": query, "mode": mode, "results": results})
-    elif output == "jsonl":
-        print_jsonl(results)
-    else:
+    if not print_records({"question": query, "mode": mode, "results": results}, "results", output):
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, words, coloured, explanation)
@@ -175,8 +197,14 @@ def _print_hit(
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     if result["duplicates"]:
-        click.echo("    " + near_duplicates_line([_place(duplicate) for duplicate in result["duplicates"]]))
+        click.echo("    " + _near_duplicates([_place(duplicate) for duplicate in result["duplicates"]]))
     click.echo()
+
+
+def _near_duplicates(places: Sequence[str]) -> str:
+    """Return ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7``, a few of the places where there are many."""
+    shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
+    return f"and {len(places):,} near-duplicate{'s' if len(places) > 1 else ''}: {shown}"
 
 
 def _place(result: dict[str, Any]) -> str:

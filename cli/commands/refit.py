@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from ragembed.cli.options import WritingCommand, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, say, warnings_as_notes
+from ragembed.cli.output import print_record, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
@@ -40,11 +40,7 @@ def command(
         "fitted_on": fitted.describe()["fitted_on"],
         "fingerprint": fitted.fingerprint,
     }
-    if output == "json":
-        print_json(about)
-    elif output == "jsonl":
-        print_jsonl([about])
-    else:
+    if not print_record(about, output):
         counts = about["fitted_on"]
         say(
             f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, fitted on "

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import format_option
-from ragembed.cli.output import print_json, print_jsonl, say
-
-_PATH = click.Path(path_type=Path, exists=True)
+from ragembed.cli.options import EXISTING_PATH, format_option
+from ragembed.cli.output import print_record, print_records, say
 
 
 @click.command(name="reverse-dictionary")
@@ -17,7 +15,7 @@ _PATH = click.Path(path_type=Path, exists=True)
 @click.argument("text", required=False)
 @click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="How many entries.")
 @click.option(
-    "--evaluate", type=_PATH, metavar="DICTIONARY", help="Count how often its definitions find their entries."
+    "--evaluate", type=EXISTING_PATH, metavar="DICTIONARY", help="Count how often its definitions find their entries."
 )
 @click.option("--device", metavar="DEVICE", help="auto (a GPU, if any), cpu, gpu:1.  [default: auto]")
 @format_option
@@ -35,21 +33,15 @@ def command(model: Path, text: str | None, k: int, evaluate: Path | None, device
     reverse = ReverseDictionary(model, device)
     if text is not None:
         found = [{"entry": each.entry, "probability": each.probability} for each in reverse.look_up(text, k)]
-        if output == "json":
-            print_json({"entries": found})
-        elif output == "jsonl":
-            print_jsonl(found)
-        else:
+        if not print_records({"entries": found}, "entries", output):
             for each in found:
                 say(f"{each['probability']:.4f}  {each['entry']}")
     elif evaluate is not None:
         from ragembed.training.dictionaries.reading import read_dictionaries
 
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
-        if output == "text":
+        if not print_record(measured, output):
             say(
                 f"top-1 {measured['top1']:.1f}, top-10 {measured['top10']:.1f}, top-100 {measured['top100']:.1f}, mean "
                 f"reciprocal rank {measured['mrr']:.3f}, of {measured['definitions']:,} definitions"
             )
-        else:
-            (print_json if output == "json" else lambda value: print_jsonl([value]))(measured)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say, shown_path
+from ragembed.cli.output import print_record, print_records, readable_bytes, say, shown_path
 from ragembed.config.settings import EmbedderConfig
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
@@ -48,11 +48,9 @@ def command(
             print_drift(report, output)
             context.exit(EXIT[report.verdict])
         status = opened.status()
-    if output == "json":
-        print_json(status)
-    elif output == "jsonl":
-        print_jsonl([status])
-    elif skipped:
+    if print_record(status, output):
+        return
+    if skipped:
         for name, reason in status["skipped"].items():
             say(f"{shown_path(file_path(name, where))}: {reason}")
     else:
@@ -63,11 +61,7 @@ def command(
 
 
 def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
-    if output == "json":
-        print_json({"boilerplate": [line._asdict() for line in lines]})
-    elif output == "jsonl":
-        print_jsonl(line._asdict() for line in lines)
-    else:
+    if not print_records({"boilerplate": [line._asdict() for line in lines]}, "boilerplate", output):
         for line in lines:
             say(f"{line.files:>7,} {line.kind:<9} {line.line}")
 
@@ -175,11 +169,7 @@ _TODO: Mapping[Verdict, str] = {
 
 def print_drift(report: DriftReport, output: str) -> None:
     """Print the report as ``text``, ``json`` or ``jsonl``."""
-    if output == "json":
-        print_json(report.to_dict())
-    elif output == "jsonl":
-        print_jsonl([report.to_dict()])
-    else:
+    if not print_record(report.to_dict(), output):
         for name, value in _drift_lines(report):
             say(f"{name:<15}{value}")
         for note in report.notes:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import WritingCommand, device_option, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, printable, say, warnings_as_notes
+from ragembed.cli.options import EXISTING_FILE, WritingCommand, device_option, format_option, quiet_option, store_option
+from ragembed.cli.output import print_record, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
@@ -29,14 +29,14 @@ _WIDEST_LABEL = 60
 @store_option
 @click.option(
     "--queries",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="Questions of yours, each with the file or chunk that answers it behind a tab, or JSON lines.",
 )
 @click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--apply", "apply_best", is_flag=True, help="Give the store what is found, if it is better.")
 @device_option
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
+@quiet_option
 @partial(format_option, more={"csv": "csv (a line for each candidate) for tables"})
 def command(
     store: Path | None,
@@ -69,13 +69,9 @@ def command(
             progress=progress,
             wait_seconds=wait_seconds,
         )
-    if output == "json":
-        print_json(report.to_dict())
-    elif output == "jsonl":
-        print_jsonl([report.to_dict()])
-    elif output == "csv":
+    if output == "csv":
         click.echo(_csv(report), nl=False)
-    else:
+    elif not print_record(report.to_dict(), output):
         click.echo(printable("\n".join(_text(report))))
         if report.outcome == "better" and not report.applied and not quiet:
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
@@ -85,6 +81,7 @@ def command(
 
 
 def _text(report: TuningReport) -> Iterator[str]:
+    from ragembed.evaluation.table import aligned
     from ragembed.indexes.tuning.report import MEAN
 
     drawn = ", ".join(
@@ -103,7 +100,7 @@ def _text(report: TuningReport) -> Iterator[str]:
         yield ""
         shown = [*report.candidates[:_SHOWN]]
         shown += [each for each in report.candidates if each.label == "now" and each not in shown]
-        yield from _aligned(
+        yield from aligned(
             [
                 ["", *names, "dense alone"],
                 *(
@@ -117,7 +114,7 @@ def _text(report: TuningReport) -> Iterator[str]:
         yield f"on the documents held out: {report.chosen.label}"
         yield ""
         rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
-        yield from _aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
+        yield from aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
     yield ""
     yield f"{report.outcome}: {report.reason}"
     if report.applied:
@@ -140,13 +137,6 @@ def _difference(compared: Compared) -> str:
 
 def _short(label: str) -> str:
     return label if len(label) <= _WIDEST_LABEL else label[: _WIDEST_LABEL - 1] + "…"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(cell) for cell in cells) for cells in zip(*lines, strict=True)]
-    for first, *cells in lines:
-        parts = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-        yield "  ".join(parts).rstrip()
 
 
 def _csv(report: TuningReport) -> str:

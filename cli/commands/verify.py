@@ -10,7 +10,7 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import WritingCommand, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, readable_bytes, say
+from ragembed.cli.output import print_record, readable_bytes, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
@@ -46,11 +46,7 @@ def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds
         trust_database=trust_database,
         wait_seconds=wait_seconds,
     )
-    if output == "json":
-        print_json(_as_dict(report))
-    elif output == "jsonl":
-        print_jsonl([_as_dict(report)])
-    else:
+    if not print_record(_as_dict(report), output):
         _print(report, repair=repair)
     if report.problems:
         raise click.exceptions.Exit(ERROR_EXIT)

@@ -8,7 +8,7 @@ import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, store_option
-from ragembed.cli.output import print_json, print_jsonl, printable, say, shown_path
+from ragembed.cli.output import print_record, printable, say, shown_path
 from ragembed.documents.places import Place
 from ragembed.indexes import Store
 from ragembed.indexes.search.search import MODES, Mode
@@ -41,12 +41,7 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
     with Store.open(chosen) as opened:
         found = opened.why_not(query, source_path(file, chosen), count, mode)
     shown = shown_path(file_path(found.source, chosen))
-    whole = {"question": query, "path": shown, "k": count, **found.to_dict()}
-    if output == "json":
-        print_json(whole)
-    elif output == "jsonl":
-        print_jsonl([whole])
-    else:
+    if not print_record({"question": query, "path": shown, "k": count, **found.to_dict()}, output):
         _print(found, shown, count)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
-from ragembed.cli.options import embedding_options, format_option, with_options
+from ragembed.cli.options import EXISTING_PATH, embedding_options, format_option, quiet_option, with_options
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
 
@@ -27,7 +27,6 @@ CSV = {"csv": "csv (a line for each result) for tables"}
 plot_option = click.option(
     "--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), help="Draw the scores as PNG."
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
 
 
 def _task(name: str, counted: str | None, help_text: str) -> click.Command:
@@ -55,9 +54,7 @@ def _task(name: str, counted: str | None, help_text: str) -> click.Command:
     counts = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help=f"{counted}.")
     with_options(
         command,
-        click.argument(
-            "paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="PATH..."
-        ),
+        click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
         plot_option,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.systems import System
-from ragembed.cli.output import print_json, print_jsonl, printable
+from ragembed.cli.output import print_record, print_records, printable
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def print_results(task: str, found: Sequence[Result], output: str) -> None:
 
 def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) -> None:
     """Print JSON: an object a line, or one object, which has a list where there are several."""
-    if output == "jsonl":
-        print_jsonl(objects)
+    if len(objects) == 1:
+        print_record(objects[0], output)
     else:
-        print_json(objects[0] if len(objects) == 1 else {"task": task, "results": list(objects)})
+        print_records({"task": task, "results": list(objects)}, "results", output)
 
 
 def difference_line(name: str, found: Mapping[str, float]) -> str:

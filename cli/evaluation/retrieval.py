@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.evaluation.embeddings import CSV, plot_option, quiet_option
+from ragembed.cli.evaluation.embeddings import CSV, plot_option
 from ragembed.cli.evaluation.results import (
     Row,
     candidates,
@@ -33,7 +33,15 @@ from ragembed.cli.evaluation.systems import (
     runs,
     searches,
 )
-from ragembed.cli.options import EMBEDDING_OPTIONS, embedding_options, format_option, store_option
+from ragembed.cli.options import (
+    EMBEDDING_OPTIONS,
+    EXISTING_FILE,
+    EXISTING_PATH,
+    embedding_options,
+    format_option,
+    quiet_option,
+    store_option,
+)
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import NamedConfig
@@ -47,17 +55,20 @@ from ragembed.indexes.types import Progress, SilentProgress
 if TYPE_CHECKING:
     from ragembed.evaluation.table import Result
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _MEASURES = "ndcg@10,recall@100,mrr@10,map"
 _SPLIT = "test"
 
 
 @click.command(name="retrieval", short_help="nDCG, recall, MRR, MAP of searches and of runs.")
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=EXISTING_PATH, metavar="[PATH]...")
 @click.option("--split", metavar="NAME", help=f"Judgements of a BEIR folder: qrels/NAME.tsv.  [default: {_SPLIT}]")
-@click.option("--qrels", type=_FILE, help="Judgements alone, in place of PATH: TREC qrels, or a BEIR table.")
-@click.option("--corpus", type=_FILE, help="Documents as JSON lines.  [default: corpus.jsonl beside the questions]")
-@click.option("--run", "run_files", type=_FILE, multiple=True, help="Score what this run found; may be repeated.")
+@click.option("--qrels", type=EXISTING_FILE, help="Judgements alone, in place of PATH: TREC qrels, or a BEIR table.")
+@click.option(
+    "--corpus", type=EXISTING_FILE, help="Documents as JSON lines.  [default: corpus.jsonl beside the questions]"
+)
+@click.option(
+    "--run", "run_files", type=EXISTING_FILE, multiple=True, help="Score what this run found; may be repeated."
+)
 @store_option
 @click.option(
     "--mode",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragembed.cli import progress
-from ragembed.cli.training import StderrTrainingProgress
+from ragembed.cli.commands.train import StderrTrainingProgress
 
 
 @pytest.fixture
