@@ -87,4 +87,6 @@ def _chosen(store: str | Path | None) -> Path:
 
 
 def _place(path: str | Path) -> Place:
+    if not str(path):
+        raise ConfigError("a path is empty: give the name of a file or folder, or a URL")
     return place_of(path) if isinstance(path, str) else path

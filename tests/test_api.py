@@ -41,8 +41,9 @@ def test_what_is_missing_is_an_error(in_folder: Path) -> None:
         ragembed.search("lock")
     with pytest.raises(ConfigError, match="nothing to index"):
         ragembed.index()
-    with pytest.raises(ConfigError, match="empty"):
-        ragembed.index("docs", "")
+    for empty in (("docs", ""), ("",)):
+        with pytest.raises(ConfigError, match="empty"):
+            ragembed.index(*empty)
 
 
 def test_texts_are_added_with_ids_and_metadata(tmp_path: Path) -> None:

@@ -67,12 +67,22 @@ def is_store(folder: Path) -> bool:
 
 
 def require_store(folder: Path) -> Path:
-    """Return ``folder``; raises :class:`StoreNotFoundError` with the remedy where it holds no store."""
+    """Return ``folder``; raises :class:`StoreNotFoundError` if it holds no store, :class:`StoreError` if it is shut."""
     if folder.is_file():
         raise StoreNotFoundError(f"{folder} is a file: a store is a folder, made with: ragembed index PATH")
     if not is_store(folder):
+        if _is_shut(folder):
+            raise StoreError(f"the store {folder} cannot be opened: you have no permission to enter the folder")
         raise StoreNotFoundError(f"there is no store at {folder}: make one with: ragembed index PATH")
     return folder
+
+
+def _is_shut(folder: Path) -> bool:
+    try:
+        (folder / DATABASE).lstat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def make_folder(store: Path) -> None:

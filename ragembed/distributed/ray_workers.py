@@ -20,6 +20,7 @@ import numpy as np
 
 from ragembed.distributed.workers import Perform, TaskReport
 from ragembed.errors import ConfigError, RagembedError, WorkerLostError
+from ragembed.extras import require
 from ragembed.ray_cluster import connected
 
 # How often a task is begun at most, each time after the death of the worker that was at it.
@@ -35,12 +36,14 @@ class RayWorkers:
     ``address`` is as in :func:`ragembed.ray_cluster.connected`. Each of the ``workers`` (as many as the live nodes have
     room for by default, and never more on a cluster that runs) has ``cpus`` CPUs and ``gpus`` GPUs to itself; both may
     be fractions. As a context manager it stays connected from its first run to its end, when it ends every worker; by
-    itself it connects for each run. Raises :class:`ConfigError` for numbers that cannot be.
+    itself it connects for each run. Raises :class:`ConfigError` for numbers that cannot be,
+    and :class:`MissingExtraError` without the package.
     """
 
     def __init__(
         self, address: str | None = None, *, workers: int | None = None, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
+        require("ray", "a Ray cluster")
         if workers is not None and workers < 1:
             raise ConfigError(f"{workers} workers: expected at least 1")
         if not cpus > 0 or not gpus >= 0:

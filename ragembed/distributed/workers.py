@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, TypeAlias
@@ -144,13 +145,27 @@ class _Process:
         self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(*self._make, os.getpid()))
 
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
-        return self._pool.submit(_perform, stage, number)
+        with _interrupts_held():  # the first task starts the process, which imports for a while before it is prepared
+            return self._pool.submit(_perform, stage, number)
 
     def stop(self) -> None:
         """End the process now: what it does is done again by whoever carries on."""
         for process in list((getattr(self._pool, "_processes", None) or {}).values()):
             process.terminate()
         self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold back Ctrl-C for a moment: a process that is started within never hears it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker: Callable[[], Perform] | None = None

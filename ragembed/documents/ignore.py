@@ -126,7 +126,7 @@ def scope_above(root: Path, exclude: Sequence[str]) -> IgnoreScope:
     own: tuple[RuleList, ...] = ()
     git: tuple[RuleList, ...] = ()
     real = root.resolve()
-    repository = next((folder for folder in (real, *real.parents) if (folder / ".git").exists()), None)
+    repository = next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), None)
     if repository is not None:
         git = (_repository_rules(repository, above=_above(repository, real)),)
         for folder in reversed([parent for parent in real.parents if parent.is_relative_to(repository)]):

@@ -1,5 +1,8 @@
 import os
+import re
+import signal
 import time
+from pathlib import Path
 
 import pytest
 from sabotage import MakeRecorder
@@ -67,3 +70,12 @@ def test_whoever_stops_listening_ends_the_processes(tmp_path):
 def test_no_workers_are_refused():
     with pytest.raises(ConfigError, match="workers is 0: expected 1 or more"):
         ProcessWorkers(0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the signal mask from /proc")
+def test_a_process_is_deaf_to_the_keyboard_from_its_start(engine, tmp_path):
+    list(engine.run(MakeRecorder(tmp_path, {}), "read", range(1)))
+    [pid] = tries(tmp_path, 0)
+    blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1]
+    assert int(blocked, 16) & 1 << signal.SIGINT - 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -4,11 +4,14 @@ import os
 import shutil
 import sqlite3
 import stat
+import tempfile
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from ragembed import EmbedderConfig
+from ragembed.documents.discovery import discover
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
@@ -103,6 +106,35 @@ def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
         Store.create(tmp_path / "a" / "b" / "store", Plain()).close()
     for folder in (tmp_path / "a", tmp_path / "a" / "b"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o775
+
+
+@contextmanager
+def without_rights():
+    """An empty folder of a user that is not root: root may enter what is closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        user = os.geteuid() or 65534
+        os.chown(folder, user, -1)
+        before = os.geteuid()
+        os.seteuid(user)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(before)
+
+
+def test_closed_folders_are_named():
+    with without_rights() as folder:
+        for name in ("docs", "store"):
+            (folder / name).mkdir()
+            (folder / name).chmod(0)
+        [found] = discover([folder / "docs"])
+        assert (found.path, found.skipped, found.unseen) == (
+            folder / "docs",
+            "cannot be listed: Permission denied",
+            True,
+        )
+        with pytest.raises(StoreError, match="store cannot be opened: you have no permission to enter the folder"):
+            Store.open(folder / "store")
 
 
 def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
