@@ -23,8 +23,6 @@ from ragembed.indexes.storage.layout import STORE_VARIABLE
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FORMATS = ("text", "json", "jsonl")
-EXISTING_PATH = click.Path(path_type=Path, exists=True)
-EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 EMBEDDING_OPTIONS = (
     *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
     *("special_tokens", "weighting", "postprocess", "query_fit"),
@@ -46,11 +44,21 @@ def size_in_bytes(value: str) -> int:
     return int(size)
 
 
-class PlacePath(click.Path):
-    """A path, or a URL that fsspec reads; one that holds a secret is a usage error."""
+class LocalPath(click.Path):
+    """A path, as a :class:`Path`; an empty one, as of a shell variable that is not set, is a usage error."""
 
     def __init__(self, **checks: bool) -> None:
         super().__init__(path_type=Path, **checks)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a :class:`Path`."""
+        if value == "":
+            self.fail("the path is empty: give the name of a file or folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class PlacePath(LocalPath):
+    """A path, or a URL that fsspec reads; one that holds a secret is a usage error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a :class:`Path` or a :class:`RemotePath`."""
@@ -60,6 +68,10 @@ class PlacePath(click.Path):
             return RemotePath.parse(value)
         except ConfigError as error:
             self.fail(str(error), param, ctx)
+
+
+EXISTING_PATH = LocalPath(exists=True)
+EXISTING_FILE = LocalPath(exists=True, dir_okay=False)
 
 
 class _NoLimit:
@@ -144,18 +156,11 @@ def device_option(command: Command) -> Command:
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
 
 
-def _store_path(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
-    if value == "":
-        raise click.BadParameter("the path is empty: give the name of a folder, as in .ragembed")
-    return None if value is None else Path(value)
-
-
 def store_option(command: Command) -> Command:
     """Add ``--store``."""
     return click.option(
         "--store",
-        type=click.Path(file_okay=False),
-        callback=_store_path,
+        type=LocalPath(file_okay=False),
         help=f"Folder of the store. Default: ${STORE_VARIABLE}, else .ragembed here or in a folder above.",
     )(command)
 

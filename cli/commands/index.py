@@ -10,6 +10,7 @@ import click
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
+    LocalPath,
     PlacePath,
     WritingCommand,
     device_option,
@@ -62,7 +63,7 @@ _ENGINES = ("processes", "ray")
 @click.option("--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]")
 @click.option(
     "--work",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
 )
 @click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import EXISTING_PATH, format_option
+from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option
 from ragembed.cli.output import print_record, print_records, say
 
 
 @click.command(name="reverse-dictionary")
-@click.argument("model", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(exists=True, file_okay=False))
 @click.argument("text", required=False)
 @click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="How many entries.")
 @click.option(

@@ -9,7 +9,15 @@ from typing import Any, get_args
 
 import click
 
-from ragembed.cli.options import EXISTING_FILE, EXISTING_PATH, Command, format_option, quiet_option, with_options
+from ragembed.cli.options import (
+    EXISTING_FILE,
+    EXISTING_PATH,
+    Command,
+    LocalPath,
+    format_option,
+    quiet_option,
+    with_options,
+)
 from ragembed.cli.output import print_record, printable, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.training.recipes import RECIPES, recipe_for
@@ -45,9 +53,7 @@ def _material_options(command: Command) -> Command:
             help="TSV, JSON lines, Markdown, dictd (.index), StarDict (.ifo), or WordNet's folder; may be repeated.",
         ),
         click.option("--model", required=True, metavar="ID|PATH", help="Model that is trained."),
-        click.option(
-            "--out", required=True, type=click.Path(path_type=Path), help="Folder of the trained model; goes on in it."
-        ),
+        click.option("--out", required=True, type=LocalPath(), help="Folder of the trained model; goes on in it."),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
-from ragembed.cli.options import EXISTING_PATH, embedding_options, format_option, quiet_option, with_options
+from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
 
@@ -24,9 +24,7 @@ _COMBINED = """Options that are repeated are combined with one another, share th
 
 
 CSV = {"csv": "csv (a line for each result) for tables"}
-plot_option = click.option(
-    "--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), help="Draw the scores as PNG."
-)
+plot_option = click.option("--plot", "plot_file", type=LocalPath(dir_okay=False), help="Draw the scores as PNG.")
 
 
 def _task(name: str, counted: str | None, help_text: str) -> click.Command:

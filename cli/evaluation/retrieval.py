@@ -37,6 +37,7 @@ from ragembed.cli.options import (
     EMBEDDING_OPTIONS,
     EXISTING_FILE,
     EXISTING_PATH,
+    LocalPath,
     embedding_options,
     format_option,
     quiet_option,
@@ -97,7 +98,7 @@ _SPLIT = "test"
     type=click.IntRange(1),
     help="Longest ranking: documents, or chunks of a store.  [default: 1000 for dense search of documents, else 100]",
 )
-@click.option("--run-out", type=click.Path(path_type=Path, dir_okay=False), help="Write what was found as a run.")
+@click.option("--run-out", type=LocalPath(dir_okay=False), help="Write what was found as a run.")
 @partial(embedding_options, several=True)
 @plot_option
 @quiet_option
