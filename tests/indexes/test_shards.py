@@ -22,7 +22,7 @@ from ragembed.indexes.search.segment_search import search_segment
 from ragembed.indexes.storage import catalog, compaction, segments
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE, LEAST = 16, 360, 60
@@ -42,7 +42,7 @@ def small(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
     patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patched.setattr(picking, "LEAST_ASKED", LEAST)
-    patched.setattr(index_choice, "QUERIES", 30)
+    patched.setattr(index_selection, "QUERIES", 30)
     patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     patched.setattr(picking, "latency_ms", lambda *_: 1.0)
 
