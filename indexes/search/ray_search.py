@@ -189,7 +189,7 @@ class RaySegments:
         files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
         query = SegmentQuery(queries, 0, k, snapshot.effort(), catalog.embedder(snapshot.connection))
         tasks: list[_GroupQuery] = []
-        for group, folders in self._placed(files, catalog.index_wanted(snapshot.connection).shards):
+        for group, folders in self._placed(files, catalog.index_config(snapshot.connection).shards):
             bits = {folder: None if mask is None else _bits(snapshot, keys[folder], mask) for folder in folders}
             asked = [(files[folder], bits[folder]) for folder in folders]
             tasks += [_GroupQuery(group, asked, part) for part in _parts(query, self._replicas)]

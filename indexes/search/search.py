@@ -191,7 +191,7 @@ class _Request:
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query in the language of FTS5, with the terms of the store; None if it has no word."""
-    return fulltext.match_expression(query, of_language(catalog.words(snapshot.connection).language))
+    return fulltext.match_expression(query, of_language(catalog.analyzer_config(snapshot.connection).language))
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
