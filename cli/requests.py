@@ -60,7 +60,7 @@ def indexing_request(
         paths,
         indexing_options(store, reading, reset=reset),
         embedder_config(given, store),
-        wanted_index(given, store, reset=reset),
+        index_config(given, store, reset=reset),
         device,
         language,
         store,
@@ -80,7 +80,7 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
-def wanted_index(options: Mapping[str, Any], store: Store | None, *, reset: bool = False) -> IndexConfig | None:
+def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool = False) -> IndexConfig | None:
     """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
 
     A kind that is asked for drops the limits that were asked for before with another; the number of shards stays.

@@ -442,12 +442,12 @@ class Store:
     @property
     def language(self) -> str:
         """The language that decides on the stems that words are found by."""
-        return self._reader.read(lambda snapshot: catalog.words(snapshot.connection).language)
+        return self._reader.read(lambda snapshot: catalog.analyzer_config(snapshot.connection).language)
 
     @property
     def wanted_index(self) -> IndexConfig:
         """What is asked of the index."""
-        return self._reader.read(lambda snapshot: catalog.index_wanted(snapshot.connection))
+        return self._reader.read(lambda snapshot: catalog.index_config(snapshot.connection))
 
     def index_choice(self) -> IndexSelection | None:
         """Return the index that was picked and why, None where none was."""
@@ -480,7 +480,7 @@ class Store:
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": snapshot.dim(),
                 "raw_dim": catalog.meta(connection, "dim"),
-                "language": catalog.words(connection).language,
+                "language": catalog.analyzer_config(connection).language,
                 "index": _index_status(connection),
                 "segments": [
                     {"folder": record.files.folder, "rows": record.files.rows, "kind": record.files.kind}
@@ -647,7 +647,7 @@ class Store:
 def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
     choice, check = catalog.index_choice(connection), catalog.index_check(connection)
     return {
-        "wanted": catalog.index_wanted(connection).to_dict(),
+        "wanted": catalog.index_config(connection).to_dict(),
         "choice": None if choice is None else choice.to_dict(),
         "check": None if check is None else check.to_dict(),
     }

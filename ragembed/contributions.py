@@ -63,15 +63,15 @@ class WordShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributions:
-    """What the tokens of a question and of a document contribute to a score.
+    """What the tokens of a query and of a document contribute to a score.
 
     ``pairs``, float64, shape ``(n, m)``, and ``residual``, which no pair of tokens has, sum to the score. ``rounding``
     is how much of the pairs is the rounding of the document's stored vector.
     """
 
-    question_text: str
+    query_text: str
     document_text: str
-    question: tuple[Token, ...]
+    query: tuple[Token, ...]
     document: tuple[Token, ...]
     pairs: Doubles
     residual: float
@@ -91,11 +91,11 @@ class Contributions:
 
     def of_words(self) -> Contributions:
         """Return the contributions with those of the parts of a word, on both sides, added up."""
-        question, rows = words(self.question_text, self.question)
+        query, rows = words(self.query_text, self.query)
         document, columns = words(self.document_text, self.document)
-        pairs = np.zeros((len(question), len(document)))
+        pairs = np.zeros((len(query), len(document)))
         np.add.at(pairs, (rows[:, None], columns), self.pairs)
-        return replace(self, question=question, document=document, pairs=pairs)
+        return replace(self, query=query, document=document, pairs=pairs)
 
     @property
     def carriers(self) -> tuple[Token, ...]:
@@ -106,12 +106,12 @@ class Contributions:
     def document_words(self) -> list[WordShare]:
         """Return what each word of the document contributes, the most first; letter case makes no difference."""
         own = self.of_words()
-        return _shares(own.document, own.question, own.pairs.T)
+        return _shares(own.document, own.query, own.pairs.T)
 
-    def question_words(self) -> list[WordShare]:
-        """Return what each word of the question contributes, the most first; letter case makes no difference."""
+    def query_words(self) -> list[WordShare]:
+        """Return what each word of the query contributes, the most first; letter case makes no difference."""
         own = self.of_words()
-        return _shares(own.question, own.document, own.pairs)
+        return _shares(own.query, own.document, own.pairs)
 
 
 def text_parts(text: str, found: TokenParts, chain: Chain, raw: Floats | None = None) -> TextParts:
@@ -130,20 +130,20 @@ def text_parts(text: str, found: TokenParts, chain: Chain, raw: Floats | None = 
     return TextParts(text, found.tokens, rows, rest, rounding, chain.additive)
 
 
-def contributions(question: TextParts, document: TextParts) -> Contributions:
-    """Return what pairs of tokens contribute to the cosine of a question and a document."""
+def contributions(query: TextParts, document: TextParts) -> Contributions:
+    """Return what pairs of tokens contribute to the cosine of a query and a document."""
     # Not by the matrix library, whose threads wait for one another longer than one works on so small a product.
-    pairs = np.einsum("id,jd->ij", question.rows, document.rows)
-    cosine = question.vector @ document.vector
+    pairs = np.einsum("id,jd->ij", query.rows, document.rows)
+    cosine = query.vector @ document.vector
     return Contributions(
-        question.text,
+        query.text,
         document.text,
-        question.tokens,
+        query.tokens,
         document.tokens,
         pairs,
         float(cosine - pairs.sum()),
-        float(question.vector @ document.rounding),
-        question.additive and document.additive,
+        float(query.vector @ document.rounding),
+        query.additive and document.additive,
     )
 
 

@@ -1,6 +1,6 @@
-"""Pseudo-queries: short spans drawn from the corpus that stand in for questions.
+"""Pseudo-queries: short spans drawn from the corpus that stand in for queries.
 
-Questions are short and documents long, and their pooled vectors have different means and scales; fitting the
+Queries are short and documents long, and their pooled vectors have different means and scales; fitting the
 query side of a post-processor on short spans of the same corpus needs no labels and no query log.
 """
 

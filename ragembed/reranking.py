@@ -1,4 +1,4 @@
-"""Scoring texts by a model that reads them together with the question. The only importer of sentence_transformers."""
+"""Scoring texts by a model that reads them together with the query. The only importer of sentence_transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARCHITECTURE = "ForSequenceClassification"
 
 @runtime_checkable
 class Reranker(Protocol):
-    """What scores texts for a question; :class:`CrossEncoderReranker` is one."""
+    """What scores texts for a query; :class:`CrossEncoderReranker` is one."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Sequence[float] | Floats:
         """Return a finite score for each of ``texts``, higher for what answers ``question`` better."""
@@ -29,7 +29,7 @@ class Reranker(Protocol):
 
 
 class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers: one pass of a model over question and text together.
+    """A cross-encoder of sentence-transformers: one pass of a model over query and text together.
 
     It is loaded when it is first asked; threads may share it.
 

@@ -1,6 +1,6 @@
 """Reading safetensors without loading it: arrays that are views of the mapped file.
 
-One question touches a few rows of a model's word table; mapping the file reads those and no more.
+One query touches a few rows of a model's word table; mapping the file reads those and no more.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import vectors, verify_store
-from ragembed.indexes.writing import posting_updates as upkeep
+from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
 
 KINDS = {
@@ -46,7 +46,7 @@ def make_store(folder: Path, config: EmbedderConfig) -> Path:
     store = folder / ".ragembed"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "MIN_FIT", 2)
-        patch.setattr(upkeep, "LEAST_CHUNKS", 1)
+        patch.setattr(posting_updates, "LEAST_CHUNKS", 1)
         index_files(IndexingRequest(store, (folder / "docs",), embedder=config))
         with Store.open(store) as opened:
             opened.add(

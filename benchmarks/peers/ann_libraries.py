@@ -135,7 +135,7 @@ class Ragembed:
         """Write the index; ``refused`` says that none meets the budget."""
         from ragembed.errors import BudgetError
         from ragembed.indexes.ann.choosing import Budget
-        from ragembed.indexes.ann.picking import Questions, pick
+        from ragembed.indexes.ann.picking import TuningQueries, pick
         from ragembed.indexes.ann.records import IndexConfig
         from ragembed.indexes.ann.shards import Shard
         from ragembed.indexes.ann.vectors import ArrayVectors
@@ -143,10 +143,10 @@ class Ragembed:
         budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])
         vectors = np.load(request["vectors"], mmap_mode="r")
         shard = Shard(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
-        questions = Questions(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
+        queries = TuningQueries(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
         told: dict[str, Any] = {"min_recall": budget.wanted_recall}
         try:
-            picked = pick([shard], questions, IndexConfig(budget=budget))
+            picked = pick([shard], queries, IndexConfig(budget=budget))
         except BudgetError as error:
             return {**told, "refused": str(error)}
         told |= {"kind": picked.kind, "effort": picked.effort}

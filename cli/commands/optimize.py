@@ -10,7 +10,7 @@ import click
 from ragembed.cli.options import WritingCommand, device_option, format_option, index_options, store_option
 from ragembed.cli.output import print_record, readable_bytes, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.requests import wanted_index
+from ragembed.cli.requests import index_config
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
@@ -30,7 +30,7 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     """
     where = choose_store(store)
     with open_existing(where, device) as found:
-        wanted = wanted_index(index, found)
+        wanted = index_config(index, found)
         opened = Store.open(where, device=device) if found is None else found  # an error that says how to make one
         before, had = opened.status(), (opened.index_choice(), opened.index_check())
         with warnings_as_notes():

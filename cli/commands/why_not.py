@@ -46,11 +46,11 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
 
 
 def _print(found: WhyNot, shown: str, count: int) -> None:
-    rank = found.standing.rank
+    rank = found.rank_in_mode.rank
     place = f"comes {rank}." if rank is not None else "is not found"
     inside = f", among the first {count}" if rank is not None and rank <= count else ""
     say(f"{shown} {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
-    for standing in found.standings:
+    for standing in found.ranks:
         say(f"  {standing.mode:<8} {_standing(standing, count)}")
     say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]

@@ -121,39 +121,39 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     from ragembed.evaluation.retrieval import parse_measures
 
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
-    wanted = _Wanted(**given)
-    measures = parse_measures(wanted.measures)
+    options = _RetrievalOptions(**given)
+    measures = parse_measures(options.measures)
     base = candidates(embedding, query_fit=None)
-    systems = _systems(wanted, base)
-    _refuse_useless(wanted, systems, embedding)
-    judged = [_read(place, wanted, systems) for place in wanted.places]
-    if wanted.run_out is not None:
-        _check_run_out(wanted.run_out, systems, len(judged))
-    if wanted.plot_file is not None:
+    systems = _systems(options, base)
+    _refuse_useless(options, systems, embedding)
+    judged = [_read(place, options, systems) for place in options.places]
+    if options.run_out is not None:
+        _check_run_out(options.run_out, systems, len(judged))
+    if options.plot_file is not None:
         from ragembed.evaluation.plots import check_plot
 
-        check_plot(base, wanted.plot_file)
+        check_plot(base, options.plot_file)
     note: Note = _silence if quiet else _note
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     rows: list[list[Row]] = []
-    for one, name in zip(judged, names([one.name for one in judged], wanted.places), strict=True):
+    for one, name in zip(judged, names([one.name for one in judged], options.places), strict=True):
         for text in one.notes():
             note(text)
-        keep = wanted.run_out is not None
-        measured = measure(one, systems, measures, wanted.depth, progress, note, keep_rankings=keep)
+        keep = options.run_out is not None
+        measured = measure(one, systems, measures, options.depth, progress, note, keep_rankings=keep)
         rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
-    if wanted.compared:
+    if options.compared:
         print_comparisons([(a, b) for a, b in rows], output)
     elif systems[0].config is None:
         print_rows([row for of_one in rows for row in of_one], output)
     else:
-        _print_configurations(rows, output, wanted.plot_file)
-    if wanted.run_out is not None:
-        _write(wanted.run_out, rows[0][0])
+        _print_configurations(rows, output, options.plot_file)
+    if options.run_out is not None:
+        _write(options.run_out, rows[0][0])
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _RetrievalOptions:
     """The options, but for those of the embedding and of the output."""
 
     paths: tuple[Path, ...]
@@ -207,29 +207,29 @@ class _Wanted:
         return choose_store(None) if alone else None
 
 
-def _systems(wanted: _Wanted, base: Sequence[NamedConfig]) -> list[System]:
+def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
     """Return what is measured; two systems where they are compared."""
-    if wanted.run_files:
-        taken = {"--compare": wanted.compared, "--store": wanted.store, "--mode": wanted.mode}
+    if options.run_files:
+        taken = {"--compare": options.compared, "--store": options.store, "--mode": options.mode}
         for name, value in taken.items():
             if value:
                 raise ConfigError(f"{name} is of no use with --run, which searches nothing")
-        return runs(wanted.run_files)
-    store = wanted.searched_store()
-    if wanted.compared:
+        return runs(options.run_files)
+    store = options.searched_store()
+    if options.compared:
         if len(base) > 1:
             raise ConfigError(f"--compare takes one embedding, which its two systems change: {len(base)} are given")
-        search = wanted.search("dense" if store is None else "hybrid")
-        searchable = wanted.qrels is None
-        return [parse_system(spec, base[0], search, store, searchable=searchable) for spec in wanted.compared]
-    if wanted.qrels is not None:
-        raise ConfigError(f"{wanted.qrels} has judgements alone: name what was found for them with --run or --compare")
+        search = options.search("dense" if store is None else "hybrid")
+        searchable = options.qrels is None
+        return [parse_system(spec, base[0], search, store, searchable=searchable) for spec in options.compared]
+    if options.qrels is not None:
+        raise ConfigError(f"{options.qrels} has judgements alone: name what was found for them with --run or --compare")
     if store is not None:
-        return [System(shown_path(store), wanted.search("hybrid"), store=store)]
-    return searches(base, wanted.search("dense"))
+        return [System(shown_path(store), options.search("hybrid"), store=store)]
+    return searches(base, options.search("dense"))
 
 
-def _refuse_useless(wanted: _Wanted, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
+def _refuse_useless(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
     """Raise :class:`ConfigError` for options that say nothing about any of the systems."""
     embedded = any(system.config is not None for system in systems)
     named = [name for name, value in embedding.items() if value not in (None, ())]
@@ -238,18 +238,18 @@ def _refuse_useless(wanted: _Wanted, systems: Sequence[System], embedding: Mappi
             f"--{named[0].replace('_file', '').replace('_', '-')} is of no use here: runs, stores and words are "
             "measured as they are"
         )
-    if wanted.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
+    if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
         raise ConfigError("--alpha, --fusion and --feedback are of use for hybrid search alone: give --mode hybrid")
-    if wanted.plot_file is not None and (wanted.compared or not embedded):
+    if options.plot_file is not None and (options.compared or not embedded):
         raise ConfigError("--plot is of use for a table of embeddings alone")
 
 
-def _read(place: Path, wanted: _Wanted, systems: Sequence[System]) -> Judged:
-    split = wanted.split or _SPLIT
+def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) -> Judged:
+    split = options.split or _SPLIT
     if any(system.of_collection for system in systems):
-        return read_with_documents(place, split, wanted.corpus)
+        return read_with_documents(place, split, options.corpus)
     with_runs = any(system.run is not None for system in systems)
-    judged = read_with_ids(place, split, wanted.corpus) if with_runs else read_alone(place, split)
+    judged = read_with_ids(place, split, options.corpus) if with_runs else read_alone(place, split)
     if not judged.questions.questions and any(system.store is not None for system in systems):
         raise ConfigError(f"{place} has judgements alone: a store is asked questions, one JSON object a line")
     return judged

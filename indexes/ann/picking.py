@@ -46,7 +46,7 @@ _UNKNOWN_MEMORY = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class TuningQueries:
     """Pseudo-queries, unit vectors of shape ``(n, d)``: some to tune an index on, and others to measure it on."""
 
     tuning: Floats
@@ -71,7 +71,7 @@ class Picked:
 
 def pick(
     shards: Sequence[Shard],
-    questions: Questions,
+    queries: TuningQueries,
     wanted: IndexConfig,
     progress: Progress | None = None,
     *,
@@ -81,7 +81,7 @@ def pick(
     """Write the index that ``wanted`` asks for: a file of one kind for each of ``shards``, one or more.
 
     Kinds are tried in the order of :func:`ragembed.indexes.ann.choosing.choose`, three at most: each is built, given
-    the least effort that finds enough for the questions for tuning, and taken if it keeps to the budget on the others.
+    the least effort that finds enough for the queries for tuning, and taken if it keeps to the budget on the others.
     Recall is that of what all shards find together, and latency that of a thread that searches one after the other. A
     latency and recall that were not asked for guide the choice without being a condition of it. Raises
     :class:`BudgetError` where nothing meets what was asked for; no file is written then.
@@ -92,7 +92,7 @@ def pick(
         if wanted.kind != AUTO or not has_faiss()
         else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
-    trial = _KindTrial(shards, questions, wanted.budget, progress or SilentProgress(), gpus)
+    trial = _KindTrial(shards, queries, wanted.budget, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
@@ -130,16 +130,16 @@ class _Attempt:
 
 
 class _KindTrial:
-    """Builds, tunes and measures one kind after the other on the same shards and questions."""
+    """Builds, tunes and measures one kind after the other on the same shards and queries."""
 
     def __init__(
-        self, shards: Sequence[Shard], questions: Questions, budget: Budget, progress: Progress, gpus: Sequence[int]
+        self, shards: Sequence[Shard], queries: TuningQueries, budget: Budget, progress: Progress, gpus: Sequence[int]
     ) -> None:
         self._shards = shards
         self._budget = budget
         self._progress = progress
         self._gpus = gpus
-        self._questions = questions
+        self._queries = queries
         self._tuning: Truth | None = None
         self._measuring: Truth | None = None
 
@@ -157,7 +157,7 @@ class _KindTrial:
 
     def _measure(self, spec: IndexSpec, files: Sequence[Path]) -> tuple[int | None, Measurement]:
         size = sum(file.stat().st_size for file in files)
-        if min(len(self._questions.tuning), len(self._questions.measuring)) < LEAST_QUERIES:
+        if min(len(self._queries.tuning), len(self._queries.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
         built = list(zip(self._shards, files, strict=True))
         indexes = [open_index(file, spec, len(shard.rows), shard.vectors.dim) for shard, file in built]
@@ -182,8 +182,8 @@ class _KindTrial:
     def _truths(self) -> tuple[Truth, Truth]:
         if self._tuning is None or self._measuring is None:
             parts = [(shard.vectors, None) for shard in self._shards]
-            self._tuning = exact(parts, self._questions.tuning)
-            self._measuring = exact(parts, self._questions.measuring)
+            self._tuning = exact(parts, self._queries.tuning)
+            self._measuring = exact(parts, self._queries.measuring)
         return self._tuning, self._measuring
 
 

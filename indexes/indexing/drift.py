@@ -47,7 +47,7 @@ TEXTS, SEARCHED = 10_000, 20_000
 PARTS, FEW = 9, 5_000
 """Random parts that tell what chance does, for up to so many vectors; beyond, where chance does little, one part."""
 
-QUERIES, NEAREST, MOVERS = 256, 10, 10
+QUERIES, NEAREST, SHIFTS = 256, 10, 10
 """Pseudo-queries that are searched for, results of each that are compared, and tokens that are listed."""
 
 _UNKNOWN = ("[UNK]", "<unk>")
@@ -245,7 +245,7 @@ def _tokens(
     return {
         "texts": len(ids),
         "vocabulary": Vocabulary.of(fitted, counted(ids_of(new)) if len(new) else now, tokens, special),
-        "movers": idf_movers(fitted, now, tokens, special, MOVERS),
+        "movers": idf_shifts(fitted, now, tokens, special, SHIFTS),
         "weight_shift": shift,
         "unfitted": Vocabulary.of(fitted, now, tokens, special).unseen if static else None,
     }
@@ -353,7 +353,7 @@ def mean_shift(fitted: Moments, now: Moments) -> float:
     return float(np.linalg.norm(now.mean - fitted.mean)) / fitted.spread if fitted.spread else 0.0
 
 
-def idf_movers(
+def idf_shifts(
     fitted: TokenStatistics, now: TokenStatistics, tokens: Sequence[str], special: Iterable[int], count: int
 ) -> tuple[IdfShift, ...]:
     """Return the ``count`` tokens whose idf has moved most, furthest first, equal ones by id.

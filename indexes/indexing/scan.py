@@ -149,7 +149,7 @@ class Scanner:
         chunking = options.chunking(text_tokens)
         self._chunker = Chunker(chunking, tokenizer.offsets)
         reading = options.reading()
-        self._recipe = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
+        self._pipeline_settings = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
         self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
@@ -205,7 +205,7 @@ class Scanner:
 
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
-        return _short_hash(f"{self._recipe}:{reader.name}:{reader.version}")
+        return _short_hash(f"{self._pipeline_settings}:{reader.name}:{reader.version}")
 
     def read(self, candidate: FileCandidate, result: Scan, spool: Spool) -> None:
         """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""

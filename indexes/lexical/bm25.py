@@ -161,5 +161,5 @@ class OpenPostings:
             blocks.append(LiveBlock.without(block, stale_chunks(connection, record.key)))
         if sum(map(len, blocks)) != catalog.count(connection, "chunks"):
             return None
-        self._terms = self._terms or IndexedTerms(catalog.words(connection).language)
+        self._terms = self._terms or IndexedTerms(catalog.analyzer_config(connection).language)
         return Postings(blocks, self._terms)

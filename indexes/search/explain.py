@@ -138,8 +138,8 @@ class Explanation:
             "residual": found.residual,
             "rounding": found.rounding,
             "words": [asdict(word) for word in found.document_words()],
-            "question_words": [asdict(word) for word in found.question_words()],
-            "question": [asdict(token) for token in found.question],
+            "question_words": [asdict(word) for word in found.query_words()],
+            "question": [asdict(token) for token in found.query],
             "document": [asdict(token) for token in found.document],
             "text_start": self.text_start,
             "pairs": found.pairs.tolist(),
@@ -170,22 +170,22 @@ def explain_hits(
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
-    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
-        if asked is not None and candidates is not None and parts is not None:
-            explained.append(_hybrid(snapshot, hit, key, asked, phrases[key], parts, candidates))
-        elif asked is not None:
-            explained.append(_dense(snapshot, hit, key, asked))
+        if encoded is not None and candidates is not None and parts is not None:
+            explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates))
+        elif encoded is not None:
+            explained.append(_dense(snapshot, hit, key, encoded))
         else:
             explained.append(_lexical(hit, phrases[key]))
     return explained
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class ExplainedQuery:
     """A query's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
 
     It was searched with ``share`` times that vector and ``added``, shape ``(n, d)``, those of the chunks ``towards``.
@@ -199,7 +199,7 @@ class Asked:
     note: str | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> Asked:
+    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> ExplainedQuery:
         """Encode a query, as a whole and token by token."""
         embedder = snapshot.embedder()
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
@@ -266,22 +266,22 @@ def _hybrid(
     snapshot: Snapshot,
     hit: Hit,
     key: int,
-    asked: Asked,
+    query: ExplainedQuery,
     phrases: Mapping[str, float],
     parts: ScoreParts,
     candidates: Candidates,
 ) -> Explanation:
     row = catalog.rows_of_keys(snapshot.connection, [key])[key]
     vector = snapshot.vectors([row])[0].astype(np.float64)
-    own = float(asked.vector @ vector)
+    own = float(query.vector @ vector)
     by_vector, by_words = parts.dense, parts.lexical
-    factor = by_vector.factor * asked.share
+    factor = by_vector.factor * query.share
     terms = []
     if factor:
         terms = [Term("question", _OWN, factor * own)]
         terms += [
             Term("feedback", record.id, by_vector.factor * float(added @ vector))
-            for record, added in zip(asked.towards, asked.added, strict=True)
+            for record, added in zip(query.towards, query.added, strict=True)
         ]
     terms.append(_constant("dense", by_vector))
     terms += [Term("phrase", phrase, by_words.factor * score) for phrase, score in phrases.items()]
@@ -293,7 +293,7 @@ def _hybrid(
         if parts.shared.factor:
             terms.append(Term("shared", "words of the best", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
-    found = asked.against(snapshot, hit.chunk.embedded_text, row, own)
+    found = query.against(snapshot, hit.chunk.embedded_text, row, own)
     score = sum(part.value for part in parts if part is not None)
     like = catalog.chunks_by_key(snapshot.connection, candidates.like)
     return Explanation(
@@ -308,9 +308,9 @@ def _hybrid(
         lexical=by_words,
         shared=parts.shared,
         candidates=len(candidates.keys),
-        towards=asked.towards,
+        towards=query.towards,
         like=tuple(like[key] for key in candidates.like),
-        note=_note(hit, score, asked.note),
+        note=_note(hit, score, query.note),
     )
 
 
@@ -323,12 +323,12 @@ def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> T
     return Term(kind, "the candidates' own", -part.factor * part.line.origin)
 
 
-def _dense(snapshot: Snapshot, hit: Hit, key: int, asked: Asked) -> Explanation:
+def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
     row = catalog.rows_of_keys(snapshot.connection, [key])[key]
-    found = asked.against(snapshot, hit.chunk.embedded_text, row, cosine)
+    found = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
     terms = [Term("question", _OWN, cosine)]
-    note = _note(hit, cosine, asked.note)
+    note = _note(hit, cosine, query.note)
     return Explanation(hit, "dense", cosine, _complete(terms, cosine), contributions=found, note=note)
 
 

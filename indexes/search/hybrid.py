@@ -186,7 +186,7 @@ def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     See :func:`ragembed.indexes.search.feedback.likeness`; words are those of the store's language.
     """
     texts = catalog.embedded_by_key(snapshot.connection, keys)
-    terms = of_language(catalog.words(snapshot.connection).language)
+    terms = of_language(catalog.analyzer_config(snapshot.connection).language)
     numbers = feedback.WordNumbers()
     found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
     found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]

@@ -41,7 +41,7 @@ _TOGETHER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SegmentQuery:
     """Unit vectors of queries, shape ``(n, d)``, and what :func:`search_segment` is told of all segments alike.
 
     ``first`` is the number of the first query; ``embedder`` is what the database keeps of the embedder.
@@ -82,29 +82,29 @@ class SegmentHost:
         self._held: dict[str, Segment] = {}
         self._postprocess: dict[str, Callable[[Floats], Floats]] = {}
 
-    def search(self, asked: Sequence[tuple[SegmentFiles, RowBits | None]], question: Question) -> list[SegmentHits]:
+    def search(self, asked: Sequence[tuple[SegmentFiles, RowBits | None]], query: SegmentQuery) -> list[SegmentHits]:
         """Search the segments that are ``asked``, each among its rows that may be found, None for all."""
         self._held = {files.folder: self._segment(files) for files, _ in asked}
-        return [self._found(self._held[files.folder], bits, question) for files, bits in asked]
+        return [self._found(self._held[files.folder], bits, query) for files, bits in asked]
 
     def _segment(self, files: SegmentFiles) -> Segment:
         held = self._held.get(files.folder)
         return Segment(self._path, files) if held is None or held.files != files else held
 
-    def _found(self, segment: Segment, bits: RowBits | None, question: Question) -> SegmentHits:
+    def _found(self, segment: Segment, bits: RowBits | None, query: SegmentQuery) -> SegmentHits:
         if not segment.flat and segment.rows is None:
             segment.rows = segment.index().rows()
         mask = None if bits is None else bits.mask()
         found = search_segment(
             segment,
-            question.queries,
-            question.k,
+            query.queries,
+            query.k,
             mask,
             segment.rows,
-            question.effort,
-            lambda raw: self._chain(question.embedder)(raw),
+            query.effort,
+            lambda raw: self._chain(query.embedder)(raw),
         )
-        return found._replace(first=question.first)
+        return found._replace(first=query.first)
 
     def _chain(self, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
         fingerprint = record["fingerprint"]
@@ -156,7 +156,7 @@ class _GroupQuery:
 
     group: _ShardGroup
     asked: Sequence[tuple[SegmentFiles, RowBits | None]]
-    question: Question
+    query: SegmentQuery
     actor: Any = None
     lost: int = 0
 
@@ -187,12 +187,12 @@ class RaySegments:
         """
         keys = {segment.files.folder: key for key, segment in snapshot.segments().items()}
         files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
-        question = Question(queries, 0, k, snapshot.effort(), catalog.embedder(snapshot.connection))
+        query = SegmentQuery(queries, 0, k, snapshot.effort(), catalog.embedder(snapshot.connection))
         tasks: list[_GroupQuery] = []
-        for group, folders in self._placed(files, catalog.index_wanted(snapshot.connection).shards):
+        for group, folders in self._placed(files, catalog.index_config(snapshot.connection).shards):
             bits = {folder: None if mask is None else _bits(snapshot, keys[folder], mask) for folder in folders}
             asked = [(files[folder], bits[folder]) for folder in folders]
-            tasks += [_GroupQuery(group, asked, part) for part in _parts(question, self._replicas)]
+            tasks += [_GroupQuery(group, asked, part) for part in _parts(query, self._replicas)]
         return [found for each in self._answers(tasks) for found in each]
 
     # Which actor holds what
@@ -255,7 +255,7 @@ class RaySegments:
         """Ask the replica whose turn it is, and return what stands for its answer."""
         with self._lock:
             task.actor = task.group.actors[next(task.group.turns) % len(task.group.actors)]
-        return task.actor.search.remote(task.asked, task.question)
+        return task.actor.search.remote(task.asked, task.query)
 
     def _replace(self, task: _GroupQuery, error: Exception) -> None:
         """Put a new actor in place of the one that died over ``task``."""
@@ -291,9 +291,9 @@ def _bits(snapshot: Snapshot, key: int, mask: Mask) -> RowBits:
     return RowBits.of(mask, *catalog.row_range(snapshot.connection, key))
 
 
-def _parts(question: Question, replicas: int) -> list[Question]:
+def _parts(query: SegmentQuery, replicas: int) -> list[SegmentQuery]:
     """Divide the queries of a search among replicas if there are many."""
-    queries = question.queries
+    queries = query.queries
     count = max(1, min(replicas, len(queries) // _TOGETHER))
     bounds = np.linspace(0, len(queries), count + 1).astype(int).tolist()
-    return [replace(question, queries=queries[start:stop], first=start) for start, stop in itertools.pairwise(bounds)]
+    return [replace(query, queries=queries[start:stop], first=start) for start, stop in itertools.pairwise(bounds)]

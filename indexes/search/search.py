@@ -61,8 +61,8 @@ def search(
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    way = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
-    return _results(way, queries, _vectors(snapshot, queries, mode), ranking)
+    request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
+    return _results(request, queries, _vectors(snapshot, queries, mode), ranking)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -112,17 +112,17 @@ def _only(vectors: Vectors | None, position: int) -> Vectors | None:
 
 
 def _results(
-    way: _Request, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
+    request: _Request, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each query."""
     if ranking is None:
-        return [list(islice(hits, way.k)) for hits in way.ranked(queries, vectors, way.k)]
-    return [rank(_source(way, query, _only(vectors, i)), way.k, ranking) for i, query in enumerate(queries)]
+        return [list(islice(hits, request.k)) for hits in request.ranked(queries, vectors, request.k)]
+    return [rank(_source(request, query, _only(vectors, i)), request.k, ranking) for i, query in enumerate(queries)]
 
 
-def _source(way: _Request, query: str, vector: Vectors | None) -> Source:
+def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
     """Return the candidates of one query, whose vector has shape ``(1, d)``; lexical search has none."""
-    snapshot = way.snapshot
+    snapshot = request.snapshot
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
@@ -130,7 +130,7 @@ def _source(way: _Request, query: str, vector: Vectors | None) -> Source:
         return unit_rows(query_vector)[0], snapshot.vectors([rows[hit.id] for hit in hits])
 
     most = catalog.count(snapshot.connection, "chunks")
-    return Source(query, lambda candidate_depth: way.ranked([query], vector, candidate_depth)[0], most, geometry)
+    return Source(query, lambda candidate_depth: request.ranked([query], vector, candidate_depth)[0], most, geometry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class _Request:
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query in the language of FTS5, with the terms of the store; None if it has no word."""
-    return fulltext.match_expression(query, of_language(catalog.words(snapshot.connection).language))
+    return fulltext.match_expression(query, of_language(catalog.analyzer_config(snapshot.connection).language))
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:

@@ -13,7 +13,7 @@ from ragembed.contributions import Contributions
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.vectors import blocks, inner_products
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.explain import Asked, phrase_scores
+from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, shared_words
 from ragembed.indexes.search.search import MODES, Mode, query_expression, search
@@ -80,16 +80,16 @@ class WhyNot:
     mode: Mode
     chunks: int
     results: int
-    standings: tuple[FileRank, ...]
+    ranks: tuple[FileRank, ...]
     chunk: ChunkRecord
     words: tuple[LostWord, ...]
     phrases: tuple[LostPhrase, ...]
     note: str | None
 
     @property
-    def standing(self) -> FileRank:
+    def rank_in_mode(self) -> FileRank:
         """Where it comes in the mode that was asked for."""
-        return next(standing for standing in self.standings if standing.mode == self.mode)
+        return next(rank for rank in self.ranks if rank.mode == self.mode)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, the chunks by their ids."""
@@ -98,8 +98,7 @@ class WhyNot:
             "chunks": self.chunks,
             "results": self.results,
             "standings": [
-                {**asdict(standing), "chunk": None if standing.chunk is None else standing.chunk.id}
-                for standing in self.standings
+                {**asdict(rank), "chunk": None if rank.chunk is None else rank.chunk.id} for rank in self.ranks
             ],
             "chunk": self.chunk.id,
             "words": [asdict(word) for word in self.words],
@@ -128,28 +127,28 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
-    asked = None if mode == "lexical" else Asked.of(snapshot, query, fusion, candidates)
-    standings: dict[Mode, FileRank] = {}
-    if asked is not None and candidates is not None:
-        standings["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
-    if asked is not None:
-        standings["dense"] = _in_dense(snapshot, own, k, asked, unsearched)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
+    ranks: dict[Mode, FileRank] = {}
+    if encoded is not None and candidates is not None:
+        ranks["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
+    if encoded is not None:
+        ranks["dense"] = _in_dense(snapshot, own, k, encoded, unsearched)
     if mode != "dense":
-        standings["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
+        ranks["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
     # A query without words is searched by its vector alone.
-    judged = mode if mode in standings else "dense"
-    chunk = standings[judged].chunk or _records(snapshot, own)[0]
+    judged = mode if mode in ranks else "dense"
+    chunk = ranks[judged].chunk or _records(snapshot, own)[0]
     others = [hit for hit in hits if hit.source != source]
     return WhyNot(
         source,
         judged,
         len(every),
         len(others),
-        tuple(standings.values()),
+        tuple(ranks.values()),
         chunk,
-        () if asked is None else _lost_words(snapshot, asked, chunk, others),
+        () if encoded is None else _lost_words(snapshot, encoded, chunk, others),
         () if mode == "dense" else _lost_phrases(snapshot, expression, chunk, every, others),
-        None if asked is None else asked.note,
+        None if encoded is None else encoded.note,
     )
 
 
@@ -173,8 +172,8 @@ def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
     return [found[key] for key in keys]
 
 
-def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, asked: Asked, unsearched: Keys) -> FileRank:
-    keys, cosines = _all_cosines(snapshot, asked.vector)
+def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery, unsearched: Keys) -> FileRank:
+    keys, cosines = _all_cosines(snapshot, query.vector)
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
     ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
@@ -260,11 +259,13 @@ def _on_their_scale(
     return dict(zip(own, np.broadcast_to(would, len(own)).tolist(), strict=True))
 
 
-def _lost_words(snapshot: Snapshot, asked: Asked, chunk: ChunkRecord, others: Sequence[Hit]) -> tuple[LostWord, ...]:
+def _lost_words(
+    snapshot: Snapshot, query: ExplainedQuery, chunk: ChunkRecord, others: Sequence[Hit]
+) -> tuple[LostWord, ...]:
     """Return the query's words that contribute less in a chunk than in others, those that lose most first."""
     rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
-    here = _by_word(asked.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
-    there = [_by_word(asked.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
+    here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
+    there = [_by_word(query.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
     if not there:
         return ()
     lost = [LostWord(word, value, float(np.mean([each[word] for each in there]))) for word, value in here.items()]
@@ -272,7 +273,7 @@ def _lost_words(snapshot: Snapshot, asked: Asked, chunk: ChunkRecord, others: Se
 
 
 def _by_word(found: Contributions | None) -> Mapping[str, float]:
-    return {} if found is None else {s.word: s.value for s in found.question_words() if s.origin == "text"}
+    return {} if found is None else {s.word: s.value for s in found.query_words() if s.origin == "text"}
 
 
 def _lost_phrases(

@@ -68,29 +68,29 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
-def index_wanted(connection: sqlite3.Connection) -> IndexConfig:
+def index_config(connection: sqlite3.Connection) -> IndexConfig:
     """Return what is asked of the store's index; raises :class:`StoreDamagedError` where it is not well formed."""
     return parsed_meta(connection, "index", IndexConfig.from_dict) or IndexConfig()
 
 
 def index_choice(connection: sqlite3.Connection) -> IndexSelection | None:
-    """Return the index that was picked, None where none was yet; raises as :func:`index_wanted` does."""
+    """Return the index that was picked, None where none was yet; raises as :func:`index_config` does."""
     return parsed_meta(connection, "index_choice", IndexSelection.from_dict)
 
 
 def index_check(connection: sqlite3.Connection) -> IndexEvaluation | None:
-    """Return the last measurement of the index, None where there was none; raises as :func:`index_wanted` does."""
+    """Return the last measurement of the index, None where there was none; raises as :func:`index_config` does."""
     return parsed_meta(connection, "index_check", IndexEvaluation.from_dict)
 
 
-def words(connection: sqlite3.Connection) -> AnalyzerConfig:
-    """Return what made the terms of the full-text index; raises as :func:`index_wanted` does."""
+def analyzer_config(connection: sqlite3.Connection) -> AnalyzerConfig:
+    """Return what made the terms of the full-text index; raises as :func:`index_config` does."""
     return parsed_meta(connection, "words", AnalyzerConfig.from_dict) or AnalyzerConfig()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
     """Return the kind of index that segments are to have: the one picked, else the one asked for."""
-    choice, wanted = index_choice(connection), index_wanted(connection)
+    choice, wanted = index_choice(connection), index_config(connection)
     if choice is not None and choice.wanted == wanted:
         return stored_spec(choice.kind)
     return stored_spec(FLAT if wanted.kind == AUTO else wanted.kind)

@@ -55,7 +55,7 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
     """
     dead = _dead_counts(connection)
     records = catalog.segments(connection)
-    shards = catalog.index_wanted(connection).shards
+    shards = catalog.index_config(connection).shards
     of_two = sum(record.files.rows for record in records) // (2 * shards)
     merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, of_two)
     groups: list[list[SegmentRecord]] = []
@@ -74,7 +74,7 @@ def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord
     All of them are one group, which makes as many segments as the store is to have shards, where these are several and
     not of one size yet, or hold dead rows.
     """
-    if catalog.index_wanted(connection).shards > 1:
+    if catalog.index_config(connection).shards > 1:
         return _all_unless_even(connection)
     dead = _dead_counts(connection)
     groups: list[list[SegmentRecord]] = []
@@ -94,7 +94,7 @@ def _all_unless_even(connection: sqlite3.Connection) -> list[list[SegmentRecord]
     records, dead = catalog.segments(connection), _dead_counts(connection)
     if not records:
         return []
-    shards = shard_sizes(_kept_rows(connection, records), catalog.index_wanted(connection).shards)
+    shards = shard_sizes(_kept_rows(connection, records), catalog.index_config(connection).shards)
     sizes = [record.files.rows for record in records]
     uneven = max(sizes) - min(sizes) > max(1, min(sizes) // _UNEVEN)
     return [records] if dead or uneven or len(records) != len(shards) else []

@@ -310,7 +310,7 @@ def _language(connection: sqlite3.Connection) -> str | None:
     tokenized = _tokenized_for(_schema(connection))
     if tokenized is None:
         return None
-    language = catalog.words(connection).language
+    language = catalog.analyzer_config(connection).language
     return language if (language == ENGLISH) == (tokenized == ENGLISH) else None
 
 

@@ -80,7 +80,7 @@ class Database:
 
     def renew_words(self) -> None:
         """Make the full-text index again where another release of the stemmer made it: this one may stem otherwise."""
-        made = catalog.words(self.connection)
+        made = catalog.analyzer_config(self.connection)
         current = AnalyzerConfig.of_language(made.language)
         if made != current:
             with self.transaction():

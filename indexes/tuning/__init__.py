@@ -3,7 +3,7 @@
 =====================  ==================================================================================
 ``pool``               the pool that is searched, a seeded sample of the corpus
 ``prose``              sentences, and taking one out of a chunk
-``queries``            drawing pseudo-queries, and their halves; a user's own questions with their answers
+``queries``            drawing pseudo-queries, and their halves; a user's own queries with their answers
 ``sources``            where pseudo-queries come from: sentences, headings, titles, links, code, tables
 ``candidates``         the embedders that are compared
 ``pool_search``        searching the pool with the vectors of each of them

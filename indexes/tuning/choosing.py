@@ -150,7 +150,7 @@ def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
 def _fuse(trials: Trials, settings: Settings) -> None:
     """Try other shares of the two scores, and then other methods with the best of these.
 
-    Feedback stays: a question with one answer cannot show that others like it are found, too.
+    Feedback stays: a query with one answer cannot show that others like it are found, too.
     """
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = (("alpha", _ALPHAS), ("method", METHODS))
     for name, values in steps:
@@ -203,7 +203,7 @@ def screen(
 ) -> list[EmbedderConfig]:
     """Return those of ``raws`` that are worth a closer look, that of ``current`` among them, in their order.
 
-    They are tried with the present post-processors and two others, each counting by its best, on questions of the
+    They are tried with the present post-processors and two others, each counting by its best, on queries of the
     first half alone. All are returned where there are few of them, or little to try them on.
     """
     part = Pool(pool.passages[:PROBE], pool.places[:PROBE], pool.total)

@@ -129,21 +129,21 @@ def _drawn(queries: Sequence[PseudoQuery], name: str, seed: int, limit: int, cha
     return drawn
 
 
-_QUESTION_KEYS, _ANSWER_KEYS = ("query", "question", "text"), ("path", "file", "id", "answer")
+_QUERY_KEYS, _ANSWER_KEYS = ("query", "question", "text"), ("path", "file", "id", "answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A question and what answers it: a file of the corpus by its name, or a chunk by its id."""
+    """A query and what answers it: a file of the corpus by its name, or a chunk by its id."""
 
-    question: str
+    query: str
     answer: str
 
 
 def read_log(path: Path) -> tuple[list[Logged], int]:
-    """Read a file of questions with their answers, and return them with how many lines have no answer.
+    """Read a file of queries with their answers, and return them with how many lines have no answer.
 
-    A line is a question, a tab, and the name of a file as the store has it or the id of a chunk; or a JSON object with
+    A line is a query, a tab, and the name of a file as the store has it or the id of a chunk; or a JSON object with
     the keys ``query`` and ``path`` or ``id``. Blank lines are skipped, and repeated ones. Raises :class:`ConfigError`
     naming the file, and the line where there is one, if it cannot be read.
     """
@@ -156,34 +156,34 @@ def read_log(path: Path) -> tuple[list[Logged], int]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        question, answer = _object(line, f"{path}:{number}") if line.lstrip().startswith("{") else _columns(line)
-        if not question:
+        query, answer = _object(line, f"{path}:{number}") if line.lstrip().startswith("{") else _columns(line)
+        if not query:
             raise ConfigError(f"{path}:{number} has no question: expected QUESTION<tab>FILE, or a JSON object")
         if answer:
-            logged[Logged(question, answer)] = None
+            logged[Logged(query, answer)] = None
         else:
             without += 1
     return list(logged), without
 
 
 def log_source(logged: Sequence[Logged], pool: Pool) -> Iterator[PseudoQuery]:
-    """Yield the questions whose answers are in ``pool``; nothing is taken out of these.
+    """Yield the queries whose answers are in ``pool``; nothing is taken out of these.
 
-    A question with several lines has all of their answers.
+    A query with several lines has all of their answers.
     """
     by_id = {passage.id: position for position, passage in enumerate(pool.passages)}
     answers: dict[str, dict[int, None]] = {}
     for one in logged:
         found = [by_id[one.answer]] if one.answer in by_id else pool.files.get(one.answer, ())
-        answers.setdefault(one.question, {}).update(dict.fromkeys(found))
-    for question, positions in answers.items():
+        answers.setdefault(one.query, {}).update(dict.fromkeys(found))
+    for query, positions in answers.items():
         if positions:
-            yield PseudoQuery(question, tuple(positions), {})
+            yield PseudoQuery(query, tuple(positions), {})
 
 
 def _columns(line: str) -> tuple[str, str]:
-    question, _, answer = line.partition("\t")
-    return question.strip(), answer.partition("\t")[0].strip()
+    query, _, answer = line.partition("\t")
+    return query.strip(), answer.partition("\t")[0].strip()
 
 
 def _object(line: str, place: str) -> tuple[str, str]:
@@ -193,6 +193,6 @@ def _object(line: str, place: str) -> tuple[str, str]:
         raise ConfigError(f"{place} is no JSON object: {error}") from None
     values = [
         next((fields[key] for key in keys if isinstance(fields.get(key), str)), "")
-        for keys in (_QUESTION_KEYS, _ANSWER_KEYS)
+        for keys in (_QUERY_KEYS, _ANSWER_KEYS)
     ]
     return values[0].strip(), values[1].strip()

@@ -69,7 +69,7 @@ def tune_store(
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> TuningReport:
-    """Look for settings that search a store better, by questions made from its own documents.
+    """Look for settings that search a store better, by queries made from its own documents.
 
     Sentences, headings, titles and the like are taken out of their chunks and searched for. Settings are chosen on one
     half of the documents, and the one chosen is compared with the present settings on the other. The same store, log
@@ -80,7 +80,7 @@ def tune_store(
     path
         Folder of the store.
     queries
-        A file of questions with their answers, as :func:`read_log` takes it, used beside the others.
+        A file of queries with their answers, as :func:`read_log` takes it, used beside the others.
     seed
         Of the draw of chunks and queries, and of resampling.
     encode
@@ -130,7 +130,7 @@ def _named(logged: Sequence[Logged], store: Store) -> list[Logged]:
         beside = source_path(Path(answer), store.path)
         return beside if answer not in known and beside in known else answer
 
-    return [Logged(one.question, name(one.answer)) for one in logged]
+    return [Logged(one.query, name(one.answer)) for one in logged]
 
 
 def _tune(
@@ -159,7 +159,7 @@ def _tune(
             f"too few questions can be made from these documents ({found}): expected {LEAST_QUERIES} of one kind in "
             "each half",
         )
-    # Questions of one kind, words out of the texts, say too little of raw vectors: they reward whatever is literal.
+    # Queries of one kind, words out of the texts, say too little of raw vectors: they reward whatever is literal.
     one_kind = len(drawn.sources) == 1 and LOG not in drawn.sources
     raws = raw_variants(current.config) if encode and not one_kind else [current.config]
     if encode and one_kind:

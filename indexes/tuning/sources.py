@@ -328,4 +328,4 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 )
 """By name, in the order in which they are reported."""
 LOG = "query log"
-"""The name of the questions that a user gives."""
+"""The name of the queries that a user gives."""

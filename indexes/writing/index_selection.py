@@ -18,7 +18,7 @@ from ragembed.indexes.ann.building import Shard, shard_sizes
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.index import RefinedIndex
 from ragembed.indexes.ann.library import has_faiss
-from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, Questions, least_asked, pick
+from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Floats, Vectors
@@ -98,11 +98,11 @@ def pick_index(
     Returns the segments and what is to be kept of the choice, once it is committed. Raises
     :class:`ragembed.errors.BudgetError` where nothing meets what is asked for.
     """
-    questions = _questions(connection, embedder)
+    queries = _queries(connection, embedder)
     picked: list[Picked] = []
 
     def make(shards: Sequence[Shard]) -> Sequence[IndexSpec]:
-        picked.append(pick(shards, questions, wanted, progress, gpus=gpus))
+        picked.append(pick(shards, queries, wanted, progress, gpus=gpus))
         return [picked[0].spec] * len(shards)
 
     rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make, wanted.shards)
@@ -135,7 +135,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         LocalSegments(1),
     )
-    queries = _questions(connection, embedder).measuring
+    queries = _queries(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())
     if len(queries) < tuning.LEAST_QUERIES:
@@ -222,12 +222,12 @@ def _live_parts(
         yield segment.vectors(embedder.postprocess_documents), ~np.isin(rows, dead)
 
 
-def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions:
+def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries:
     """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts.
 
     Where the embedder was fitted just now, those that it was fitted on are enough, and nothing is encoded.
     """
-    fitted = _fitted_questions(connection, embedder)
+    fitted = _fitted_queries(connection, embedder)
     if fitted is not None:
         return fitted
     texts = _texts(connection, _TEXTS_PER_QUERY * 2 * QUERIES)
@@ -236,12 +236,12 @@ def _questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Quest
     spans = [span.partition(" ")[2] or span if span in whole else span for span in drawn]
     if not spans:
         nothing = np.zeros((0, 1), dtype=np.float32)
-        return Questions(nothing, nothing)
+        return TuningQueries(nothing, nothing)
     vectors = unit_rows(embedder.encode_queries(spans))
-    return Questions(vectors[::2], vectors[1::2])
+    return TuningQueries(vectors[::2], vectors[1::2])
 
 
-def _fitted_questions(connection: sqlite3.Connection, embedder: VectorEncoder) -> Questions | None:
+def _fitted_queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries | None:
     """Return pseudo-queries that ``embedder`` was fitted on, None where it has too few that are no whole text."""
     if not isinstance(embedder, Embedder) or embedder.fitted_queries is None:
         return None
@@ -252,7 +252,7 @@ def _fitted_questions(connection: sqlite3.Connection, embedder: VectorEncoder) -
     if len(raw) < 2 * QUERIES:
         return None
     vectors = unit_rows(embedder.postprocess_queries(raw))
-    return Questions(vectors[::2], vectors[1::2])
+    return TuningQueries(vectors[::2], vectors[1::2])
 
 
 def _texts(connection: sqlite3.Connection, count: int) -> Sequence[str]:

@@ -83,7 +83,7 @@ def _to_join(blocks: Mapping[int, LiveBlock], new: int) -> dict[int, LiveBlock]:
 
 def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Iterator[PostingsBlock]:
     """Yield the postings of the chunks ``keys``, some at a time."""
-    terms = IndexedTerms(catalog.words(connection).language)
+    terms = IndexedTerms(catalog.analyzer_config(connection).language)
     batch_keys: list[int] = []
     texts: list[Columns] = []
     characters = 0

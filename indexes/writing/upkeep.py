@@ -42,7 +42,7 @@ class Upkeep:
         self._connection = database.connection
         self._embedder = embedder
         self._check_embedder()
-        wanted = catalog.index_wanted(self._connection)  # an error before anything is written
+        wanted = catalog.index_config(self._connection)  # an error before anything is written
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
         if device is not None:
             building_gpus(device, embedder)  # one that is not there is an error before anything is done
@@ -139,7 +139,7 @@ class Upkeep:
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
             fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
-            sizes = shard_sizes(self.live_vectors(), catalog.index_wanted(self._connection).shards)[:-1]
+            sizes = shard_sizes(self.live_vectors(), catalog.index_config(self._connection).shards)[:-1]
             written = write_segments(self._store, blocks, embedder.postprocess_documents, make, sizes)
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
@@ -207,9 +207,9 @@ class Upkeep:
         groups = compaction.all_worn_or_small(self._connection)
         live = self.live_vectors() > 0  # else the groups only go
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
-            said = self._pick_or_warn(catalog.index_wanted(self._connection), progress)
+            said = self._pick_or_warn(catalog.index_config(self._connection), progress)
             groups = compaction.all_worn_or_small(self._connection) if said else []
-        self._merge(groups, progress, catalog.index_wanted(self._connection).shards)
+        self._merge(groups, progress, catalog.index_config(self._connection).shards)
         with write_errors(self._store):
             if catalog.rewritten(self._connection):  # of a refit that was given up
                 with self._database.transaction():
@@ -254,11 +254,11 @@ class Upkeep:
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
         rows = self.live_vectors()
-        wanted = wanted or catalog.index_wanted(self._connection)
+        wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)
         if index_selection.needs_pick(self._connection, wanted, rows):
             return [*self._pick_or_warn(wanted, progress), *index_selection.exact_note(wanted, rows)]
-        if wanted != catalog.index_wanted(self._connection):
+        if wanted != catalog.index_config(self._connection):
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
             if index_selection.too_few(wanted, rows):
@@ -275,7 +275,7 @@ class Upkeep:
 
     def _degraded(self) -> bool:
         check = catalog.index_check(self._connection)
-        wanted = catalog.index_wanted(self._connection)
+        wanted = catalog.index_config(self._connection)
         return check is not None and index_selection.degradation(wanted, None, check) is not None
 
     def _pick_or_warn(self, wanted: IndexConfig, progress: Progress) -> list[str]:
@@ -297,7 +297,7 @@ class Upkeep:
         now = index_selection.check_index(self._store, self._connection, self._embedder, rows)
         progress.finish()
         self.set_meta({"index_check": now.to_dict()})
-        said = index_selection.degradation(catalog.index_wanted(self._connection), before, now)
+        said = index_selection.degradation(catalog.index_config(self._connection), before, now)
         return [] if said is None else [said]
 
     def _pick(self, wanted: IndexConfig, progress: Progress) -> None:

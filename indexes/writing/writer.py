@@ -132,7 +132,7 @@ class StoreWriter(Upkeep):
         stored = catalog.meta(self._connection, "dim")
         if stored is None:
             shape = self._embedder.postprocess_documents(vectors[:1]).shape
-            self._require_usable(catalog.index_wanted(self._connection), shape[1])
+            self._require_usable(catalog.index_config(self._connection), shape[1])
             with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
         elif stored != vectors.shape[1]:

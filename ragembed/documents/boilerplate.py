@@ -27,7 +27,7 @@ LEAST_FILES = 5
 """Files with different contents that repeat a line, at least."""
 LEAST_SHARE = 0.5
 """Share of the files of one kind that repeat it, at least; paragraphs that a third of a manual's pages repeat answer
-questions."""
+queries."""
 LEAST_SHARE_OF_CODE = 0.05
 """The same for comments in source code, which hardly repeat anything but licences and notes of generators."""
 LEAST_RUN = 20

@@ -82,13 +82,13 @@ class RagRetriever(BaseRetriever):
         * vectorstore: the store that is searched.
         * k: number of documents, 4 if left out.
         * search_type: ``"hybrid"`` (cosine and BM25 together), ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"mmr"``
-          (near to the question and unlike each other).
+          (near to the query and unlike each other).
         * filter: which documents are searched, as in every search of the store.
         * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
         * ranking: a :class:`ragembed.indexes.RankingOptions`, whether near-duplicates are folded, how many come from
           one file, and the like; nothing of that is done if left out. Not for ``"mmr"``.
         * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
-        * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the question).
+        * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the query).
         * score_key: name under which the score goes into each document's metadata; none does if left out.
         * reranker: any LangChain document compressor, which gets ``fetch_k`` candidates; the first ``k`` of what it
           returns are the result.

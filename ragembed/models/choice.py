@@ -62,7 +62,7 @@ def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
 
 
 def one_text(files: ModelFiles, device: str | None) -> Backbone:
-    """Return the model in ``files.folder`` for single questions: in float32, and without PyTorch where that can be.
+    """Return the model in ``files.folder`` for single queries: in float32, and without PyTorch where that can be.
 
     ``device`` is what was asked for; it counts for a model that needs PyTorch.
     """

@@ -44,7 +44,7 @@ class NumpyBert:
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
 
-        The first call gives back the memory of each weight once it was read: many a process asks one question.
+        The first call gives back the memory of each weight once it was read: many a process encodes one query.
         """
         texts, width = ids.shape
         rows = max(1, _PART_TOKENS // max(width, 1))

@@ -1,6 +1,6 @@
 """Chains of post-processors, one for each side of retrieval.
 
-Questions are short and documents long, so their vectors have different statistics: each step is fitted once on
+Queries are short and documents long, so their vectors have different statistics: each step is fitted once on
 document vectors and once on pseudo-query vectors (``query_fit="separate"``). For symmetric tasks one fit serves both.
 """
 

@@ -10,7 +10,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS
 
 CHUNKS = 60
@@ -19,9 +19,9 @@ CHUNKS = 60
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Let a few chunks have an approximate index, on a machine whose speed is known."""
-    for module in (picking, index_choice):
+    for module in (picking, index_selection):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
-    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    monkeypatch.setattr(index_selection, "QUERIES", 20)
     monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
 
@@ -251,7 +251,7 @@ def test_optimize_asks_for_another_index(index, cli, store):
 
 def test_a_factory_string_that_faiss_does_not_know_is_refused_at_once(index, cli, store, monkeypatch):
     index()
-    for module in (picking, index_choice):  # so few that the index is flat in any case
+    for module in (picking, index_selection):  # so few that the index is flat in any case
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
     for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)

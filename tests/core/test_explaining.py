@@ -93,7 +93,7 @@ def check_cosine(embedder, question, text, **rounded):
     np.testing.assert_allclose(parts[0].vector, query, atol=1e-5)
     np.testing.assert_allclose(parts[1].vector, document, atol=1e-5)
     assert found.score == pytest.approx(float(query @ document), abs=1e-5)
-    assert found.pairs.shape == (len(found.question), len(found.document))
+    assert found.pairs.shape == (len(found.query), len(found.document))
     return found
 
 
@@ -211,7 +211,7 @@ def test_what_a_text_shares_with_itself_is_on_the_diagonal(bert_model):
     others[1, 1] = 0
     np.testing.assert_allclose(others, 0, atol=0.05)
     assert (found.document_words()[0].word, found.document_words()[0].best) == ("dog", "dog")
-    assert found.question_words()[0].word == "dog"
+    assert found.query_words()[0].word == "dog"
 
 
 @pytest.mark.parametrize("extractor", ["re:dim=64", "avg"])
@@ -230,8 +230,8 @@ def test_subwords_are_joined_to_words(bert_model):
     embedder = make(bert_model)
     found = check_cosine(embedder, "locks", "The writers, e.g. foxes: writers!")
     joined = found.of_words()
-    assert [token.text for token in found.question] == ["[CLS]", "lock", "s", "[SEP]"]
-    assert [token.text for token in joined.question] == ["[CLS]", "locks", "[SEP]"]
+    assert [token.text for token in found.query] == ["[CLS]", "lock", "s", "[SEP]"]
+    assert [token.text for token in joined.query] == ["[CLS]", "locks", "[SEP]"]
     shown = [token.text for token in joined.document]
     assert shown == ["[CLS]", "The", "writers", ",", "e", ".", "g", ".", "foxes", ":", "writers", "!", "[SEP]"]
     assert joined.pairs.sum() == pytest.approx(found.pairs.sum())

@@ -7,20 +7,20 @@ import pytest
 from ragembed import hashing
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
-from ragembed.models import files as models
+from ragembed.models import files
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 
 
 @pytest.mark.usefixtures("needs_minilm")
 def test_the_default_model_is_the_published_one():
-    files = find_model(DEFAULT_MODEL)
-    assert hashlib.sha256((files.folder / "model.safetensors").read_bytes()).hexdigest() == models.DEFAULT_MODEL_SHA256
+    found = find_model(DEFAULT_MODEL)
+    assert hashlib.sha256((found.folder / "model.safetensors").read_bytes()).hexdigest() == files.DEFAULT_MODEL_SHA256
 
 
 @pytest.mark.usefixtures("needs_minilm")
 def test_a_default_model_with_other_weights_is_refused(monkeypatch):
-    monkeypatch.setattr(models, "DEFAULT_MODEL_SHA256", "0" * 64)
+    monkeypatch.setattr(files, "DEFAULT_MODEL_SHA256", "0" * 64)
     with pytest.raises(ModelError, match="damaged or was changed; reinstall"):
         find_model(DEFAULT_MODEL)
 

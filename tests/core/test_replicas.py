@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ragembed.extractors import replicas as module
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.replicas import THREAD_NAME, Replicas
 
@@ -171,7 +170,7 @@ def test_batches_that_no_device_has_begun_are_dropped(monkeypatch):
             ended.set()
             super().shutdown(wait=wait)
 
-    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("ragembed.extractors.replicas.ThreadPoolExecutor", Pool)
     models = [Doubling(waits_for=ended) for _ in range(2)]
 
     def make():

@@ -7,16 +7,16 @@ import json
 import sys
 from pathlib import Path
 
-import engine_scenarios as engines
-import search_scenarios as searches
+import engine_scenarios
+import search_scenarios
 import store_scenarios
 from cluster import cluster
 
 if __name__ == "__main__":
     documents, stores = map(Path, sys.argv[1:])
-    found = engines.results([engines.nobody_there])
+    found = engine_scenarios.results([engine_scenarios.nobody_there])
     with cluster(1) as nodes:
         found["indexed"] = store_scenarios.indexed(documents, nodes.address, "ray", shards=2)
         sys.stdout.write("searches\n")
-        found["same_answers"] = searches.same_answers([stores / "hnsw-sq8"], nodes.address, replicas=1)
+        found["same_answers"] = search_scenarios.same_answers([stores / "hnsw-sq8"], nodes.address, replicas=1)
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -18,7 +18,7 @@ from ragembed.indexes.ann import picking
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS
 from tests.distributed import cluster
 
@@ -63,7 +63,7 @@ def stores(tmp_path_factory, tiny_config):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
         patched.setattr(picking, "LEAST_ASKED", LEAST)
-        patched.setattr(index_choice, "QUERIES", 20)
+        patched.setattr(index_selection, "QUERIES", 20)
         patched.setattr(picking, "latency_ms", lambda *_: 1.0)
         for kind in ("flat", "hnsw-sq8"):
             with Store.create(folder / kind, embedder, index=kind, shards=3) as store:

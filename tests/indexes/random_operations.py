@@ -27,8 +27,7 @@ from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection as index_choice
-from ragembed.indexes.writing import posting_updates as upkeep
+from ragembed.indexes.writing import index_selection, posting_updates
 from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]
@@ -132,8 +131,8 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     return [
         (segments, "LEAST_APPROXIMATE", least),
         (picking, "LEAST_ASKED", least),
-        (index_choice, "QUERIES", 20),
-        (upkeep, "LEAST_CHUNKS", least),
+        (index_selection, "QUERIES", 20),
+        (posting_updates, "LEAST_CHUNKS", least),
         (segment_search, "_EXACT_ROWS", 16),
         (segment_search, "_EXACT_SHARE", 0.0),
     ]

@@ -24,7 +24,7 @@ from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import copying
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
 QUESTIONS = ("text number 5", "text number 11", "another third text", "nothing like it")
@@ -130,7 +130,7 @@ def test_an_empty_store_is_copied(tmp_path, encoder):
 
 def test_an_approximate_index_is_copied_with_its_choice(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 4)
-    monkeypatch.setattr(index_choice, "QUERIES", 10)
+    monkeypatch.setattr(index_selection, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([record(f"id{i}", f"text number {i}") for i in range(16)])
         store.optimize(index=IndexConfig("ivf-sq8"))

@@ -94,7 +94,7 @@ def test_other_texts_move_it(store, encoded):
     assert report.vocabulary.expected == 0.0  # no word was in one text alone
     assert {mover.token for mover in report.movers} <= set(FLIGHT)
     assert all(mover.now < mover.fitted for mover in report.movers)
-    assert len(report.movers) == drift.MOVERS
+    assert len(report.movers) == drift.SHIFTS
     assert report.mean_shift > 0.1
     assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5

@@ -12,7 +12,7 @@ from ragembed.indexes.indexing import drift
 from ragembed.indexes.indexing.drift import (
     Vocabulary,
     chance_size,
-    idf_movers,
+    idf_shifts,
     judge,
     mean_shift,
     nearest,
@@ -64,17 +64,17 @@ def test_a_vocabulary_without_such_tokens_has_no_such_shares():
 def test_tokens_whose_idf_moved_most_come_first():
     fitted = statistics(100, [100, 0, 50, 10, 4, 0])
     now = statistics(100, [100, 0, 50, 40, 4, 30])
-    heat, flow = idf_movers(fitted, now, TOKENS, special=[0], count=5)
+    heat, flow = idf_shifts(fitted, now, TOKENS, special=[0], count=5)
     assert (heat.token, flow.token) == ("heat", "flow")  # wing did not move, ##s is rare
     assert (heat.fitted, heat.now) == (pytest.approx(math.log(101)), pytest.approx(math.log(101 / 31)))
     assert flow.fitted - flow.now == pytest.approx(math.log(41 / 11))
-    assert idf_movers(fitted, now, TOKENS, special=[0], count=1) == (heat,)
+    assert idf_shifts(fitted, now, TOKENS, special=[0], count=1) == (heat,)
 
 
 def test_a_token_is_compared_from_half_a_per_cent_of_the_texts_on():
     fitted, now = statistics(10_000, [0, 49]), statistics(10_000, [0, 0])
-    assert idf_movers(fitted, now, ["a", "b"], special=[], count=5) == ()
-    assert len(idf_movers(statistics(10_000, [0, 50]), now, ["a", "b"], special=[], count=5)) == 1
+    assert idf_shifts(fitted, now, ["a", "b"], special=[], count=5) == ()
+    assert len(idf_shifts(statistics(10_000, [0, 50]), now, ["a", "b"], special=[], count=5)) == 1
 
 
 def test_the_weight_that_moves():

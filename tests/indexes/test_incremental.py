@@ -152,19 +152,19 @@ def test_two_files_with_one_text_are_both_there_until_each_goes(indexed, corpus)
 
 
 def test_old_chunks_go_in_the_transaction_that_brings_the_new(indexed, corpus, monkeypatch):
-    from ragembed.indexes.storage import transactions as database
+    from ragembed.indexes.storage import transactions
 
     name, file = "docs/part0/file0.txt", corpus / "part0" / "file0.txt"
     before = [record.chunk.text for record in chunks_of(indexed, name)]
     file.write_text("zebra zebra zebra\n")
     seen = []
-    original = database.Database.transaction
+    original = transactions.Database.transaction
 
     def watched(self):
         seen.append([record.chunk.text for record in chunks_of(indexed, name)])
         return original(self)
 
-    monkeypatch.setattr(database.Database, "transaction", watched)
+    monkeypatch.setattr(transactions.Database, "transaction", watched)
     index_files(IndexingRequest(indexed))
     seen.append([record.chunk.text for record in chunks_of(indexed, name)])
     assert seen[0] == before

@@ -8,7 +8,7 @@ from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import Shard, build_index
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
-from ragembed.indexes.ann.picking import Questions, pick
+from ragembed.indexes.ann.picking import TuningQueries, pick
 from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
@@ -45,13 +45,13 @@ def clusters(count, seed=0):
 
 
 VECTORS = ArrayVectors(clusters(SIZE))
-QUESTIONS = Questions(clusters(60, 2), clusters(60, 3))
+TUNING_QUERIES = TuningQueries(clusters(60, 2), clusters(60, 3))
 
 
-def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, questions=QUESTIONS, progress=None):
+def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, queries=TUNING_QUERIES, progress=None):
     rows = ROWS[: len(vectors)]
     shard = Shard(vectors, rows, folder / "index.faiss")
-    return pick([shard], questions, wanted or IndexConfig(), progress, machine=machine)
+    return pick([shard], queries, wanted or IndexConfig(), progress, machine=machine)
 
 
 def names(folder):
@@ -101,8 +101,8 @@ def test_an_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies)
     assert best.measured.recall.mean >= 0.98
     assert 1 <= best.effort <= SIZE
     index = SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
-    scores, _ = RefinedIndex(index, best.spec, VECTORS, ROWS).search(QUESTIONS.measuring, 18, effort=best.effort)
-    kth = np.sort(QUESTIONS.measuring @ clusters(SIZE).T, axis=1)[:, -10]
+    scores, _ = RefinedIndex(index, best.spec, VECTORS, ROWS).search(TUNING_QUERIES.measuring, 18, effort=best.effort)
+    kth = np.sort(TUNING_QUERIES.measuring @ clusters(SIZE).T, axis=1)[:, -10]
     assert (scores[:, :10] >= kth[:, None] - 2e-6).mean() == pytest.approx(best.measured.recall.mean)
 
 
@@ -208,29 +208,29 @@ def test_nothing_is_left_of_a_pick_that_is_interrupted(tmp_path):
     assert names(tmp_path) == []
 
 
-# Questions
+# Queries
 
 
 @pytest.mark.parametrize("counts", [(0, 0), (1, 0), (0, 1)])
-def test_without_questions_nothing_is_measured(counts, tmp_path):
-    questions = Questions(clusters(counts[0]), clusters(counts[1]))
-    best = picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), questions=questions)
+def test_without_queries_nothing_is_measured(counts, tmp_path):
+    queries = TuningQueries(clusters(counts[0]), clusters(counts[1]))
+    best = picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), queries=queries)
     assert (best.kind, best.measured.recall, best.measured.latency_ms) == ("flat", None, None)
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1), (2, 2)])
-def test_few_questions_are_no_error(counts, tmp_path, latencies):
-    questions = Questions(clusters(counts[0]), clusters(counts[1]))
-    assert picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), questions=questions).kind == "flat"
-    assert picked(tmp_path, IndexConfig("ivf"), questions=questions).kind == "ivf"
+def test_few_queries_are_no_error(counts, tmp_path, latencies):
+    queries = TuningQueries(clusters(counts[0]), clusters(counts[1]))
+    assert picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), queries=queries).kind == "flat"
+    assert picked(tmp_path, IndexConfig("ivf"), queries=queries).kind == "ivf"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_lossy_index_finds_is_ranked_by_the_vectors(name, tmp_path):
     best = picked(tmp_path, IndexConfig(name))
     index = RefinedIndex(SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM), best.spec, VECTORS, ROWS)
-    scores, rows = index.search(QUESTIONS.measuring, 18, effort=best.effort)
-    exact = QUESTIONS.measuring @ clusters(SIZE).T
+    scores, rows = index.search(TUNING_QUERIES.measuring, 18, effort=best.effort)
+    exact = TUNING_QUERIES.measuring @ clusters(SIZE).T
     np.testing.assert_allclose(scores, np.take_along_axis(exact, (rows - 3) // 2, axis=1), atol=1e-6)
     assert (np.diff(scores, axis=1) <= 0).all()
     assert all(len(set(of_query)) == 18 for of_query in rows.tolist())

@@ -14,7 +14,7 @@ from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.verify.report import Part
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.index_selection import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record
 
@@ -25,10 +25,10 @@ WORDS = [f"word{i}" for i in range(50)]
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Let small stores have what otherwise large ones have, on a machine whose speed is known."""
-    for module in (picking, index_choice):
+    for module in (picking, index_selection):
         monkeypatch.setattr(module, "LEAST_ASKED", LEAST, raising=False)
-    monkeypatch.setattr(index_choice, "LEAST_APPROXIMATE", LEAST)
-    monkeypatch.setattr(index_choice, "QUERIES", 30)
+    monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", LEAST)
+    monkeypatch.setattr(index_selection, "QUERIES", 30)
     monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
 
@@ -250,11 +250,11 @@ def test_it_is_measured_on_short_questions_and_not_on_the_texts_of_the_store(tmp
     asked = questions_of(monkeypatch)
     store = new_store(tmp_path, SIZE, index="ivf")
     texts = {chunk.chunk.text for chunk in store.chunks()}
-    assert len(asked) == 2 * index_choice.QUERIES
+    assert len(asked) == 2 * index_selection.QUERIES
     assert len(set(asked)) == len(asked)
     assert not texts & set(asked)
     assert all(any(span in text for text in texts) for span in asked)
-    assert store.index_check().measurement.recall.queries == index_choice.QUERIES
+    assert store.index_check().measurement.recall.queries == index_selection.QUERIES
 
 
 def test_short_texts_are_not_asked_for_as_they_are(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, Sto
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
-from ragembed.indexes.indexing import run as indexing
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
@@ -446,7 +445,7 @@ def test_a_file_that_becomes_a_link_keeps_its_chunks(docs, run, in_folder, monke
 
 
 def test_a_moved_file_can_be_found_at_every_moment(docs, run, in_folder, monkeypatch):
-    monkeypatch.setattr(indexing, "BATCH", 1)
+    monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 1)
     run(docs)
     (docs / "cat.txt").rename(docs / "z.txt")
     (docs / "new.txt").write_text("a zebra")
@@ -492,7 +491,7 @@ def test_a_place_where_no_store_can_be_made(docs, tiny_config, in_folder):
 
 def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch):
     monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr(indexing, "BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 4)
     for i in range(12):
         (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
     original, calls = TransformerExtractor.encode, []

@@ -20,7 +20,7 @@ from ragembed.indexes.ann.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import segments
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 
@@ -44,9 +44,9 @@ def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
     patch.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(picking, "LEAST_ASKED", LEAST)
-    for module in (picking, index_choice, choosing):
+    for module in (picking, index_selection, choosing):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
-    patch.setattr(index_choice, "QUERIES", 30)
+    patch.setattr(index_selection, "QUERIES", 30)
 
 
 @pytest.fixture(autouse=True)
@@ -333,7 +333,7 @@ def test_the_sizes_from_which_on_an_index_is_approximate_are_those_that_are_docu
     assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
     assert (picking.LEAST_ASKED, choosing.LEAST_APPROXIMATE) == (1_000, 50_000)
     assert _TYPES.keys() == set(NAMES)
-    monkeypatch.setattr(index_choice, "QUERIES", 10)
+    monkeypatch.setattr(index_selection, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder(), index="ivf") as store:
         store.add(records(range(SIZE)))
         store.add([ChunkRecord(f"more{i}", Chunk(f"more {i}")) for i in range(99)])

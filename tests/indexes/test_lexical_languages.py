@@ -13,7 +13,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer as terms
+from ragembed.indexes.text import analyzer
 from ragembed.indexes.text.stemming import AnalyzerConfig, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
@@ -27,7 +27,7 @@ def forget():
 
     def clear():
         stemmer.cache_clear()
-        terms.of_language.cache_clear()
+        analyzer.of_language.cache_clear()
 
     clear()
     yield clear

@@ -14,7 +14,7 @@ from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search.ranking import mmr
 from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
 
@@ -79,8 +79,8 @@ DIM, SIZE = 16, 300
 def _small(monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
     monkeypatch.setattr(picking, "LEAST_ASKED", 256)
-    monkeypatch.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
-    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    monkeypatch.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
+    monkeypatch.setattr(index_selection, "QUERIES", 20)
     monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 

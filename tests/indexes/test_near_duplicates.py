@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search import deduplication as near_duplicates
+from ragembed.indexes.search import deduplication
 from ragembed.indexes.search.deduplication import NearDuplicates, words_of
 
 PROSE = (
@@ -184,7 +184,7 @@ def test_few_texts_are_compared_word_by_word(monkeypatch):
         compared.append(kept)
         return told(self, words, shingles, kept)
 
-    monkeypatch.setattr(near_duplicates.NearDuplicates, "_told", counted)
+    monkeypatch.setattr(deduplication.NearDuplicates, "_told", counted)
     near = NearDuplicates()
     assert {near.place(ROW.format(number)) for number in range(500)} == {None}
     assert near.place(ROW.format(77).upper()) == 77

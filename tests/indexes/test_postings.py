@@ -20,9 +20,7 @@ from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.lexical import bm25 as ranking
-from ragembed.indexes.lexical import fulltext as lexical
-from ragembed.indexes.lexical import postings as merging
+from ragembed.indexes.lexical import bm25, fulltext, postings
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.search.reader import SnapshotReader
@@ -30,7 +28,7 @@ from ragembed.indexes.search.search import query_expression
 from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.writing import posting_updates as upkeep
+from ragembed.indexes.writing import posting_updates
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]
@@ -65,7 +63,7 @@ changes = st.lists(
 @pytest.fixture
 def small(monkeypatch):
     """Stores have postings from the first chunk on."""
-    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 1)
+    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 1)
 
 
 @pytest.fixture
@@ -91,10 +89,10 @@ def both(store, question, limit, where=None):
     reader = SnapshotReader(store.path, KnownEncoder())
     with reader.snapshot() as view:
         expression, selection = query_expression(view, question), view.select(where)
-        postings = view.postings()
-        assert postings is not None
-        given = postings.search(view.connection, expression, limit, selection)
-        expected = lexical.search(view.connection, expression, limit, selection)
+        found = view.postings()
+        assert found is not None
+        given = found.search(view.connection, expression, limit, selection)
+        expected = fulltext.search(view.connection, expression, limit, selection)
     reader.close()
     return given, expected
 
@@ -120,7 +118,7 @@ def has_postings(store):
 @given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
 def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upkeep, "LEAST_CHUNKS", 1)
+        patch.setattr(posting_updates, "LEAST_CHUNKS", 1)
         with Store.create(Path(folder, "store"), KnownEncoder(), language=language) as store:
             for what, value in done:
                 if what == "add":
@@ -146,7 +144,7 @@ def test_scores_under_filters_are_those_of_fts5(many, where):
 
 def test_every_search_goes_by_postings_where_there_are_some(many, monkeypatch):
     expected = {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")}
-    monkeypatch.setattr(lexical, "search", None)
+    monkeypatch.setattr(fulltext, "search", None)
     assert {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")} == expected
     assert many.search("the zebra lock", 0, "lexical") == []
 
@@ -166,7 +164,7 @@ def test_a_small_store_has_none(tmp_path):
 
 
 def test_a_store_that_becomes_small_has_none_any_more(many, monkeypatch):
-    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 250)
+    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 250)
     many.delete(["id1"])
     assert blocks_of(many) != []
     many.delete([f"id{i}" for i in range(20)])
@@ -297,7 +295,7 @@ def arrays(block):
     return {field.name: getattr(block, field.name) for field in fields(PostingsBlock)}
 
 
-def postings(block, term):
+def postings_of(block, term):
     inside = block.of(term)
     return list(zip(block.positions[inside].tolist(), block.counts[inside].tolist(), strict=True))
 
@@ -321,8 +319,8 @@ def test_a_merged_block_is_that_of_the_chunks_that_stay(given, together):
         left += [(key, texts) for key, (texts, stays) in zip(keys, chunks_of_part, strict=True) if stays]
         first += len(keys)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_TERMS", together)
-        merging.merge(parts, Path(folder, "merged"))
+        patch.setattr(postings, "_TERMS", together)
+        postings.merge(parts, Path(folder, "merged"))
         merged = PostingsBlock.read(Path(folder, "merged"))
         assert_same(merged, terms.postings([key for key, _ in left], [texts for _, texts in left]))
 
@@ -334,9 +332,9 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
     block = PostingsBlock.read(tmp_path / "block")
     assert_same(block, made)
     assert [block.term(i) for i in range(len(block.ends))] == [b"run", b"zebra"]
-    assert postings(block, b"zebra") == [(0, 2)]
-    assert postings(block, b"run") == [(0, 1), (1, 1)]
-    assert postings(block, b"runs") == postings(block, b"zz") == []
+    assert postings_of(block, b"zebra") == [(0, 2)]
+    assert postings_of(block, b"run") == [(0, 1), (1, 1)]
+    assert postings_of(block, b"runs") == postings_of(block, b"zz") == []
     assert LiveBlock.without(block, np.array([5, 12])).count(block.of(b"run")) == 1
     assert (block.chunks.tolist(), block.lengths.tolist()) == ([5, 9, 12], [3, 1, 0])
 
@@ -344,7 +342,7 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
 def test_more_than_255_of_a_term_are_counted(tmp_path):
     block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
     block.save(tmp_path / "block")
-    assert postings(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
+    assert postings_of(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
 
 
 @pytest.mark.parametrize("gone", [[], [1], [1, 2, 7], list(range(0, 400, 2)), list(range(400))])
@@ -359,8 +357,8 @@ def test_live_postings_are_counted(gone):
 
 @pytest.mark.parametrize("sampled", [1, 7, 10_000])
 def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
-    monkeypatch.setattr(ranking, "_SAMPLED", sampled)
-    monkeypatch.setattr(ranking, "_MORE", 1)
+    monkeypatch.setattr(bm25, "_SAMPLED", sampled)
+    monkeypatch.setattr(bm25, "_MORE", 1)
     for question, limit in product(QUESTIONS, (1, 5, 40)):
         for where in (None, parse("n < 30")):
             given, expected = both(many, question, limit, where)

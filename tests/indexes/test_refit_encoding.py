@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, record
 
 DRAW = random.Random(5)
@@ -247,7 +247,7 @@ def test_the_database_names_the_file_by_its_hash(store):
 
 def test_an_approximate_index_is_picked_anew_without_encoding(store, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 50)
-    monkeypatch.setattr(index_choice, "QUERIES", 40)
+    monkeypatch.setattr(index_selection, "QUERIES", 40)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))

@@ -12,7 +12,7 @@ from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 420
@@ -24,8 +24,8 @@ def small_stores(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
     patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(picking, "LEAST_ASKED", 256)
-    patched.setattr(index_choice, "LEAST_ASKED", 256, raising=False)
-    patched.setattr(index_choice, "QUERIES", 20)
+    patched.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
+    patched.setattr(index_selection, "QUERIES", 20)
     patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 

@@ -17,12 +17,12 @@ from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search import fanout
-from ragembed.indexes.search.ray_search import Question, RowBits, SegmentHost
+from ragembed.indexes.search.ray_search import RowBits, SegmentHost, SegmentQuery
 from ragembed.indexes.search.segment_search import search_segment
 from ragembed.indexes.storage import catalog, compaction, segments
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE, LEAST = 16, 360, 60
@@ -42,7 +42,7 @@ def small(patched):
     """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
     patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patched.setattr(picking, "LEAST_ASKED", LEAST)
-    patched.setattr(index_choice, "QUERIES", 30)
+    patched.setattr(index_selection, "QUERIES", 30)
     patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     patched.setattr(picking, "latency_ms", lambda *_: 1.0)
 
@@ -438,13 +438,13 @@ def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
             rows = None if segment.flat else view.rows_of(key)
             found = search_segment(segment, queries, 7, selection.mask, rows, view.effort(), lambda raw: raw)
             expected.append(found)
-        question = Question(queries, 4, 7, view.effort(), catalog.embedder(view.connection))
-        for mine, its in zip(expected, host.search(asked, question), strict=True):
+        query = SegmentQuery(queries, 4, 7, view.effort(), catalog.embedder(view.connection))
+        for mine, its in zip(expected, host.search(asked, query), strict=True):
             assert its.first == 4
             assert np.array_equal(mine.rows, its.rows)
             assert np.array_equal(mine.scores, its.scores)
         assert list(host._held) == [files.folder for files, _ in asked]
-        host.search(asked[:1], question)
+        host.search(asked[:1], query)
         assert list(host._held) == [asked[0][0].folder]
 
 

@@ -32,7 +32,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import posting_updates as upkeep
+from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text(encoding="utf-8")
@@ -581,7 +581,7 @@ def test_hashes_of_segments_and_embedders(reader):
 
 
 def test_postings_give_the_scores_of_the_full_text_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(upkeep, "LEAST_CHUNKS", 1)
+    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 1)
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         for first in (0, 40, 60, 70):
             texts = {f"id{i}": " ".join(WORDS[i % 7 : i % 11 + 3] * (1 + i % 3)) for i in range(first, first + 20)}

@@ -34,7 +34,7 @@ from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.text import analyzer as terms
+from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -75,7 +75,7 @@ def damage(file):
 def edit(store, *statements, digests_too=True):
     """Change the database behind ragembed's back, and its digests with it unless a disk is to have done it."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
-        terms.register(connection, "english")
+        analyzer.register(connection, "english")
         digests.register(connection)
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
         if not digests_too:

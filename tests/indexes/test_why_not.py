@@ -46,12 +46,12 @@ def test_ranks_are_those_of_a_search_for_everything(files, mode):
         assert (found.source, found.mode, found.chunks) == (source, mode, 2)
         ranked = [(i, hit) for i, hit in enumerate(hits, 1) if hit.source == source]
         if not ranked:
-            assert (found.standing.rank, found.standing.score, found.standing.chunk) == (None, None, None)
+            assert (found.rank_in_mode.rank, found.rank_in_mode.score, found.rank_in_mode.chunk) == (None, None, None)
             continue
         rank, best = ranked[0]
-        assert (found.standing.rank, found.standing.chunk.id) == (rank, best.id)
-        assert found.standing.score == pytest.approx(best.score, abs=1e-5)
-        assert found.standing.needed == pytest.approx(hits[1].score, abs=1e-5)
+        assert (found.rank_in_mode.rank, found.rank_in_mode.chunk.id) == (rank, best.id)
+        assert found.rank_in_mode.score == pytest.approx(best.score, abs=1e-5)
+        assert found.rank_in_mode.needed == pytest.approx(hits[1].score, abs=1e-5)
         assert found.chunk.id == best.id
 
 
@@ -72,8 +72,8 @@ def test_words_that_count_less_in_it_than_in_the_results(files):
     found = files.why_not(QUESTION, "numbers.md", 3, "dense")
     results = [each for each in files.explain(QUESTION, 3, "dense") if each.hit.source != "numbers.md"]
     [own] = [each for each in files.explain(QUESTION, 7, "dense") if each.hit.source == "numbers.md"]
-    here = {share.word: share.value for share in own.contributions.question_words() if share.origin == "text"}
-    there = [{s.word: s.value for s in each.contributions.question_words()} for each in results]
+    here = {share.word: share.value for share in own.contributions.query_words() if share.origin == "text"}
+    there = [{s.word: s.value for s in each.contributions.query_words()} for each in results]
     for word in found.words:
         assert word.here == pytest.approx(here[word.word], abs=1e-6)
         assert word.results == pytest.approx(np.mean([each[word.word] for each in there]), abs=1e-6)
@@ -96,7 +96,7 @@ def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records, sources=SOURCES)
         found = store.why_not("asked word", "wings.md", 10)
-        hybrid = found.standing
+        hybrid = found.rank_in_mode
         assert hybrid.rank is None
         assert hybrid.of < 252
         assert hybrid.score < hybrid.needed
@@ -106,7 +106,7 @@ def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_
         expected -= sum(part.factor * part.line.origin for part in (best.lexical, best.shared))
         assert hybrid.score == pytest.approx(expected, abs=1e-4)
         assert "no tokens" in found.note
-        ranked = store.why_not("asked word", "wings.md", 10, fusion=Fusion("rrf")).standing
+        ranked = store.why_not("asked word", "wings.md", 10, fusion=Fusion("rrf")).rank_in_mode
         assert (ranked.rank, ranked.score) == (None, None)
 
 
@@ -143,8 +143,8 @@ def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
     for source in ("locks.md", "wings.md", "animals.md"):
         found = licensed.why_not(QUESTION, source, 2, mode)
         ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source]
-        assert found.standing.rank == (ranks[0] if ranks else None)
-        assert found.standing.of == len(hits)
+        assert found.rank_in_mode.rank == (ranks[0] if ranks else None)
+        assert found.rank_in_mode.of == len(hits)
         assert (found.chunk.chunk.searched, found.note) == (None, None)
     assert licensed.why_not(QUESTION, "animals.md", 2, mode).chunks == 3
 

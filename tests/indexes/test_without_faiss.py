@@ -23,7 +23,7 @@ from ragembed.indexes.ann.tuning import exact
 from ragembed.indexes.ann.vectors import ArrayVectors, inner_products
 from ragembed.indexes.search import fanout
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, KnownEncoder
 
 DIM, SIZE = 12, 500
@@ -176,8 +176,8 @@ def test_a_large_segment_is_searched_in_parts_by_threads(tmp_path, monkeypatch, 
 
 
 def test_auto_stays_exact_in_a_large_store_and_says_what_is_faster(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_choice, "LEAST_APPROXIMATE", 100)
-    monkeypatch.setattr(index_choice, "QUERIES", 20)
+    monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", 100)
+    monkeypatch.setattr(index_selection, "QUERIES", 20)
     with monkeypatch.context() as patch:
         block_faiss(patch)
         with Store.create(tmp_path, KnownEncoder()) as store:

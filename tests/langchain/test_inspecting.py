@@ -18,7 +18,7 @@ from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import compaction, segments
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagVectorStore
 from ragembed.langchain.external import ExternalEncoder
 
@@ -214,12 +214,12 @@ def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pyt
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
-        (index_choice, "QUERIES", 10),
+        (index_selection, "QUERIES", 10),
         (segment_search, "_EXACT_ROWS", 16),
         (segment_search, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(index_choice, "degradation", lambda *_: None)  # how much is found is measured elsewhere
+    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # how much is found is measured elsewhere
     draw = np.random.default_rng(1)
     known: dict[str, str] = {}
     with RagVectorStore(FAKE, index=kind) as store:

@@ -18,8 +18,8 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.specs import NAMES, IndexSpec
-from ragembed.indexes.storage import segments as segment_files
-from ragembed.indexes.writing import index_selection as index_choice
+from ragembed.indexes.storage import segments
+from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
 FACTORY = "IVF1,SQ8"
@@ -108,14 +108,14 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[RagVectorStore]:
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
-        monkeypatch.setattr(segment_files, "LEAST_APPROXIMATE", 1)
+        monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 1)
         monkeypatch.setattr(picking, "LEAST_ASKED", 1)
-        monkeypatch.setattr(index_choice, "QUERIES", 10)
+        monkeypatch.setattr(index_selection, "QUERIES", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
             yield store
             store.add_texts(["of", "this", "kind"])
-            segments = store._lazy.get_or_create().status()["segments"]
-            assert {segment["kind"] for segment in segments} == {request.param}
+            built = store._lazy.get_or_create().status()["segments"]
+            assert {segment["kind"] for segment in built} == {request.param}
 
 
 # Retrievers

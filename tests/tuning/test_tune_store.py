@@ -9,7 +9,7 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import ChunkRecord, Fusion, Store, apply_settings
-from ragembed.indexes.indexing import refit as reencoding
+from ragembed.indexes.indexing import refit
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.tuning import choosing, run, tune_store
 from ragembed.indexes.tuning.sources import SOURCES
@@ -302,7 +302,7 @@ def test_a_run_that_is_killed_leaves_the_store_as_it_was(encoded, tiny_config, m
 
     before = state(encoded)
     target = {
-        "encoding": (reencoding, "to_raw"),
+        "encoding": (refit, "to_raw"),
         "writing": (upkeep, "write_segments"),
         "committing": (upkeep.compaction, "swap"),
     }[where]
