@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,3 +42,17 @@ def blocks(stream: Iterable[Item], size: int) -> Iterator[list[Item]]:
     items = iter(stream)
     while block := list(islice(items, size)):
         yield block
+
+
+def grouped(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists whose sizes sum to ``least`` or more; the last list may have less."""
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if total >= least:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group

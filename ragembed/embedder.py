@@ -29,8 +29,8 @@ from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.models.choice import fast_dtype, find_devices
-from ragembed.moments import Moments
 from ragembed.postprocess import Chain, TwoSidedChain
+from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release

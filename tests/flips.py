@@ -14,7 +14,7 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify import vectors, verify_store
+from ragembed.indexes.verify import files, verify_store
 from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
 
@@ -58,7 +58,8 @@ def make_store(folder: Path, config: EmbedderConfig) -> Path:
             assert opened.verify().problems == []
             with opened.writer() as writer:
                 writer.stage(["the late bird"])
-                writer.commit(chunks=[record("late", "the late bird")], removed_ids=["id5"])
+                writer.commit(chunks=[record("late", "the late bird")])
+                writer.delete(["id5"])
                 return shutil.copytree(store, folder / "killed" / ".ragembed")
 
 
@@ -96,7 +97,7 @@ def assert_flips_are_noticed(template: Path, folder: Path, pattern: str, flips: 
 
 def _is_reported(store: Path, embedder: VectorEncoder) -> bool:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "CANARIES", 1)  # encoding takes longer than all other checks
+        patch.setattr(files, "CANARIES", 1)  # encoding takes longer than all other checks
         try:
             return bool(verify_store(store, embedder).problems)
         except RagembedError:

@@ -134,10 +134,10 @@ class Ragembed:
     def build(self, request: Request) -> Told:
         """Write the index; ``refused`` says that none meets the budget."""
         from ragembed.errors import BudgetError
+        from ragembed.indexes.ann.building import Shard
         from ragembed.indexes.ann.choosing import Budget
         from ragembed.indexes.ann.picking import TuningQueries, pick
         from ragembed.indexes.ann.records import IndexConfig
-        from ragembed.indexes.ann.shards import Shard
         from ragembed.indexes.ann.vectors import ArrayVectors
 
         budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])
@@ -155,8 +155,7 @@ class Ragembed:
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
         """Yield the search that was picked."""
-        from ragembed.indexes.ann.index import USUAL_K, SegmentIndex
-        from ragembed.indexes.ann.refined import RefinedIndex
+        from ragembed.indexes.ann.index import USUAL_K, RefinedIndex, SegmentIndex
         from ragembed.indexes.ann.specs import parse_spec
         from ragembed.indexes.ann.vectors import ArrayVectors
 

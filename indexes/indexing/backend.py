@@ -22,7 +22,7 @@ from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool
 from ragembed.indexes.types import Progress, SourceRecord, VectorEncoder
 from ragembed.indexes.writing.boilerplate_store import strip_all
-from ragembed.memory import give_back
+from ragembed.resources import give_back
 
 Floats = NDArray[np.float32]
 Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]

@@ -23,8 +23,8 @@ from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import Baseline, load_baseline
 from ragembed.indexes.store import Store
 from ragembed.models.token_ids import TokenIds
-from ragembed.moments import Moments
 from ragembed.postprocess import TwoSidedChain, unit_rows
+from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 
 Floats = NDArray[np.float32]

@@ -15,8 +15,8 @@ from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.moments import Moments
 from ragembed.postprocess import Chain
+from ragembed.postprocess.moments import Moments
 from ragembed.reservoir import Reservoir
 
 MIN_FIT = 32

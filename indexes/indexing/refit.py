@@ -22,7 +22,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
-from ragembed.moments import Moments
+from ragembed.postprocess.moments import Moments
 from ragembed.reservoir import Reservoir
 
 Halves = NDArray[np.float16]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import Stripper
-from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
@@ -253,7 +253,8 @@ class _Run:
             self._backend.prepare(store.embedder, plan.stripper, writer.known, self._progress)
         encoded = 0
         self._progress.start(self._backend.writing, "chunks", chunked.chunks)
-        for batch in _batches(chunked, plan.stripper):
+        files = ((source, strip_all(plan.stripper, source, chunks)) for source, chunks in chunked)
+        for batch in grouped(files, lambda file: len(file[1]), BATCH):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
             if all(there.get(source.path) == source for source, _ in batch):
                 self._progress.advance(len(texts))
@@ -283,7 +284,9 @@ class _Run:
         """
         encoded = 0
         self._progress.start("embedding", "chunks", None)
-        for batch in _together(restripped(plan.stripper, list(store.chunks(path))) for path in plan.again):
+        files = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)
+        for group in grouped(files, len, BATCH):
+            batch = [record for records in group for record in records]
             texts = [record.chunk.embedded_text for record in batch]
             encoded += writer.stage(texts, self._progress.advance, encode=encode)
             writer.search_by(batch)
@@ -310,32 +313,6 @@ def _sweep_work(store: Path) -> None:
             with writer_lock(work.path):
                 work.clear()
             work.leave(remove=True)
-
-
-def _together(parts: Iterable[Sequence[ChunkRecord]]) -> Iterator[list[ChunkRecord]]:
-    """Yield chunks together until there are ``BATCH`` of them."""
-    batch: list[ChunkRecord] = []
-    for records in parts:
-        batch += records
-        if len(batch) >= BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _batches(chunked: ChunkedFiles, stripper: Stripper) -> Iterator[list[tuple[SourceRecord, list[Chunk]]]]:
-    """Yield whole files together until they have ``BATCH`` chunks, each with the text in which it is searched."""
-    batch: list[tuple[SourceRecord, list[Chunk]]] = []
-    size = 0
-    for source, chunks in chunked:
-        batch.append((source, strip_all(stripper, source, chunks)))
-        size += len(chunks)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:

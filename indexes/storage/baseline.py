@@ -25,7 +25,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
-from ragembed.moments import Moments
+from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries
 
 KEY = "baseline"

@@ -8,7 +8,6 @@
 ``candidates``         the embedders that are compared
 ``pool_search``        searching the pool with the vectors of each of them
 ``choosing``           the search for the best settings
-``significance``       whether the mean over sources differs
 ``run``, ``report``    tuning a store, and what it reports
 ``store_evaluation``   rankings of judged questions by the search of a store
 =====================  ==================================================================================

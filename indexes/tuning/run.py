@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.bootstrap import MacroBootstrap, paired_bootstrap
 from ragembed.indexes.indexing.refit import apply_settings
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
@@ -35,7 +35,6 @@ from ragembed.indexes.tuning.pool import Pool, draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
 from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, log_source, read_log
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
-from ragembed.indexes.tuning.significance import MacroBootstrap
 from ragembed.indexes.tuning.sources import LOG, SOURCES
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
 

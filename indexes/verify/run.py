@@ -28,8 +28,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
-from ragembed.indexes.verify import database, vectors
-from ragembed.indexes.verify.postings import check_postings
+from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
 
@@ -109,7 +108,7 @@ class _Verification:
                 self._report.problems += database.check_structure(connection)
                 self._check_words()
                 if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
-                    self._report.problems += check_postings(self._store, connection)
+                    self._report.problems += files.check_postings(self._store, connection)
                     self._check_vectors(connection)
         except IncompatibleStoreError:
             raise
@@ -142,18 +141,18 @@ class _Verification:
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report
         embedder = self._embedder(connection)
-        report.problems += vectors.check_baseline(self._store, connection)
+        report.problems += files.check_baseline(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
         for record in records:
-            wrong = list(vectors.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
-            wrong += vectors.check_contents(self._store, connection, record, embedder) if not wrong else ()
+            wrong = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
+            wrong += files.check_contents(self._store, connection, record, embedder) if not wrong else ()
             report.problems += wrong
             report.vectors += record.files.rows
             self._progress.advance(record.files.rows)
         for taking_over in catalog.rewritten(connection):
-            report.problems += vectors.check_files(
+            report.problems += files.check_files(
                 self._store, taking_over.files, Part.REWRITTEN, Part.REWRITTEN, taking_over.key
             )
         self._progress.finish()
@@ -164,7 +163,7 @@ class _Verification:
 
     def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder | None:
         record = catalog.embedder(connection)
-        wrong = list(vectors.check_embedder_files(self._store, record))
+        wrong = list(files.check_embedder_files(self._store, record))
         self._report.problems += wrong
         if self._given is not None and self._given.fingerprint == record["fingerprint"]:
             return self._given
@@ -191,9 +190,9 @@ class _Verification:
             )
             for record in records
         }
-        for message in vectors.check_canaries(connection, embedder, raw_of):
+        for message in files.check_canaries(connection, embedder, raw_of):
             self._add(Part.CANARY, EMBEDDERS, message)
-        self._report.canaries = min(vectors.CANARIES, self._report.chunks)
+        self._report.canaries = min(files.CANARIES, self._report.chunks)
 
     def _note_leftovers(self, name: str, named: list[str]) -> None:
         folder = self._store / name

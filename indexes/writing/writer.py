@@ -152,7 +152,6 @@ class StoreWriter(Upkeep):
         chunks: Sequence[ChunkRecord] = (),
         sources: Sequence[SourceRecord] = (),
         removed_sources: Iterable[str] = (),
-        removed_ids: Iterable[str] = (),
         expected: Iterable[Expected] = (),
         lines: Mapping[str, Keys] = MappingProxyType({}),
     ) -> None:
@@ -164,8 +163,8 @@ class StoreWriter(Upkeep):
         the lines of ``sources``, by name.
         """
         chunks = list({record.id: record for record in chunks}.values())
-        removed_sources, removed_ids = list(removed_sources), list(removed_ids)
-        if not (chunks or sources or removed_sources or removed_ids):
+        removed_sources = list(removed_sources)
+        if not (chunks or sources or removed_sources):
             return
         with write_errors(self._store), self._database.transaction():
             affected: set[int] = set()
@@ -173,7 +172,7 @@ class StoreWriter(Upkeep):
                 affected |= changes.delete_source(self._connection, path)
             replaced = [record.id for record in chunks]
             records = run_records.taken_out(self._connection, replaced)
-            affected |= changes.delete_chunks(self._connection, [*removed_ids, *replaced])
+            affected |= changes.delete_chunks(self._connection, replaced)
             for source in sources:
                 changes.insert_source(self._connection, source)
             self._insert_lines(lines)

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import grouped
 from ragembed.distributed.work import EMBED, FIT, READ, Arrays, Work, read_arrays, write_arrays
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.boilerplate import Keys, Stripper
@@ -372,14 +373,11 @@ def plan_blocks(sizes: Sequence[int], hashes: Sequence[bytes], known: Known) -> 
 
 def _together(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the first chunk of files that are written together, and that after their last."""
-    start = stop = 0
-    for size in sizes:
-        stop += size
-        if stop - start >= BATCH:
+    stop = 0
+    for group in grouped(sizes, int, BATCH):
+        start, stop = stop, stop + sum(group)
+        if stop > start:
             yield start, stop
-            start = stop
-    if stop > start:
-        yield start, stop
 
 
 def write_blocks(work: Work, blocks: Blocks) -> None:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Protocol, TypeAlias
 
 from ragembed.errors import ConfigError, WorkerLostError
+from ragembed.resources import processors
 
 MOST_LOSSES = 6
 """Times that a task's worker may die before the run is given up: more than a file that kills its readers is given."""
@@ -79,7 +80,7 @@ class ProcessWorkers:
         if workers < 1:
             raise ConfigError(f"workers is {workers}: expected 1 or more processes")
         self._workers = workers
-        self._threads = max(1, _cores() // workers)
+        self._threads = max(1, processors() // workers)
         self._worker: Callable[[], Perform] | None = None
         self._processes: list[_Process] = []
 
@@ -193,10 +194,6 @@ def _perform(stage: str, number: int) -> TaskReport:
         assert _worker is not None, "a process begins before it performs"  # noqa: S101  the executor's order
         _made.append(_worker())
     return _made[0](stage, number)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _lost(stage: str, number: int) -> str:

@@ -17,6 +17,7 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
+from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.filters import And, Ids, Where
@@ -428,7 +429,7 @@ class RagVectorStore(VectorStore):
             other.embeddings
         )
         merged: list[str] = []
-        for records in _batches(theirs.chunks()):
+        for records in blocks(theirs.chunks(), _BATCH_SIZE):
             texts = [record.chunk.embedded_text for record in records]
             ids = [record.id for record in records]
             stage: Callable[[StoreWriter], object]
@@ -937,12 +938,6 @@ def _holds_documents(path: Path) -> bool:
 def _fit(embedding: Embeddings, texts: Iterable[str]) -> None:
     if isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
         embedding.fit(texts)
-
-
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    stream = iter(items)
-    while batch := list(islice(stream, _BATCH_SIZE)):
-        yield batch
 
 
 def _require_batch_size(batch_size: int | None) -> None:

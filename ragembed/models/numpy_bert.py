@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
-from ragembed.postprocess.blocks import processors
+from ragembed.resources import processors
 
 Floats = NDArray[np.float32]
 

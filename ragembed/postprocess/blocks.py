@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+from ragembed.resources import processors
 
 _MOST_THREADS = 8
 
@@ -20,9 +21,3 @@ def over_columns(work: Callable[[slice], None], columns: int, width: int) -> Non
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(work, each) for each in slices]:
             done.result()
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -14,6 +14,22 @@ _FLOAT16_ROUNDING = 2.0**-11
 
 
 @dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean of ``count`` vectors, float64, shape ``(d,)``, and the root of their mean squared distance from it."""
+
+    count: int
+    mean: Doubles
+    spread: float
+
+    @classmethod
+    def of(cls, vectors: Floats) -> Moments:
+        """Return those of ``vectors``, float32, shape ``(n, d)``, ``n >= 1``."""
+        mean = column_means(vectors)
+        total = sum(float(np.einsum("ij,ij->", block, block)) for block in _centred(vectors, mean))
+        return cls(len(vectors), mean, float(np.sqrt(total / len(vectors))))
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """Principal directions of vectors.
 

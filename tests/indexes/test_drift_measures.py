@@ -19,7 +19,7 @@ from ragembed.indexes.indexing.drift import (
     overlap,
     weight_shift,
 )
-from ragembed.moments import Moments
+from ragembed.postprocess.moments import Moments
 
 TOKENS = ["[CLS]", "[UNK]", "wing", "flow", "##s", "heat"]
 

@@ -124,7 +124,8 @@ def killed(known, tmp_path):
     """The store as a process leaves it that was killed with commits in the log."""
     with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
         writer.stage(["late text"])
-        writer.commit(chunks=[record("late", "late text")], removed_ids=["id20"])
+        writer.commit(chunks=[record("late", "late text")])
+        writer.delete(["id20"])
         path = shutil.copytree(known, tmp_path / "killed")
     assert (path / "store.db-wal").stat().st_size > 0
     return path
@@ -343,7 +344,7 @@ def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
     for _ in range(2):
         [problem] = verify_store(killed, KnownEncoder()).problems
         assert (problem.part, problem.file) == (Part.LOG, "store.db-wal")
-        assert problem.message.startswith("commits are lost: store.db has generation 8, the last commit was 10;")
+        assert problem.message.startswith("commits are lost: store.db has generation 8, the last commit was 11;")
         with Store.open(killed, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="commits are lost"):
             store.add([record("more", "more")])
     report = verify_store(killed, KnownEncoder(), repair=True, trust_database=True)

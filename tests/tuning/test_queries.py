@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.bootstrap import MacroBootstrap, paired_bootstrap
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.tuning.pool import RUN, draw_pool
 from ragembed.indexes.tuning.queries import PseudoQuery, collect
-from ragembed.indexes.tuning.significance import MacroBootstrap
 
 BODY = "words that only fill this body"
 

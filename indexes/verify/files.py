@@ -1,4 +1,4 @@
-"""Checking what the database names: segments against their hashes and each other, the embedder, canary texts."""
+"""Checking the files that the database names: segments, postings and the embedder, and encoding canary texts again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
 from ragembed.indexes.ann.index import open_index
+from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
 from ragembed.indexes.storage.folders import hash_difference
-from ragembed.indexes.storage.layout import EMBEDDERS, INDEX, RAW, SEGMENTS
+from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
+from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Problem
@@ -151,3 +153,22 @@ def file_difference(file: Path, expected: str) -> str | None:
         return "it is missing"
     difference = hash_difference(found, expected)
     return None if difference is None else f"it {difference}"
+
+
+def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare each file with the hash that the database holds, and its chunks with those that there are."""
+    for record in named_postings(connection):
+        file = f"{POSTINGS}/{record.files.folder}/{BLOCK}"
+        message = file_difference(store / file, record.files.sha256) or _stray(store / file, connection, record.key)
+        if message is not None:
+            yield Problem(Part.POSTINGS, file, message)
+
+
+def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
+    """Tell of postings of chunks that the store does not have; which were deleted since is kept in the database."""
+    try:
+        chunks = PostingsBlock.read(file).chunks
+    except StoreDamagedError as error:
+        return str(error)
+    strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
+    return f"it has postings of {len(strays):,} chunks that the store does not have" if len(strays) else None

@@ -1,10 +1,17 @@
-"""Memory of this process that nothing is in: given back to the system where the C library keeps it."""
+"""Processors and memory of this process."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import cache
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def give_back() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ragembed import memory
+from ragembed import resources
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew():
-    memory._trim.cache_clear()
+    resources._trim.cache_clear()
     yield
-    memory._trim.cache_clear()
+    resources._trim.cache_clear()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
@@ -25,7 +25,7 @@ def test_freed_memory_between_used_parts_is_given_back():
         part.raw = b"y" * (size + 1)
     del parts[: len(parts) - 1], part
     before = _resident()
-    memory.give_back()
+    resources.give_back()
     assert before - _resident() > 1000 * size
 
 
@@ -35,14 +35,14 @@ def test_a_system_without_it_is_left_alone(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    memory.give_back()
-    assert memory._trim() is None
+    resources.give_back()
+    assert resources._trim() is None
 
 
 def test_a_library_without_it_is_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    memory.give_back()
-    assert memory._trim() is None
+    resources.give_back()
+    assert resources._trim() is None
 
 
 def _resident():
