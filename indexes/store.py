@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
@@ -61,6 +60,7 @@ from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.types import Floats
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -651,9 +651,6 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
         "choice": None if choice is None else choice.to_dict(),
         "check": None if check is None else check.to_dict(),
     }
-
-
-Floats = NDArray[np.float32]
 
 
 def _one_vector(vector: Floats) -> Floats:

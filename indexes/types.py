@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
+from ragembed.types import Floats, Integers
 
-Floats = NDArray[np.float32]
+Rows = Integers
+"""Numbers of vectors in a store."""
+Keys = Integers
+"""Numbers of chunks in a store."""
 
 
 class VectorEncoder(Protocol):

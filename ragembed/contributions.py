@@ -18,9 +18,7 @@ from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess.chain import Chain
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles, Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,8 +34,7 @@ from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 FIT_LIMIT = 100_000
 """Texts beyond which post-processors are fitted on a seeded sample of that many."""

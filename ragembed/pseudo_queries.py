@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from heapq import nsmallest
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _MIN_WORDS, _MAX_WORDS = 4, 14
 _SLACK = 8

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extras import require
 from ragembed.models.files import ModelFiles, find_model
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _ARCHITECTURE = "ForSequenceClassification"
 

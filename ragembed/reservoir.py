@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
+from ragembed.types import Floats
 
-Floats = NDArray[np.float32]
 Item = TypeVar("Item")
 
 _BLOCK = 1024

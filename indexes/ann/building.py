@@ -22,8 +22,10 @@ from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.library import faiss, require_library
 from ragembed.indexes.ann.lists import Assign, write_lists
 from ragembed.indexes.ann.specs import FLAT, TRAINING_PER_LIST, IndexSpec
-from ragembed.indexes.ann.vectors import ArrayVectors, Floats, Rows, Vectors, blocks, stratified
+from ragembed.indexes.ann.vectors import ArrayVectors, Vectors, blocks, stratified
+from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
+from ragembed.types import Floats
 
 Advance = Callable[[int], None]
 EF_CONSTRUCTION = 200

@@ -14,7 +14,9 @@ from typing import BinaryIO
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.vectors import Floats, Mask, Rows, Vectors, blocks, dot_products, rows_in
+from ragembed.indexes.ann.vectors import Vectors, blocks, dot_products, rows_in
+from ragembed.indexes.types import Rows
+from ragembed.types import Bools, Floats
 
 HEADER = struct.Struct("<4siqqq?i")
 """Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
@@ -63,7 +65,7 @@ class FlatIndex:
         self,
         queries: Floats,
         k: int,
-        allowed: Mask | None = None,
+        allowed: Bools | None = None,
         share: float = 1.0,  # noqa: ARG002  of use to approximate indexes only
         effort: int | None = None,  # noqa: ARG002
     ) -> tuple[Floats, Rows]:
@@ -71,7 +73,7 @@ class FlatIndex:
         return self.search_part(queries, k, 0, len(self._rows), allowed)
 
     def search_part(
-        self, queries: Floats, k: int, start: int, stop: int, allowed: Mask | None = None
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
         """Search the vectors at the positions ``start`` to before ``stop``."""
         shape = len(queries), min(k, stop - start)
@@ -91,7 +93,7 @@ class FlatIndex:
                         best[:] = together[order]
         return scores, rows
 
-    def _products(self, queries: Floats, start: int, stop: int, allowed: Mask | None) -> Iterator[tuple[Floats, Rows]]:
+    def _products(self, queries: Floats, start: int, stop: int, allowed: Bools | None) -> Iterator[tuple[Floats, Rows]]:
         """Yield the inner products of ``queries`` with the vectors that are ``allowed``, and their ids, in blocks."""
         size = rows_in(_SEARCHED_BYTES, self._vectors.shape[1])
         for first in range(start, stop, size):

@@ -14,7 +14,7 @@ import numpy as np
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.ann.building import reason
 from ragembed.indexes.ann.library import faiss
-from ragembed.indexes.ann.vectors import Floats
+from ragembed.types import Floats
 
 _METRICS: Mapping[int, bytes] = MappingProxyType({0: b"IxFI", 1: b"IxF2"})
 """FAISS's numbers for inner product and L2 distance, and the type of a flat index that compares by each."""

@@ -12,9 +12,9 @@ import numpy as np
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes.ann.library import faiss, has_faiss
-from ragembed.indexes.ann.vectors import Floats, Rows
-from ragembed.indexes.types import VectorEncoder
+from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
+from ragembed.types import Floats
 
 MOST_SELECTED = 2048
 """Most neighbours, and most lists, that FAISS picks on a GPU."""

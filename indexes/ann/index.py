@@ -19,7 +19,9 @@ from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
 from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
 from ragembed.indexes.ann.specs import FLAT, IndexSpec
-from ragembed.indexes.ann.vectors import Floats, Mask, Rows, Vectors, inner_products, rows_in
+from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.types import Rows
+from ragembed.types import Bools, Floats
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
 """How much is looked at where no effort was found by measuring: neighbours, and the share of the lists."""
@@ -113,7 +115,7 @@ class SegmentIndex:
         return int(self._index.ntotal if self._lists is None else self._lists.nlist)
 
     def search(
-        self, queries: Floats, k: int, allowed: Mask | None = None, share: float = 1.0, effort: int | None = None
+        self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
         """Return inner products and rows of the ``k`` nearest vectors among those ``allowed``.
 
@@ -141,7 +143,7 @@ class SegmentIndex:
         return scores, rows
 
     def search_part(
-        self, queries: Floats, k: int, start: int, stop: int, allowed: Mask | None = None
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
         """Return what :meth:`search` does, of the vectors at the positions ``start`` to before ``stop`` alone.
 
@@ -158,7 +160,7 @@ class SegmentIndex:
         scores[rows < 0] = -np.inf
         return scores, rows
 
-    def _search_storage(self, queries: Floats, k: int, allowed: Mask) -> tuple[Floats, Rows]:
+    def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search the vectors of a graph one by one: its links lead past what a filter selects far from the query."""
         row_of = faiss.vector_to_array(self._index.id_map)
         storage = faiss.downcast_index(faiss.downcast_index(self._index.index).storage)
@@ -257,7 +259,7 @@ class RefinedIndex:
         self._rows = rows
 
     def search(
-        self, queries: Floats, k: int, allowed: Mask | None = None, share: float = 1.0, effort: int | None = None
+        self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`SegmentIndex.search` does; scores are those of the vectors, not of their codes."""
         if self._spec.lossless:
@@ -286,7 +288,7 @@ def most_threads() -> int:
     return int(faiss.omp_get_max_threads()) if has_faiss() else os.cpu_count() or 1
 
 
-def _selector(allowed: Mask) -> Any:
+def _selector(allowed: Bools) -> Any:
     return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
 
 

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from ragembed.files import create_file
 from ragembed.indexes.ann.library import faiss
-from ragembed.indexes.ann.vectors import Floats, Rows, Vectors, blocks
+from ragembed.indexes.ann.vectors import Vectors, blocks
+from ragembed.indexes.types import Rows
+from ragembed.types import Floats
 
 Assign = Callable[[Floats], NDArray[np.int64]]
 """Maps vectors, shape ``(n, d)``, to numbers of lists, shape ``(n,)``."""

@@ -30,8 +30,8 @@ from ragembed.indexes.ann.tuning import (
     recall,
     tuned_effort,
 )
-from ragembed.indexes.ann.vectors import Floats
 from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.types import Floats
 
 LEAST_ASKED = 1_000
 """Vectors of a shard below which an index is flat although another kind was asked for."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ragembed.evaluation.bootstrap import paired_bootstrap
 from ragembed.indexes.ann.index import USUAL_K
 from ragembed.indexes.ann.records import Recall
-from ragembed.indexes.ann.vectors import Floats, Vectors, best_products, blocks
+from ragembed.indexes.ann.vectors import Vectors, best_products, blocks
+from ragembed.types import Floats
 
 Search = Callable[[Floats, int], Floats]
 """Maps queries, shape ``(n, d)``, and k to the scores of what is found, shape ``(n, at most k)``, best first."""

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.ann.library import faiss, has_faiss
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from ragembed.indexes.types import Rows
+from ragembed.types import Floats
 
 _BLOCK_BYTES = 64 * 1024**2
 

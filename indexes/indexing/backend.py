@@ -11,10 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ragembed.documents.boilerplate import Keys, Stripper
+from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
@@ -23,8 +20,8 @@ from ragembed.indexes.indexing.spool import Spool
 from ragembed.indexes.types import Progress, SourceRecord, VectorEncoder
 from ragembed.indexes.writing.boilerplate_store import strip_all
 from ragembed.resources import give_back
+from ragembed.types import Floats
 
-Floats = NDArray[np.float32]
 Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]
 """Returns those hashes of texts that the store has a vector for."""
 
@@ -66,7 +63,7 @@ class ChunkedFiles(Protocol):
         ...
 
     @property
-    def lines(self) -> Mapping[str, tuple[str, Keys]]:
+    def lines(self) -> Mapping[str, tuple[str, LineKeys]]:
         """For each file, by name, the hash of its content and the keys of its lines."""
         ...
 

@@ -26,10 +26,8 @@ from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
+from ragembed.types import Doubles, Floats, Integers
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ids = NDArray[np.int64]
 Verdict = Literal["keep", "refit", "rebuild"]
 
 REFIT_BELOW = 0.97
@@ -215,7 +213,7 @@ def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
 
 
 def _tokens(
-    connection: sqlite3.Connection, embedder: Embedder, rows: Ids, new: Ids, notes: list[str]
+    connection: sqlite3.Connection, embedder: Embedder, rows: Integers, new: Integers, notes: list[str]
 ) -> dict[str, Any]:
     """Return what a report says of the tokens of the store's texts."""
     if not len(rows):
@@ -223,11 +221,11 @@ def _tokens(
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]
 
-    def ids_of(among: Ids) -> list[Ids]:
+    def ids_of(among: Integers) -> list[Integers]:
         chosen = np.sort(_drawn(among, TEXTS, np.random.default_rng(config.seed)))
         return list(tokenizer.ids(catalog.texts_of_rows(connection, chosen.tolist())))
 
-    def counted(texts: Sequence[Ids]) -> TokenStatistics:
+    def counted(texts: Sequence[Integers]) -> TokenStatistics:
         counter = TokenCounter(tokenizer.vocabulary_size, special)
         counter.add(TokenIds.of(texts))
         return counter.statistics()
@@ -330,9 +328,9 @@ def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.rando
         return refitted.chain  # too few of them: nothing is put down to chance then
 
 
-def _drawn(among: Ids, count: int, rng: np.random.Generator) -> Ids:
+def _drawn(among: Integers, count: int, rng: np.random.Generator) -> Integers:
     """Return ``count`` of ``among`` drawn at random, or all if they are no more."""
-    drawn: Ids = among if len(among) <= count else rng.choice(among, count, replace=False)
+    drawn: Integers = among if len(among) <= count else rng.choice(among, count, replace=False)
     return drawn
 
 
@@ -369,7 +367,7 @@ def idf_shifts(
     return tuple(IdfShift(tokens[i], float(before[i]), float(after[i])) for i in order if moved[i] > 0)
 
 
-def weight_shift(texts: Iterable[Ids], fitted: Floats, now: Floats, share: float) -> float:
+def weight_shift(texts: Iterable[Integers], fitted: Floats, now: Floats, share: float) -> float:
     """Return the share of a text's weight that lies on other tokens by the weights ``now``, the mean of ``texts``.
 
     That is the total variation distance of the two distributions of weights over the tokens of a text. ``texts`` are
@@ -439,7 +437,7 @@ def judge(
     return "keep", ()
 
 
-def _share(counts: Ids, chosen: NDArray[np.bool_]) -> float:
+def _share(counts: Integers, chosen: NDArray[np.bool_]) -> float:
     return int(counts[chosen].sum()) / max(int(counts.sum()), 1)
 
 

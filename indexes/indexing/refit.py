@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import FIT_LIMIT, Embedder
@@ -19,14 +18,12 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess.moments import Moments
 from ragembed.reservoir import Reservoir
-
-Halves = NDArray[np.float16]
-Rows = NDArray[np.int64]
+from ragembed.types import Halves
 
 
 def refit_store(

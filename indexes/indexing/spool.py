@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 
-from ragembed.documents.boilerplate import Keys
+from ragembed.documents.boilerplate import LineKeys
 from ragembed.documents.model import Chunk
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import lines_of
@@ -22,7 +22,7 @@ class SpoolEntry:
 
     source: SourceRecord
     line: str
-    keys: Keys
+    keys: LineKeys
     size: int
 
     @classmethod
@@ -46,7 +46,7 @@ class Spool:
         self.chunks = 0
         self.starts: list[int] = []
         self.sizes: list[int] = []
-        self.lines: dict[str, tuple[str, Keys]] = {}
+        self.lines: dict[str, tuple[str, LineKeys]] = {}
         """Of each file, by name, the hash of its content and the keys of its lines."""
 
     @property

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
@@ -17,9 +16,8 @@ from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_pos
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.selection import Selection
-
-Doubles = NDArray[np.float64]
-Keys = NDArray[np.int64]
+from ragembed.indexes.types import Keys
+from ragembed.types import Doubles
 
 K1, B = 1.2, 0.75
 LEAST_IDF = 1e-6

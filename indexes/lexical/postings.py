@@ -29,8 +29,8 @@ from ragembed.indexes.storage.folders import publish, require_committed, tempora
 from ragembed.indexes.storage.layout import BLOCK, POSTINGS
 from ragembed.indexes.storage.named_postings import PostingsFiles
 from ragembed.tensor_map import map_tensors
+from ragembed.types import Bools, Integers
 
-Integers = NDArray[np.int64]
 Positions = NDArray[np.uint32]
 Counts = NDArray[np.unsignedinteger[Any]]
 
@@ -147,7 +147,6 @@ def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], piec
                 stream.write(np.ascontiguousarray(piece, dtype=sizes[name][0]).data)
 
 
-Mask = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -160,7 +159,7 @@ class LiveBlock:
     """A block, and which of its chunks are as they were when it was made, shape ``(n,)``; None where all are."""
 
     block: PostingsBlock
-    live: Mask | None = None
+    live: Bools | None = None
 
     @classmethod
     def without(cls, block: PostingsBlock, stale: Integers) -> LiveBlock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import DimensionError
 from ragembed.indexes.ann.vectors import inner_products
@@ -13,8 +12,7 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 
 def nearest(snapshot: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:

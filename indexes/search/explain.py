@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.contributions import Contributions, TextParts, contributions
 from ragembed.embedder import Embedder
@@ -22,9 +21,8 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
+from ragembed.types import Doubles, Floats
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 TermKind = Literal["question", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
 
 _SAME_SCORE = 1e-6

@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
-from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.search.segment_search import SegmentHits, search_part, search_segment
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
-
-Floats = NDArray[np.float32]
+from ragembed.types import Bools, Floats
 
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -72,7 +69,7 @@ class LocalSegments:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
         lock = threading.Lock()
 

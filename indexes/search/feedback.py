@@ -10,13 +10,9 @@ from collections.abc import Sequence
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from ragembed.types import Doubles, Floats, Integers
 
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"\w+")

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage import catalog
+from ragembed.types import Doubles
 
-Doubles = NDArray[np.float64]
 Method = Literal["zscore", "minmax", "rrf"]
 METHODS: tuple[Method, ...] = get_args(Method)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
@@ -17,9 +16,8 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
+from ragembed.types import Doubles, Floats
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
 """Tells how much chunks share the words of the first of them, as :func:`shared_words`."""
 

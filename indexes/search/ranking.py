@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.reranking import Reranker
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles, Floats
 
 _LEAST_READ = 30
 """Candidates whose near-duplicates are told, at least."""

@@ -20,16 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import WorkerLostError
-from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.storage.segments import Segment, SegmentFiles
 from ragembed.ray_cluster import connected
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from ragembed.types import Bools, Floats
 
 _MOST_LOST = 3
 """Actors that may die over one query, each of which another takes the place of."""
@@ -63,11 +60,11 @@ class RowBits:
     bits: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, mask: Mask, first: int, last: int) -> RowBits:
+    def of(cls, mask: Bools, first: int, last: int) -> RowBits:
         """Return what ``mask`` tells of the rows from ``first`` to ``last``."""
         return cls(first, last + 1 - first, np.packbits(mask[first : last + 1], bitorder="little"))
 
-    def mask(self) -> Mask:
+    def mask(self) -> Bools:
         """Return what was told, for rows from 0 on."""
         mask = np.zeros(self.first + self.count, dtype=bool)
         mask[self.first :] = np.unpackbits(self.bits, count=self.count, bitorder="little")
@@ -180,7 +177,7 @@ class RaySegments:
         self._host = self._ray.remote(scheduling_strategy="SPREAD")(SegmentHost)
         self._connected = True
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
         Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a query.
@@ -287,7 +284,7 @@ def _first_line(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 
-def _bits(snapshot: Snapshot, key: int, mask: Mask) -> RowBits:
+def _bits(snapshot: Snapshot, key: int, mask: Bools) -> RowBits:
     return RowBits.of(mask, *catalog.row_range(snapshot.connection, key))
 
 

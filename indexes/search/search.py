@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
@@ -24,8 +21,8 @@ from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
+from ragembed.types import Floats
 
-Floats = NDArray[np.float32]
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"

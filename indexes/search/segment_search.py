@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.ann.index import RefinedIndex
-from ragembed.indexes.ann.vectors import Mask, Vectors, inner_products, rows_in
+from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.storage.segments import Segment
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from ragembed.indexes.types import Rows
+from ragembed.types import Bools, Floats
 
 _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
 """Rows of an approximate segment, and their share of it, up to which a selection is scored one by one."""
@@ -36,7 +34,7 @@ def search_segment(
     segment: Segment,
     queries: Floats,
     k: int,
-    mask: Mask | None,
+    mask: Bools | None,
     rows: Rows | None,
     effort: int | None,
     postprocess: Callable[[Floats], Floats],
@@ -60,7 +58,7 @@ def search_segment(
     return _one_by_one(queries, vectors, chosen, rows, k)
 
 
-def search_part(segment: Segment, queries: Floats, k: int, mask: Mask | None, start: int, stop: int) -> SegmentHits:
+def search_part(segment: Segment, queries: Floats, k: int, mask: Bools | None, start: int, stop: int) -> SegmentHits:
     """Return the ``k`` nearest among the vectors ``start`` to before ``stop`` of a flat segment, as a search of all."""
     return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
 

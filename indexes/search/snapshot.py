@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragembed.indexes.ann.vectors import Mask
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
@@ -18,11 +16,9 @@ from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.types import VectorEncoder
+from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from ragembed.types import Bools, Floats
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
@@ -31,7 +27,7 @@ _TIES, _MOST_TIES = 8, 1000
 class SegmentSearch(Protocol):
     """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Mask | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Return what each segment of ``snapshot`` finds, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that

@@ -19,10 +19,8 @@ from ragembed.indexes.search.hybrid import Candidates, shared_words
 from ragembed.indexes.search.search import MODES, Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.types import ChunkRecord, Hit
-
-Doubles = NDArray[np.float64]
-Keys = NDArray[np.int64]
+from ragembed.indexes.types import ChunkRecord, Hit, Keys
+from ragembed.types import Doubles
 
 _BLOCK = 4096
 

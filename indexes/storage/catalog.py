@@ -21,10 +21,8 @@ from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, stored_spec
 from ragembed.indexes.text.stemming import AnalyzerConfig
-from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
+from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_ids
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.int64]
 Value = TypeVar("Value")
 
 _ASKED_AT_ONCE = 500  # of the 999 parameters that any SQLite takes

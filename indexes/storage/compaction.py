@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.storage import catalog
@@ -27,10 +26,8 @@ from ragembed.indexes.storage.segments import (
     of_kind,
     write_segments,
 )
-from ragembed.indexes.types import VectorEncoder
-
-Rows = NDArray[np.int64]
-Halves = NDArray[np.float16]
+from ragembed.indexes.types import Rows, VectorEncoder
+from ragembed.types import Halves
 
 _SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
 _MERGED_TOGETHER = 1 << _SIZE_BITS

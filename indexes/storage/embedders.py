@@ -8,9 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
@@ -21,8 +18,7 @@ from ragembed.indexes.storage.folders import publish, require_committed, tempora
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 from ragembed.postprocess.chain import Chain
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"
 

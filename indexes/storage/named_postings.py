@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.storage.folders import require_name
-
-Keys = NDArray[np.int64]
+from ragembed.indexes.types import Keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
@@ -27,11 +26,9 @@ from ragembed.indexes.ann.index import StoredIndex, open_index
 from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
+from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
-Halves = NDArray[np.float16]
-Rows = NDArray[np.int64]
+from ragembed.types import Floats, Halves
 
 RAW_TYPE = np.dtype("<f2")
 

@@ -6,13 +6,11 @@ import sqlite3
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog
-
-Mask = NDArray[np.bool_]
-Keys = NDArray[np.int64]
+from ragembed.indexes.types import Keys
+from ragembed.types import Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +20,11 @@ class Selection:
     ``without`` are chunks, ascending, that may not be found though ``keys`` are all: those of nothing but boilerplate.
     """
 
-    mask: Mask
+    mask: Bools
     keys: Keys | None
     without: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def admits(self, keys: Keys) -> Mask:
+    def admits(self, keys: Keys) -> Bools:
         """Tell of each of the chunk keys, shape ``(n,)``, whether it may be found."""
         if self.keys is None:
             return ~_among(keys, self.without)
@@ -38,7 +36,7 @@ class Selection:
         return len(self.without) if self.keys is None else None
 
 
-def _among(keys: Keys, ascending: Keys) -> Mask:
+def _among(keys: Keys, ascending: Keys) -> Bools:
     if len(ascending) == 0:
         return np.zeros(len(keys), dtype=bool)
     at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)

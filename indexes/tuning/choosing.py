@@ -18,8 +18,7 @@ from ragembed.indexes.tuning.candidates import ChainChoice
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, PoolVectors
 from ragembed.indexes.tuning.queries import QuerySet, Source, collect
-
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles
 
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3

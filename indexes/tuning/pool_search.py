@@ -35,9 +35,7 @@ from ragembed.indexes.tuning.queries import PseudoQuery
 from ragembed.indexes.tuning.store_evaluation import NoEncoder
 from ragembed.indexes.types import ChunkRecord, text_hash
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles, Floats
 
 CUT = 10
 """Results that count."""

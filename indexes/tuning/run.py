@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
@@ -37,8 +36,7 @@ from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, l
 from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.sources import LOG, SOURCES
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
-
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles
 
 LEAST_CHUNKS = 50
 """Chunks below which nothing is tuned."""

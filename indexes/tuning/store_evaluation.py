@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.corpus import blocks
 from ragembed.documents.model import Chunk
@@ -24,8 +23,8 @@ from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
 from ragembed.reservoir import ItemReservoir
+from ragembed.types import Floats
 
-Floats = NDArray[np.float32]
 Rankings = dict[str, list[tuple[str, float]]]
 """By the id of a question, what was found with its score, best first."""
 

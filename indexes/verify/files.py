@@ -23,9 +23,7 @@ from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRec
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
-Halves = NDArray[np.float16]
+from ragembed.types import Floats, Halves
 
 CANARIES = 16
 """Texts that are encoded again."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
@@ -33,8 +32,6 @@ from ragembed.indexes.types import Progress, VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
 from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.reservoir import Reservoir
-
-Halves = NDArray[np.float16]
 
 _BATCH = 1024
 

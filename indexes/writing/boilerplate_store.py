@@ -17,7 +17,7 @@ import numpy as np
 from ragembed.documents.boilerplate import (
     BoilerplateCounts,
     FileLines,
-    Keys,
+    LineKeys,
     Stripper,
     find,
     kind_of,
@@ -47,7 +47,7 @@ class _CountedFile(NamedTuple):
     """What is kept of a file: the hash of its content, and the keys of its lines, None where nobody counted."""
 
     content: str
-    keys: Keys | None
+    keys: LineKeys | None
 
 
 def stored(connection: sqlite3.Connection) -> list[BoilerplateLine]:
@@ -65,7 +65,7 @@ def status(connection: sqlite3.Connection) -> dict[str, Any]:
     return {"lines": lines, "chunks": chunks, "chunks_of_nothing_else": int(alone)}
 
 
-def lines_as_bytes(keys: Keys) -> bytes:
+def lines_as_bytes(keys: LineKeys) -> bytes:
     """Return keys as they are kept in the database."""
     return keys.astype(_KEY_TYPE).tobytes()
 
@@ -76,12 +76,12 @@ def strip_all(stripper: Stripper, source: SourceRecord, chunks: Sequence[Chunk])
     return [stripper.strip(chunk, kind) for chunk in chunks]
 
 
-def lines_of(path: str, chunks: Sequence[Chunk]) -> Keys:
+def lines_of(path: str, chunks: Sequence[Chunk]) -> LineKeys:
     """Return the keys of the lines of a file, from all of its chunks."""
     return line_keys((chunk.text for chunk in chunks), kind_of(path))
 
 
-def found_in(files: Mapping[str, tuple[str, Keys]]) -> BoilerplateCounts:
+def found_in(files: Mapping[str, tuple[str, LineKeys]]) -> BoilerplateCounts:
     """Return what is boilerplate in files, by name, each with the hash of its content and the keys of its lines."""
     kinds = {path: kind_of(path) for path in files}
     return find(FileLines(kind, *files[path]) for path, kind in kinds.items() if kind is not None)
@@ -98,7 +98,7 @@ class StrippingPlan:
 
     stripper: Stripper
     again: list[str]
-    uncounted: dict[str, Keys]
+    uncounted: dict[str, LineKeys]
     before: list[BoilerplateLine]
     changes: bool = True
 
@@ -119,7 +119,7 @@ class StrippingPlan:
 
 def plan(
     connection: sqlite3.Connection,
-    coming: Mapping[str, tuple[str, Keys]],
+    coming: Mapping[str, tuple[str, LineKeys]],
     removed: Collection[str],
     mode: str,
 ) -> StrippingPlan:
@@ -161,7 +161,7 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
         yield path, _CountedFile(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 
-def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, Keys]:
+def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, LineKeys]:
     """Return the keys of the lines of each kind that became boilerplate, or no longer are."""
     former: dict[str, set[int]] = {}
     for line in before:
@@ -172,7 +172,7 @@ def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dic
     }
 
 
-def _touched(files: Mapping[str, tuple[str, Keys]], changed: Mapping[str, Keys]) -> Iterator[str]:
+def _touched(files: Mapping[str, tuple[str, LineKeys]], changed: Mapping[str, LineKeys]) -> Iterator[str]:
     for path, (_, keys) in files.items():
         of_kind = changed.get(kind_of(path) or "")
         if of_kind is not None and len(of_kind) and np.isin(keys, of_kind).any():

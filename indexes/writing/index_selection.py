@@ -21,7 +21,7 @@ from ragembed.indexes.ann.library import has_faiss
 from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.ann.vectors import Floats, Vectors
+from ragembed.indexes.ann.vectors import Vectors
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction
@@ -30,6 +30,7 @@ from ragembed.indexes.storage.selection import select
 from ragembed.indexes.types import Progress, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import draw_pseudo_queries
+from ragembed.types import Floats
 
 QUERIES = 300
 """Pseudo-queries that an index is tuned on, and as many others that it is measured on."""

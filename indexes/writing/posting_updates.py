@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.indexes.lexical.indexed_terms import Columns, IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings, write_postings
 from ragembed.indexes.storage import catalog, changes
@@ -23,9 +20,7 @@ from ragembed.indexes.storage.named_postings import (
     term_columns,
 )
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Progress
-
-Keys = NDArray[np.int64]
+from ragembed.indexes.types import Keys, Progress
 
 LEAST_CHUNKS = 20_000
 """Chunks from which a store has postings: FTS5 answers in some 20 ms up to there."""

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragembed.documents.boilerplate import Keys
+from ragembed.documents.boilerplate import LineKeys
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, changes, compaction, run_records
@@ -25,8 +24,8 @@ from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
+from ragembed.types import Floats
 
-Floats = NDArray[np.float32]
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Floats]"
 """Makes raw vectors of texts, and tells how many more are done."""
 
@@ -153,7 +152,7 @@ class StoreWriter(Upkeep):
         sources: Sequence[SourceRecord] = (),
         removed_sources: Iterable[str] = (),
         expected: Iterable[Expected] = (),
-        lines: Mapping[str, Keys] = MappingProxyType({}),
+        lines: Mapping[str, LineKeys] = MappingProxyType({}),
     ) -> None:
         """Make a change visible in one transaction.
 
@@ -239,7 +238,7 @@ class StoreWriter(Upkeep):
     # Boilerplate: what is searched of chunks
 
     def plan_stripping(
-        self, coming: Mapping[str, tuple[str, Keys]], removed: Collection[str], mode: str
+        self, coming: Mapping[str, tuple[str, LineKeys]], removed: Collection[str], mode: str
     ) -> StrippingPlan:
         """Return what a run is to do about boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
         return plan(self._connection, coming, removed, mode)
@@ -248,14 +247,14 @@ class StoreWriter(Upkeep):
         """Return what to keep of a run that has done it, as the JSON value ``boilerplate``."""
         return done(self._connection, mode)
 
-    def keep_lines(self, lines: Mapping[str, Keys]) -> None:
+    def keep_lines(self, lines: Mapping[str, LineKeys]) -> None:
         """Keep the keys of the lines of files, by name, in place of those that were kept of them."""
         if not lines:
             return
         with write_errors(self._store), self._database.transaction():
             self._insert_lines(lines)
 
-    def _insert_lines(self, lines: Mapping[str, Keys]) -> None:
+    def _insert_lines(self, lines: Mapping[str, LineKeys]) -> None:
         self._connection.executemany(
             "INSERT OR REPLACE INTO source_lines (source, keys) SELECT id, ?2 FROM sources WHERE path = ?1",
             [(path, lines_as_bytes(keys)) for path, keys in lines.items()],

@@ -13,9 +13,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.distributed import stages
 from ragembed.distributed.stages import ChunkedShards, EncodedBlocks, Worker, plan_blocks, read_blocks, write_blocks
 from ragembed.distributed.work import EMBED, FIT, READ, Work, make_plan
@@ -31,8 +28,7 @@ from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.types import Progress
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 
 def index_with_workers(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ragembed.corpus import grouped
 from ragembed.distributed.work import EMBED, FIT, READ, Arrays, Work, read_arrays, write_arrays
 from ragembed.distributed.workers import TaskReport
-from ragembed.documents.boilerplate import Keys, Stripper
+from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
@@ -39,9 +39,7 @@ from ragembed.indexes.storage.segments import to_raw
 from ragembed.indexes.types import SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import strip_all
 from ragembed.indexes.writing.writer import BATCH
-
-Floats = NDArray[np.float32]
-Positions = NDArray[np.int64]
+from ragembed.types import Floats, Integers
 
 SPOOL, INDEX, SCAN = "spool.jsonl", "index.safetensors", "scan.json"
 MOST_DEATHS = 3
@@ -219,7 +217,7 @@ class ChunkedShards:
         self.ends = np.cumsum(self.sizes)
         """Chunks up to the end of each file."""
 
-    def _whole(self, name: str) -> Positions:
+    def _whole(self, name: str) -> Integers:
         return np.concatenate([np.empty(0, dtype=np.int64), *(index[name] for index in self._indexes)])
 
     def _file(self, shard: int, name: str) -> Path:
@@ -236,9 +234,9 @@ class ChunkedShards:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     @cached_property
-    def lines(self) -> dict[str, tuple[str, Keys]]:
+    def lines(self) -> dict[str, tuple[str, LineKeys]]:
         """Of each file, by name, the hash of its content and the keys of its lines."""
-        lines: dict[str, tuple[str, Keys]] = {}
+        lines: dict[str, tuple[str, LineKeys]] = {}
         for shard, index in enumerate(self._indexes):
             contents = json.loads(self._file(shard, SCAN).read_bytes())["contents"]
             keys = np.split(index["keys"].view(np.uint64), np.cumsum(index["key_counts"]))[:-1]
@@ -336,14 +334,14 @@ class Blocks:
     ``first`` are the hashes of the first text of each, uint8, shape ``(blocks, 16)``.
     """
 
-    ends: Positions
-    chunks: Positions
+    ends: Integers
+    chunks: Integers
     first: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def of(self, number: int) -> Positions:
+    def of(self, number: int) -> Integers:
         """Return the chunks of a block, ascending."""
         return self.chunks[self.ends[number - 1] if number else 0 : self.ends[number]]
 

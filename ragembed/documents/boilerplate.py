@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers.registry import BY_NAME, BY_SUFFIX, PLAIN
 
-Keys = NDArray[np.uint64]
+LineKeys = NDArray[np.uint64]
 
 LEAST_FILES = 5
 """Files with different contents that repeat a line, at least."""
@@ -57,7 +57,7 @@ def kind_of(name: str) -> str | None:
     return None if reader.name in _ROWS else reader.name
 
 
-def line_keys(texts: Iterable[str], kind: str | None) -> Keys:
+def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:
     """Return the keys of a file's lines, uint64, shape ``(n,)``, in order.
 
     ``texts`` are those of its chunks. Of source code, only comments have keys. What stands between lines that have one
@@ -121,7 +121,7 @@ class FileLines(NamedTuple):
 
     kind: str
     content: str
-    keys: Keys
+    keys: LineKeys
 
 
 BoilerplateCounts = Mapping[str, Mapping[int, int]]
@@ -136,7 +136,7 @@ def find(files: Iterable[FileLines]) -> BoilerplateCounts:
     characters or more. Files longer than ``LONG_FILE`` of which more than ``MOST_OF_FILE`` is in such runs do not
     count: versions of one text are no boilerplate.
     """
-    by_kind: dict[str, dict[str, Keys]] = {}
+    by_kind: dict[str, dict[str, LineKeys]] = {}
     for file in files:
         by_kind.setdefault(file.kind, {})[file.content] = file.keys
     found = {
@@ -146,7 +146,7 @@ def find(files: Iterable[FileLines]) -> BoilerplateCounts:
     return {kind: lines for kind, lines in found.items() if lines}
 
 
-def _find_in(files: Sequence[Keys], share: float) -> dict[int, int]:
+def _find_in(files: Sequence[LineKeys], share: float) -> dict[int, int]:
     lines = _Lines.of(files)
     counts, in_runs = lines.repeated(share)
     sizes = lines.characters_of_files(np.ones_like(in_runs))
@@ -166,15 +166,15 @@ class _Lines:
     and ends each.
     """
 
-    distinct: Keys
+    distinct: LineKeys
     number: NDArray[np.int64]
     file: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, files: Sequence[Keys]) -> _Lines:
+    def of(cls, files: Sequence[LineKeys]) -> _Lines:
         end = np.zeros(1, dtype=np.uint64)
-        keys: Keys = np.concatenate([end, *(part for keys in files for part in (keys, end))])
+        keys: LineKeys = np.concatenate([end, *(part for keys in files for part in (keys, end))])
         file = np.repeat(np.arange(-1, len(files)), [1, *(len(keys) + 1 for keys in files)])
         distinct = _frequent(keys)
         places = np.searchsorted(distinct, keys)
@@ -219,7 +219,7 @@ class _Lines:
         return characters[run] >= LEAST_RUN
 
 
-def _frequent(keys: Keys) -> Keys:
+def _frequent(keys: LineKeys) -> LineKeys:
     """Return the keys of lines that are there ``LEAST_FILES`` times or more, ascending."""
     ordered = np.sort(keys)
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

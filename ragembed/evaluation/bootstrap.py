@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import at_least, numbers
-
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles
 
 _COVERAGE = 0.95
 _BLOCK_CELLS = 1 << 20

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
+from ragembed.types import Doubles
 
-Floats = NDArray[np.float64]
 
-
-def pearson_correlation(predictions: Floats, scores: Floats) -> float:
+def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
     """Return the linear correlation of two finite arrays of shape ``(n,)``, from -1 to 1.
 
     Raises
@@ -24,25 +22,25 @@ def pearson_correlation(predictions: Floats, scores: Floats) -> float:
     return float(np.clip(first @ second, -1.0, 1.0))
 
 
-def spearman_correlation(predictions: Floats, scores: Floats) -> float:
+def spearman_correlation(predictions: Doubles, scores: Doubles) -> float:
     """Return the linear correlation of the ranks, where equal values share the mean of theirs; otherwise as above."""
     return pearson_correlation(_ranks(predictions), _ranks(scores))
 
 
-def _ranks(values: Floats) -> Floats:
+def _ranks(values: Doubles) -> Doubles:
     """Return the rank of each of ``values`` from 1, and the mean of their ranks for equal ones."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last: Floats = np.cumsum(counts).astype(np.float64)
-    ranks: Floats = (last - (counts - 1) / 2)[place]
+    last: Doubles = np.cumsum(counts).astype(np.float64)
+    ranks: Doubles = (last - (counts - 1) / 2)[place]
     return ranks
 
 
-def _standard(values: Floats, name: str) -> Floats:
+def _standard(values: Doubles, name: str) -> Doubles:
     """Return ``values`` with mean 0 and Euclidean length 1."""
     if (values == values[0]).all():
         raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
     centred = values - values.mean()
     # Without this step the squares of very small or large values leave the range of float64.
     centred /= np.abs(centred).max()
-    standard: Floats = centred / np.sqrt(centred @ centred)
+    standard: Doubles = centred / np.sqrt(centred @ centred)
     return standard

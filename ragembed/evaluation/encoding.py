@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
@@ -18,8 +15,7 @@ from ragembed.extractors.protocol import Side
 from ragembed.postprocess import TwoSidedChain
 from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 

@@ -16,11 +16,12 @@ from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Floats, Progress, Side, State, saved_array
-from ragembed.extractors.static import Ids, StaticExtractor
+from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
 from ragembed.models.tokenizer import TokenKind
+from ragembed.types import Floats, Integers
 
 _RIDGE = 1e-3
 
@@ -48,7 +49,7 @@ class TokenMeans:
         distinct, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
         self._add(distinct, np.add.reduceat(hidden[text][order], starts, axis=0, dtype=np.float64), counts)
 
-    def _add(self, ids: Ids, sums: NDArray[np.float64], counts: Ids) -> None:
+    def _add(self, ids: Integers, sums: NDArray[np.float64], counts: Integers) -> None:
         before = self._sums[ids]
         after = before + sums
         came = after - before
@@ -96,11 +97,11 @@ class AvgTable:
         """Nothing: all that decides the vectors is fitted."""
         return {}
 
-    def rows(self, ids: Ids) -> Floats:
+    def rows(self, ids: Integers) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         return self._fitted()[0][ids]
 
-    def present(self, ids: Ids) -> NDArray[np.bool_]:
+    def present(self, ids: Integers) -> NDArray[np.bool_]:
         """Return which of ``ids`` have a vector."""
         return self._fitted()[1][ids]
 

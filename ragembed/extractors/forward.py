@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.extractors.protocol import Floats, Progress
+from ragembed.extractors.protocol import Progress
 from ragembed.extractors.replicas import Replicas
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
+from ragembed.types import Floats
 
 CPU_TOKENS = 2048
 """Tokens in a batch, padding included, that keep a CPU busy."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from ragembed.config.templates import Template
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
-from ragembed.extractors.protocol import Floats, Side
+from ragembed.extractors.protocol import Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
 from ragembed.models.choice import fast_dtype, find_devices, many_texts, needs_no_framework, one_text
 from ragembed.models.files import ModelFiles, model_shape
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.types import Floats
 
 _FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
 """Most texts, tokens, and multiplications in a model's blocks that take less time than importing PyTorch.

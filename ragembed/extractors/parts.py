@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles
+
 TokenOrigin = Literal["text", "special", "template", "mask"]
 
 

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.models.tokenizer import TokenKind
-
-Floats = NDArray[np.float32]
-Bools = NDArray[np.bool_]
+from ragembed.types import Bools, Floats
 
 _UPSCALE = np.float32(2.0**80)
 """Factor of weights while they are summed: products of subnormal weights would lose their digits, and the reciprocal

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
 from ragembed.models.token_ids import TokenIds
+from ragembed.types import Floats
 
 if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
 
-Floats = NDArray[np.float32]
 Side = Literal["documents", "queries", "pseudo-queries", "few-documents"]
 """Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are.
 

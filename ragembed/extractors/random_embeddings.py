@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.protocol import Floats
-from ragembed.extractors.static import Ids
+from ragembed.types import Floats, Integers
 
 _DRAWN_AT_ONCE = 64
 """Vectors that are drawn at a time, so that what is between bits and vectors stays in the cache."""
@@ -46,7 +45,7 @@ class RandomTable:
         """Seed, dimension and standard deviation."""
         return {"random": {"seed": self._seed, "dim": self.dim, "sigma": self._sigma}}
 
-    def rows(self, ids: Ids) -> Floats:
+    def rows(self, ids: Integers) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         with self._drawing:
             at = np.searchsorted(self._ids, ids)
@@ -56,11 +55,11 @@ class RandomTable:
                 at = np.searchsorted(self._ids, ids)
             return self._drawn[self._place[at]]
 
-    def present(self, ids: Ids) -> NDArray[np.bool_]:
+    def present(self, ids: Integers) -> NDArray[np.bool_]:
         """Return True for each id."""
         return np.ones(ids.shape, dtype=bool)
 
-    def _append(self, ids: Ids) -> None:
+    def _append(self, ids: Integers) -> None:
         """Draw the vectors of ``ids``, ascending, which have none yet."""
         count = self._count + len(ids)
         if count > len(self._drawn):
@@ -76,7 +75,7 @@ class RandomTable:
         self._place = np.insert(self._place, at, np.arange(self._count, count))
         self._count = count
 
-    def _draw(self, ids: Ids) -> Floats:
+    def _draw(self, ids: Integers) -> Floats:
         pairs = (self.dim + 1) // 2
         bits = np.empty((len(ids), 2 * pairs), dtype=np.uint64)
         generator = np.random.Philox(key=[0, self._seed])

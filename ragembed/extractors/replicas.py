@@ -9,7 +9,7 @@ from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from ragembed.extractors.protocol import Floats
+from ragembed.types import Floats
 
 if TYPE_CHECKING:
     from ragembed.extractors.forward import Batch

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.specs import SbertWk
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles, Floats
 
 _ROUNDING = 1e-6
 """A part shorter than this share of its vector is float32 rounding. No novelty, alignment or projection counts as less,

@@ -15,11 +15,12 @@ from ragembed.extractors.avg import AvgExtractor, TokenMeans
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Extractor, Floats, Side, State
+from ragembed.extractors.protocol import Extractor, Side, State
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import Taker, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TokenStatistics
+from ragembed.types import Floats
 
 Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"

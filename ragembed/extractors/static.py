@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.pooling import mean_shares
-from ragembed.extractors.protocol import Floats, Progress, Side, Tokenizer
+from ragembed.extractors.protocol import Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.models.token_ids import TokenIds
+from ragembed.types import Floats, Integers
 
 _TEXTS_PER_BLOCK = 1024
-
-Ids = NDArray[np.int64]
 
 
 class TokenTable(Protocol):
@@ -35,11 +34,11 @@ class TokenTable(Protocol):
         """What decides the vectors beside what is fitted, as JSON values."""
         ...
 
-    def rows(self, ids: Ids) -> Floats:
+    def rows(self, ids: Integers) -> Floats:
         """Return the vectors of ``ids``, shape ``(n,)``: float32, shape ``(n, d)``."""
         ...
 
-    def present(self, ids: Ids) -> NDArray[np.bool_]:
+    def present(self, ids: Integers) -> NDArray[np.bool_]:
         """Return which of ``ids`` have a vector; the others are left out of a text's mean."""
         ...
 
@@ -127,7 +126,7 @@ class StaticExtractor(FittedByWeights):
         return _weighted_sums(shares.astype(np.float32), place, ids.lengths, self._table.rows(distinct))
 
 
-def _weighted_sums(shares: Floats, place: Ids, lengths: Ids, rows: Floats) -> Floats:
+def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:
     """Return for each text the sum of its tokens' ``rows`` times their ``shares``, float32, shape ``(n, d)``.
 
     ``shares`` and the ``place`` of each token among the rows have the shape ``(tokens,)``. Tokens are added up in their

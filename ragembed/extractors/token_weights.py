@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus, blocks
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import Floats, State, Tokenizer, saved_array
+from ragembed.extractors.protocol import State, Tokenizer, saved_array
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics, Weighting
+from ragembed.types import Floats
 
 _BLOCK = 2048
 

@@ -18,10 +18,11 @@ from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.pooling import WeightedMean, mean_shares, pooled_tokens
-from ragembed.extractors.protocol import Floats, Progress, Side
+from ragembed.extractors.protocol import Progress, Side
 from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.models.tokenizer import TokenKind
+from ragembed.types import Floats
 
 _ORIGINS: Mapping[int, TokenOrigin] = {
     TokenKind.SPECIAL: "special",

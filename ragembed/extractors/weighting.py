@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import parse_weighting
 from ragembed.models.token_ids import TokenIds
+from ragembed.types import Floats, Integers
 
-Floats = NDArray[np.float32]
-Counts = NDArray[np.int64]
 Vocabulary = Callable[[], Sequence[str]]
 """Gives the tokens by id."""
 
@@ -45,8 +44,8 @@ class TokenStatistics:
     """
 
     texts: int
-    document_frequency: Counts
-    occurrences: Counts
+    document_frequency: Integers
+    occurrences: Integers
 
     def __add__(self, other: TokenStatistics) -> TokenStatistics:
         """Return the statistics of both corpora together."""
@@ -167,7 +166,7 @@ def make_weighting(spec: str, biases: tuple[str, ...] | None = None) -> Weightin
 
 
 class TokenCounter:
-    """Counts the texts that hold each token id, and its occurrences, in texts that come bit by bit.
+    """Integers the texts that hold each token id, and its occurrences, in texts that come bit by bit.
 
     ``framing`` names the special tokens that frame every text: they count once in each.
     """

@@ -20,11 +20,9 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _BLOCK = 1 << 22
 _LONGEST_LINE = 1 << 22

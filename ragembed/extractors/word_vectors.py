@@ -19,14 +19,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.extractors.word_vector_files import word_blocks
 from ragembed.hashing import cache_folder, file_sha256, read_sha256
 from ragembed.tensor_map import map_tensors
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _FORMAT = "1"
 _DATA_START = 512  # the header's length is fixed, as its numbers are known only after the data

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.protocol import Floats
-from ragembed.extractors.static import Ids
 from ragembed.extractors.word_vectors import WordVectors
+from ragembed.types import Floats, Integers
 
 
 class WordTable:
@@ -26,10 +25,10 @@ class WordTable:
         """The file's hash, and how many words are left out."""
         return {"words": self._vectors.sha256, "drop": self._drop}
 
-    def rows(self, ids: Ids) -> Floats:
+    def rows(self, ids: Integers) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         return np.asarray(self._vectors.vectors[ids], dtype=np.float32)
 
-    def present(self, ids: Ids) -> NDArray[np.bool_]:
+    def present(self, ids: Integers) -> NDArray[np.bool_]:
         """Return which of ``ids`` are not left out."""
         return np.asarray(ids >= self._drop)

@@ -21,8 +21,8 @@ from langchain_core.documents import Document
 
 from ragembed.errors import StoreDamagedError, StoreError, StoreNotFoundError
 from ragembed.indexes.ann.foreign import read_vectors
-from ragembed.indexes.ann.vectors import Floats
 from ragembed.langchain.restricted_pickle import StandIn, load
+from ragembed.types import Floats
 
 _MAX_DEPTH = 100
 _VALUE_COST = 50

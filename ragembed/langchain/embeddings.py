@@ -8,17 +8,14 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from langchain_core.embeddings import Embeddings
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.postprocess import unit_rows
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _LOADING = threading.RLock()  # one for all objects: a lock inside an object would keep it from being copied
 

@@ -11,8 +11,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _BLOCK = 4096
 """Vectors that are normalised at once, in float64."""

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.tensor_map import map_tensors, release
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 WORDS = "embeddings.word_embeddings.weight"
 POSITIONS = "embeddings.position_embeddings.weight"

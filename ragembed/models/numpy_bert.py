@@ -19,8 +19,7 @@ from threadpoolctl import ThreadpoolController
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
 from ragembed.resources import processors
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _SMALL_BATCH = 256
 _PART_TOKENS = 512  # whatever the number of threads, so that it does not change the result

@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _PACKED_FOR = 2048  # rows of a product that its weights are packed for; any number works
 _ROWS, _WIDTH_STEP = (

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 
 class Backbone(Protocol):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ids = NDArray[np.int64]
+from ragembed.types import Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,11 +18,11 @@ class TokenIds:
     Iterating gives the ids of each text, shape ``(tokens of it,)``.
     """
 
-    flat: Ids
-    lengths: Ids
+    flat: Integers
+    lengths: Integers
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[int] | Ids]) -> TokenIds:
+    def of(cls, texts: Iterable[Sequence[int] | Integers]) -> TokenIds:
         """Put the ids of each text together."""
         texts = list(texts)
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
@@ -32,7 +31,7 @@ class TokenIds:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __iter__(self) -> Iterator[Ids]:
+    def __iter__(self) -> Iterator[Integers]:
         return iter(np.split(self.flat, np.cumsum(self.lengths)[:-1])) if len(self) else iter(())
 
     def tolist(self) -> list[list[int]]:
@@ -40,11 +39,11 @@ class TokenIds:
         return [ids.tolist() for ids in self]
 
     @property
-    def texts(self) -> Ids:
+    def texts(self) -> Integers:
         """The number of the text that each token belongs to, shape ``(tokens,)``."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def distinct(self) -> tuple[Ids, Ids]:
+    def distinct(self) -> tuple[Integers, Integers]:
         """Return the different ids, ascending, and where each token's is among them, shape ``(tokens,)``."""
         different = np.flatnonzero(np.bincount(self.flat))
         place = np.zeros(self.flat.max(initial=-1) + 1, dtype=np.int64)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.errors import ConfigError, GpuError, ModelError
 from ragembed.extras import needed_for
+from ragembed.types import Floats
 
 with needed_for("a model that is not a plain BERT with a tokenizer.json"):
     import torch
@@ -22,7 +23,6 @@ with needed_for("a model that is not a plain BERT with a tokenizer.json"):
 if TYPE_CHECKING:
     import tokenizers
 
-Floats = NDArray[np.float32]
 
 _MEMORY_SHARE = 0.8  # of what is free on a GPU; the rest is for its libraries' workspaces and for fragmentation
 _VECTORS_PER_BLOCK = 8  # of each token, that a block holds at once: input, query, key, value, sums

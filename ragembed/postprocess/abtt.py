@@ -6,7 +6,8 @@ import numpy as np
 
 from ragembed.errors import ConfigError, RankError
 from ragembed.postprocess.moments import by_blocks, principal
-from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
+from ragembed.postprocess.protocol import PostProcessor, Saved
+from ragembed.types import Doubles, Floats
 
 
 class AllButTheTop(PostProcessor):

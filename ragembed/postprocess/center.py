@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ragembed.postprocess.moments import column_means
-from ragembed.postprocess.protocol import Floats, PostProcessor, Saved
+from ragembed.postprocess.protocol import PostProcessor, Saved
+from ragembed.types import Floats
 
 
 class Center(PostProcessor):

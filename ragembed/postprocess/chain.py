@@ -20,11 +20,12 @@ from ragembed.postprocess.abtt import AllButTheTop
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import Floats, PostProcessor, State
+from ragembed.postprocess.protocol import PostProcessor, State
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
+from ragembed.types import Floats
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "center": Center,

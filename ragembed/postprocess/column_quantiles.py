@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.postprocess.blocks import over_columns
-from ragembed.postprocess.protocol import Doubles
+from ragembed.types import Doubles
 
 _VALUES = 1 << 21
 

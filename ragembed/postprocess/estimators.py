@@ -17,11 +17,12 @@ from ragembed.extras import needed_for
 from ragembed.postprocess.abtt import AllButTheTop
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
-from ragembed.postprocess.protocol import Floats, PostProcessor
+from ragembed.postprocess.protocol import PostProcessor
 from ragembed.postprocess.quantile import Output, Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
+from ragembed.types import Floats
 
 with needed_for("a scikit-learn transformer"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin

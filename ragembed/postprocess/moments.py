@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ragembed.postprocess.protocol import ROUNDING, Doubles, Floats
+from ragembed.postprocess.protocol import ROUNDING
+from ragembed.types import Doubles, Floats
 
 _ROWS = 4096
 _FLOAT16_ROUNDING = 2.0**-11

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ragembed.postprocess.protocol import Doubles
+from ragembed.types import Doubles
 
 # Highest power first.
 _CENTRE: Final = (

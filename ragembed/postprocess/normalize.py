@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import Floats, PostProcessor
+from ragembed.postprocess.protocol import PostProcessor
+from ragembed.types import Floats
 
 
 def unit_rows(vectors: Floats) -> Floats:

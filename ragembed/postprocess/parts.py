@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-Doubles = NDArray[np.float64]
+from ragembed.types import Doubles
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,9 +13,8 @@ from typing_extensions import Self
 
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.postprocess.parts import Parts
+from ragembed.types import Floats
 
-Floats: TypeAlias = NDArray[np.float32]
-Doubles: TypeAlias = NDArray[np.float64]
 State: TypeAlias = dict[str, NDArray[Any]]
 
 ROUNDING = 1e-6

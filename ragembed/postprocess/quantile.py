@@ -12,7 +12,8 @@ from ragembed.postprocess.blocks import over_columns
 from ragembed.postprocess.column_quantiles import column_quantiles
 from ragembed.postprocess.normal import normal_quantile
 from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import Doubles, Floats, PostProcessor, Saved
+from ragembed.postprocess.protocol import PostProcessor, Saved
+from ragembed.types import Doubles, Floats
 
 Output = Literal["uniform", "normal"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ragembed.postprocess.column_quantiles import column_quantiles
-from ragembed.postprocess.protocol import ROUNDING, Floats, PostProcessor, Saved
+from ragembed.postprocess.protocol import ROUNDING, PostProcessor, Saved
+from ragembed.types import Floats
 
 
 class Robust(PostProcessor):

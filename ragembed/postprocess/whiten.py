@@ -7,7 +7,8 @@ from typing_extensions import Self
 
 from ragembed.errors import ConfigError, RankError
 from ragembed.postprocess.moments import by_blocks, column_means, column_variances, largest, principal
-from ragembed.postprocess.protocol import ROUNDING, Doubles, Floats, PostProcessor, Saved, check_fittable
+from ragembed.postprocess.protocol import ROUNDING, PostProcessor, Saved, check_fittable
+from ragembed.types import Doubles, Floats
 
 
 class Whiten(PostProcessor):

@@ -8,14 +8,12 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.dictionaries.senses import Dictionary
-
-Ids = NDArray[np.int64]
+from ragembed.types import Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +25,16 @@ class Windows:
     pad: int
 
     @property
-    def lengths(self) -> Ids:
+    def lengths(self) -> Integers:
         """Tokens of each, shape ``(texts,)``."""
         return self.tokens.lengths
 
     @cached_property
-    def _starts(self) -> Ids:
-        starts: Ids = np.cumsum(self.lengths) - self.lengths
+    def _starts(self) -> Integers:
+        starts: Integers = np.cumsum(self.lengths) - self.lengths
         return starts
 
-    def batch(self, rows: Ids, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, rows: Integers, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ids and mask of ``rows``, each of shape ``(rows, tokens)``, padded behind to the longest."""
         places = np.arange(self.lengths[rows].max())
         mask = places < self.lengths[rows, None]
@@ -44,7 +42,7 @@ class Windows:
         ids = np.where(mask, self.tokens.flat[at], self.pad)
         return torch.from_numpy(ids).to(device), torch.from_numpy(mask.astype(np.int64)).to(device)
 
-    def by_length(self, batch_tokens: int) -> Iterator[Ids]:
+    def by_length(self, batch_tokens: int) -> Iterator[Integers]:
         """Yield the rows of batches of at most ``batch_tokens`` tokens, padding counted; longest first."""
         order = np.argsort(-self.lengths, kind="stable")
         start = 0
@@ -76,8 +74,8 @@ class TrainingTexts:
     """
 
     windows: Windows
-    text: Ids
-    entry: Ids
+    text: Integers
+    entry: Integers
     n_entries: int
 
     @classmethod

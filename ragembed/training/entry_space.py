@@ -14,8 +14,7 @@ from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.encoder import DefinitionEncoder
 from ragembed.training.progress import TrainingProgress
 from ragembed.training.settings import EntryKind, Pooling
-
-Floats = NDArray[np.float32]
+from ragembed.types import Floats
 
 _BATCH_TOKENS = 8192
 _UNKNOWN = ("[UNK]", "<unk>")
