@@ -79,7 +79,7 @@ def _texts(data: Path) -> Iterator[str]:
 def read_queries(data: Path) -> list[str]:
     """Return the different judged queries of the retrieval collections."""
     folders = sorted((data / "retrieval").iterdir())
-    return list(dict.fromkeys(query for folder in folders for query in read_beir(folder).questions.values()))
+    return list(dict.fromkeys(query for folder in folders for query in read_beir(folder).queries.values()))
 
 
 def queries_by_turn(setting: Setting) -> list[list[str]]:

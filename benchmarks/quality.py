@@ -70,7 +70,7 @@ def quality(setting: Setting) -> Outcome:
             cells.append("–" if way == _DEFAULT else _interval(values, own, "+"))
         rows.append([way, *cells, f"{statistics.fmean(means):.1f}"])
     header = ["", *(f"{name}: {what}" for name in measured for what in ("nDCG@10", "less the default's"))]
-    queries = ", ".join(f"{name} {len(scores[_DEFAULT].questions)}" for name, scores in measured.items())
+    queries = ", ".join(f"{name} {len(scores[_DEFAULT].queries)}" for name, scores in measured.items())
     notes = (
         f"Judged queries: {queries}. One document, title and text, is one chunk; every embedder but the peer's is "
         "fitted on the documents. In per cent; in brackets the 95 % interval of a bootstrap over the queries, paired "
@@ -111,8 +111,8 @@ def _tuned(collection: RetrievalCollection, path: Path) -> dict[str, list[str]]:
         store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
     tune_store(path, apply=True)
     with Store.open(path) as store:
-        answers = store.search_many(list(collection.questions.values()), 10)
-    return {key: [hit.id for hit in hits] for key, hits in zip(collection.questions, answers, strict=True)}
+        answers = store.search_many(list(collection.queries.values()), 10)
+    return {key: [hit.id for hit in hits] for key, hits in zip(collection.queries, answers, strict=True)}
 
 
 def _peer(collection: RetrievalCollection, setting: Setting) -> dict[str, list[str]]:
@@ -122,9 +122,9 @@ def _peer(collection: RetrievalCollection, setting: Setting) -> dict[str, list[s
     program, request = PEERS / "langchain_faiss.py", {"store": str(store), "model": model, "k": 10}
     files = write_files(collection, files)
     setting.runner.tell(LANGCHAIN.python, program, "index", {**request, "files": str(files)})
-    asked = {**request, "queries": collection.questions}
+    asked = {**request, "queries": collection.queries}
     told = setting.runner.tell(LANGCHAIN.python, program, "rankings", asked)
-    return {key: [document_id(file) for file in told[key]] for key in collection.questions}
+    return {key: [document_id(file) for file in told[key]] for key in collection.queries}
 
 
 def presets(setting: Setting) -> Outcome:

@@ -1,6 +1,6 @@
 """Indexing by one process and by several workers, and what follows for sizes that were not measured.
 
-``run.py scale`` measures, and writes the runs into scale_runs.json and the tables of docs/scale.md. This file as a
+``run.py scale`` measures, and writes the runs into scale_runs.json and the tables of docs/explanation/scale.md. This file as a
 program writes these tables again from the recorded runs: change an assumption below, and run it.
 """
 
@@ -27,7 +27,7 @@ from speed import Outcome, made_folder
 from ragembed.evaluation import read_beir
 
 RUNS = Path(__file__).resolve().parent / "scale_runs.json"
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = ROOT / "docs" / "explanation" / "scale.md"
 ASSUMED = {
     "cores of a machine, each as fast as one of the measured machine": 32,
     "memory of a machine, GiB": 128,
@@ -56,14 +56,14 @@ def scale(setting: Setting) -> Outcome:
     about = (
         "`ragembed index` from nothing as one process, and in stages by 1, 2 and 4 workers (`--workers N`), with "
         "documents, work folder and store on one disk. Memory is what a process has for itself (`RssAnon`, sampled). "
-        "What follows for other sizes is in [docs/scale.md](../docs/scale.md)."
+        "What follows for other sizes is in [docs/explanation/scale.md](../docs/explanation/scale.md)."
     )
     shown = [[part["about"], _runs_table(part)] for part in parts.values()]
     return Outcome([about, *chain(*shown)])
 
 
 def write(parts: Mapping[str, Part]) -> None:
-    """Write the runs, one per line, and the tables of docs/scale.md."""
+    """Write the runs, one per line, and the tables of docs/explanation/scale.md."""
     lines = []
     for name, part in parts.items():
         runs = ",\n".join(f"  {json.dumps(run)}" for run in part["runs"])
@@ -227,7 +227,7 @@ class _Costs:
 
 
 def planned(rows: Part, model: Part) -> str:
-    """Return the tables of docs/scale.md."""
+    """Return the tables of docs/explanation/scale.md."""
     costs, with_model = _Costs(rows), _Costs(model)
     each = with_model.stages["embed"] * costs.tokens / with_model.tokens
     measured = [[f"`{name}`", significant(1e6 * seconds, 3)] for name, seconds in costs.stages.items()]

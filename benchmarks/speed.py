@@ -352,7 +352,7 @@ def cold(setting: Setting) -> Outcome:
     say("indexing Cranfield with LangChain")
     shared = {"files": str(files), "model": str(model), "store": str(stores["LangChain"])}
     setting.runner.tell(LANGCHAIN.python, _LANGCHAIN, "index", shared)
-    every = list(dict.fromkeys(read_beir(setting.data / "retrieval" / "cran").questions.values()))
+    every = list(dict.fromkeys(read_beir(setting.data / "retrieval" / "cran").queries.values()))
     queries = every[:: len(every) // (setting.turns + 1)]
 
     def own(preset: str, query: str) -> Command:

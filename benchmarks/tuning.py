@@ -54,7 +54,7 @@ def tuning(setting: Setting) -> Outcome:
 def _judged(collection: RetrievalCollection, store: Store, mode: Mode = "hybrid") -> Doubles:
     """Return nDCG@10 of each judged query, in per cent."""
     judged = list(collection.relevance)
-    answers = zip(judged, store.search_many([collection.questions[name] for name in judged], 10, mode), strict=True)
+    answers = zip(judged, store.search_many([collection.queries[name] for name in judged], 10, mode), strict=True)
     return np.array([100.0 * ndcg([hit.id for hit in hits], collection.relevance[name]) for name, hits in answers])
 
 

@@ -81,7 +81,7 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
     if dense is None or lexical is None:
         return []
     places = {record.id: place(record) for record in explanation.towards}
-    own = sum(term.value for term in explanation.terms if term.kind == "question")
+    own = sum(term.value for term in explanation.terms if term.kind == "query")
     feedback = [f"{places[term.name]} {term.value:+.3f}" for term in explanation.terms if term.kind == "feedback"]
     lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled('cosine', dense, explanation.candidates)}"]
     if feedback:
@@ -118,7 +118,7 @@ def _words(explanation: Explanation) -> list[str]:
     found = explanation.contributions
     if found is None:
         return []
-    named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "question"
+    named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "query"
     lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
     if found.carriers and all(token.origin != "text" for token in found.carriers):
         names = ", ".join(token.text for token in found.carriers)

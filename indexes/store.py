@@ -1,7 +1,7 @@
 """The store: a folder with the chunks of documents, their vectors and their words, that can be searched.
 
 :class:`Store` is a facade: :mod:`ragembed.indexes.storage` has the database and the files,
-:mod:`ragembed.indexes.search` reads them, :mod:`ragembed.indexes.writing` writes them. ``docs/store-format.md``
+:mod:`ragembed.indexes.search` reads them, :mod:`ragembed.indexes.writing` writes them. ``docs/reference/store-format.md``
 describes the format.
 """
 
@@ -105,9 +105,9 @@ class Store:
     ) -> Store:
         """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
 
-        ``index`` is the kind of FAISS index, by one of the names of ``docs/index-choice.md`` or a factory string;
+        ``index`` is the kind of FAISS index, by one of the names of ``docs/how-to/choose-an-index.md`` or a factory string;
         ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. The index is in ``shards`` parts, see
-        ``docs/shards.md``. ``language`` decides on the stems that words are found by, as ``docs/search.md`` lists them.
+        ``docs/how-to/use-shards.md``. ``language`` decides on the stems that words are found by, as ``docs/how-to/search.md`` lists them.
         ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
         the folder holds a store or anything else, or cannot be written, :class:`ConfigError` for an unknown kind or
         language and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
@@ -170,7 +170,7 @@ class Store:
             for in one thread in each of the large segments.
         engine
             Where vectors are searched: ``"local"``, in this process, or ``"ray"``, on actors of a Ray cluster that hold
-            the shards of the index; see ``docs/shards.md``.
+            the shards of the index; see ``docs/how-to/use-shards.md``.
         address
             Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
             ``$RAY_ADDRESS`` names none.
@@ -220,8 +220,8 @@ class Store:
 
         ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
         chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/filters.md``. ``fusion`` says how the two are fused; the store has its own if left out. ``ranking`` folds
-        near-duplicates, reranks the best, and the like; by default none of this is done. See ``docs/search.md``.
+        ``docs/reference/filters.md``. ``fusion`` says how the two are fused; the store has its own if left out. ``ranking`` folds
+        near-duplicates, reranks the best, and the like; by default none of this is done. See ``docs/how-to/search.md``.
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
 
@@ -262,7 +262,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Explanation]:
-        """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/explain.md``."""
+        """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/how-to/explain-results.md``."""
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)

@@ -21,8 +21,8 @@ _ARCHITECTURE = "ForSequenceClassification"
 class Reranker(Protocol):
     """What scores texts for a query; :class:`CrossEncoderReranker` is one."""
 
-    def scores(self, question: str, texts: Sequence[str]) -> Sequence[float] | Floats:
-        """Return a finite score for each of ``texts``, higher for what answers ``question`` better."""
+    def scores(self, query: str, texts: Sequence[str]) -> Sequence[float] | Floats:
+        """Return a finite score for each of ``texts``, higher for what answers ``query`` better."""
         ...
 
 
@@ -59,14 +59,14 @@ class CrossEncoderReranker:
         self._loaded: Any = None
         _require_cross_encoder(self._files)
 
-    def scores(self, question: str, texts: Sequence[str]) -> Floats:
-        """Return the model's score of each of ``texts`` for ``question``, float32, shape ``(n,)``; higher is better.
+    def scores(self, query: str, texts: Sequence[str]) -> Floats:
+        """Return the model's score of each of ``texts`` for ``query``, float32, shape ``(n,)``; higher is better.
 
         What is beyond the model's window is not read.
         """
         if not texts:
             return np.zeros(0, dtype=np.float32)
-        pairs = [(question, text) for text in texts]
+        pairs = [(query, text) for text in texts]
         scores = self._model().predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
         return np.asarray(scores, dtype=np.float32)
 

@@ -50,9 +50,9 @@ def make_cross_encoder(folder: Path, word: str = "lock", labels: int = 1) -> Pat
     return folder
 
 
-def known_score(question: str, text: str, word: str = "lock") -> float:
+def known_score(query: str, text: str, word: str = "lock") -> float:
     """Return what the cross-encoder of :func:`make_cross_encoder` says, computed by hand."""
-    words = [*question.lower().split(), *text.lower().split()][:29]
+    words = [*query.lower().split(), *text.lower().split()][:29]
     share = words.count(word) / (len(words) + 3)
     embedded = np.zeros(HIDDEN)
     embedded[0] = 8.0

@@ -53,7 +53,7 @@ def test_help_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
-def test_a_question_needs_no_framework(store, mode):
+def test_a_query_needs_no_framework(store, mode):
     modules = loaded(command("query", "lock", "--store", store, "--mode", mode))
     assert "ragembed" in modules
     assert modules.isdisjoint(HEAVY)

@@ -131,7 +131,7 @@ def command(
     results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if not print_records({"question": query, "mode": mode, "results": results}, "results", output):
+    if not print_records({"query": query, "mode": mode, "results": results}, "results", output):
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, words, coloured, explanation)

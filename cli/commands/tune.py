@@ -114,7 +114,7 @@ def _text(report: TuningReport) -> Iterator[str]:
         yield f"on the documents held out: {report.chosen.label}"
         yield ""
         rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
-        yield from aligned([["", "questions", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
+        yield from aligned([["", "queries", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
     yield ""
     yield f"{report.outcome}: {report.reason}"
     if report.applied:

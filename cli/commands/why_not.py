@@ -41,7 +41,7 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
     with Store.open(chosen) as opened:
         found = opened.why_not(query, source_path(file, chosen), count, mode)
     shown = shown_path(file_path(found.source, chosen))
-    if not print_record({"question": query, "path": shown, "k": count, **found.to_dict()}, output):
+    if not print_record({"query": query, "path": shown, "k": count, **found.to_dict()}, output):
         _print(found, shown, count)
 
 

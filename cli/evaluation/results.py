@@ -56,9 +56,9 @@ def results(
 
 def difference_to(first: Measured, other: Measured) -> dict[str, dict[str, float]]:
     """Return the difference in the headline under its key, where the same questions, two or more, are known of both."""
-    if first.by_question is None or other.by_question is None or len(first.by_question) < 2:
+    if first.by_query is None or other.by_query is None or len(first.by_query) < 2:
         return {}
-    return {"difference_to_first": _difference(other.by_question, first.by_question)}
+    return {"difference_to_first": _difference(other.by_query, first.by_query)}
 
 
 def print_results(task: str, found: Sequence[Result], output: str) -> None:

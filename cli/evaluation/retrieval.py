@@ -107,7 +107,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     """Measure how well questions are answered, by human judgements of what is relevant to them.
 
     PATH is a BEIR folder, which is searched with an embedder fitted on its documents; or a file with a JSON object a
-    line, a question and what is relevant to it: {"question": "how are stores locked?", "relevant": ["docs/locks.md"]}.
+    line, a question and what is relevant to it: {"query": "how are stores locked?", "relevant": ["docs/locks.md"]}.
     Its ids are those of the documents in corpus.jsonl beside it; without that, they are paths of files or ids of chunks
     in a store. With --run, nothing is searched.
 
@@ -250,7 +250,7 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
         return read_with_documents(place, split, options.corpus)
     with_runs = any(system.run is not None for system in systems)
     judged = read_with_ids(place, split, options.corpus) if with_runs else read_alone(place, split)
-    if not judged.questions.questions and any(system.store is not None for system in systems):
+    if not judged.queries.queries and any(system.store is not None for system in systems):
         raise ConfigError(f"{place} has judgements alone: a store is asked questions, one JSON object a line")
     return judged
 

@@ -18,7 +18,7 @@ from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.datasets import RetrievalCollection
-    from ragembed.evaluation.judgements import JudgedQuestions
+    from ragembed.evaluation.judgements import JudgedQueries
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured
     from ragembed.indexes.tuning.store_evaluation import Rankings
@@ -189,13 +189,13 @@ class Judged:
 
     name: str
     origin: Path
-    questions: JudgedQuestions
+    queries: JudgedQueries
     collection: RetrievalCollection | None = None
     known: frozenset[str] | None = None
 
     def notes(self) -> Iterator[str]:
         """Yield what has to be said of the judgements."""
-        count = self.questions.unanswered
+        count = self.queries.unanswered
         if count:
             yield f"{self.name}: {count:,} judged questions have no relevant document, and are left out"
 
@@ -208,7 +208,7 @@ def has_documents(path: Path, corpus: Path | None) -> bool:
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read a BEIR folder; or a file of judged questions, and the documents in ``corpus`` or beside it."""
     from ragembed.evaluation.datasets import beir_qrels, read_beir, read_jsonl_collection
-    from ragembed.evaluation.judgements import JudgedQuestions
+    from ragembed.evaluation.judgements import JudgedQueries
 
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
@@ -216,8 +216,8 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
         origin, collection = path, read_jsonl_collection(path, corpus or _beside(path))
     name = _name(path)
     collection = replace(collection, name=name)
-    questions = JudgedQuestions(name, collection.questions, collection.relevance, collection.unanswered)
-    return Judged(name, origin, questions, collection, frozenset(collection.documents))
+    queries = JudgedQueries(name, collection.queries, collection.relevance, collection.unanswered)
+    return Judged(name, origin, queries, collection, frozenset(collection.documents))
 
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
@@ -230,21 +230,21 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
         return judged
     documents = corpus or (path / _CORPUS if path.is_dir() else _beside(path))
     known = read_document_ids(documents)
-    require_known(judged.origin, judged.questions.documents, known, documents)
+    require_known(judged.origin, judged.queries.documents, known, documents)
     return replace(judged, known=known)
 
 
 def read_alone(path: Path, split: str) -> Judged:
     """Read judgements, of TREC too, and no document."""
-    from ragembed.evaluation.datasets import beir_qrels, read_beir_questions
+    from ragembed.evaluation.datasets import beir_qrels, read_beir_queries
     from ragembed.evaluation.judgements import read_qrels
 
     if not path.is_dir():
         return Judged(_name(path), path, read_qrels(path))
-    questions = read_beir_questions(path, split)
-    if not questions.relevance:
+    queries = read_beir_queries(path, split)
+    if not queries.relevance:
         raise ConfigError(f"no question of {path} has a relevant document")
-    return Judged(_name(path), beir_qrels(path, split), questions)
+    return Judged(_name(path), beir_qrels(path, split), queries)
 
 
 def _name(path: Path) -> str:
@@ -296,14 +296,14 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
     from ragembed.evaluation.runs import read_run
     from ragembed.evaluation.tasks import measured_rankings
 
-    rankings, relevance = read_run(run), judged.questions.relevance
+    rankings, relevance = read_run(run), judged.queries.relevance
     if judged.known is not None:
         named = dict.fromkeys(document for ranking in rankings.values() for document in ranking)
         require_known(run, named, judged.known, f"the documents of {judged.name}")
-    missing = [question for question in relevance if question not in rankings]
+    missing = [query for query in relevance if query not in rankings]
     if len(missing) == len(relevance):
         raise ConfigError(
-            f"{run} has no question that {judged.origin} judges: expected {listed(relevance, 3)}, found "
+            f"{run} has no query that {judged.origin} judges: expected {listed(relevance, 3)}, found "
             f"{listed(rankings, 3)}"
         )
     if missing:
@@ -318,8 +318,8 @@ def _of_store(
     from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store
 
     with Store.open(path) as store:
-        judgements = in_store(store, judged.questions, judged.origin)
-        rankings = rank_in_store(store, judged.questions.questions, judgements, search, depth or DEPTH)
+        judgements = in_store(store, judged.queries, judged.origin)
+        rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
     return _scored(rankings, judgements.relevance, measures)
 
 
@@ -375,5 +375,5 @@ def _scored(
 ) -> Measured:
     from ragembed.evaluation.tasks import measured_rankings
 
-    ids = {question: [document for document, _ in ranking] for question, ranking in rankings.items()}
+    ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
     return replace(measured_rankings(ids, relevance, measures), rankings=rankings)

@@ -1,4 +1,4 @@
-"""Which kind of index suits a budget: the table of ``docs/index-choice.md``, as one function.
+"""Which kind of index suits a budget: the table of ``docs/how-to/choose-an-index.md``, as one function.
 
 Costs are estimated by a model of few constants. Those of scanning are measured on the machine at hand; the others were
 measured once, on 80,000 and a million vectors of dimension 384, and give the order of magnitude.

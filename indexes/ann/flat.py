@@ -1,7 +1,7 @@
 """Flat indexes: their file, in the format of FAISS, and a search with NumPy where FAISS is not installed.
 
 The file holds the headers of an ``IndexIDMap`` and of an ``IndexFlat``, the vectors and their ids, as
-``docs/store-format.md`` describes it.
+``docs/reference/store-format.md`` describes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Filters: which chunks a search may find, by properties of chunks and their files and by metadata.
 
 The nodes of which a filter is made, and what turns other forms into them (:func:`parse`) and them into SQL
-(:func:`to_sql`). ``docs/filters.md`` says what they mean.
+(:func:`to_sql`). ``docs/reference/filters.md`` says what they mean.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class _ConditionToken:
 
 
 def parse_where(text: str) -> Filter:
-    """Return the filter that a condition describes; ``docs/filters.md`` has the grammar.
+    """Return the filter that a condition describes; ``docs/reference/filters.md`` has the grammar.
 
     Raises :class:`ConfigError` that names the character where the condition goes wrong.
     """

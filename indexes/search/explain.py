@@ -23,17 +23,17 @@ from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats
 
-TermKind = Literal["question", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
+TermKind = Literal["query", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
 
 _SAME_SCORE = 1e-6
-_OWN = "the question's own vector"
+_OWN = "the query's own vector"
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """A summand of a score.
 
-    The kinds are ``question`` (the cosine of the query's own vector: the sum of ``Explanation.contributions``),
+    The kinds are ``query`` (the cosine of the query's own vector: the sum of ``Explanation.contributions``),
     ``feedback`` (a chunk that the query was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
     query, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
     chunk's own score does not decide: minus the mean of the candidates, say, or what a rank gives) and ``rounding``.
@@ -71,7 +71,7 @@ class Explanation:
 
     ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits again since.
     ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
-    sum to the term ``question``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
+    sum to the term ``query``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
     all, to the cosine of query and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
     how the three were fused over how many ``candidates``; they are None where nothing was. ``towards`` are the chunks
     that the query was moved towards, ``like`` those whose words the chunk was compared with.
@@ -136,8 +136,8 @@ class Explanation:
             "residual": found.residual,
             "rounding": found.rounding,
             "words": [asdict(word) for word in found.document_words()],
-            "question_words": [asdict(word) for word in found.query_words()],
-            "question": [asdict(token) for token in found.query],
+            "query_words": [asdict(word) for word in found.query_words()],
+            "query": [asdict(token) for token in found.query],
             "document": [asdict(token) for token in found.document],
             "text_start": self.text_start,
             "pairs": found.pairs.tolist(),
@@ -276,7 +276,7 @@ def _hybrid(
     factor = by_vector.factor * query.share
     terms = []
     if factor:
-        terms = [Term("question", _OWN, factor * own)]
+        terms = [Term("query", _OWN, factor * own)]
         terms += [
             Term("feedback", record.id, by_vector.factor * float(added @ vector))
             for record, added in zip(query.towards, query.added, strict=True)
@@ -325,7 +325,7 @@ def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Exp
     cosine = hit.score if hit.dense is None else hit.dense
     row = catalog.rows_of_keys(snapshot.connection, [key])[key]
     found = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
-    terms = [Term("question", _OWN, cosine)]
+    terms = [Term("query", _OWN, cosine)]
     note = _note(hit, cosine, query.note)
     return Explanation(hit, "dense", cosine, _complete(terms, cosine), contributions=found, note=note)
 

@@ -1,6 +1,6 @@
 """From scored candidates to results: near-duplicates folded, reranked, few of a file, unlike each other.
 
-The order of the steps, and why, is in ``docs/search.md``.
+The order of the steps, and why, is in ``docs/how-to/search.md``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The store's database: tables, format version, connections.
 
 ``store.db`` is the only commit point. Everything else in a store is an immutable file that a row here names with
-its hash. See ``docs/store-format.md``.
+its hash. See ``docs/reference/store-format.md``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import RetrievalCollection
-from ragembed.evaluation.judgements import JudgedQuestions, require_known
+from ragembed.evaluation.judgements import JudgedQueries, require_known
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.search import Mode
@@ -31,7 +31,7 @@ Rankings = dict[str, list[tuple[str, float]]]
 DEPTH = 100
 """Chunks that are asked for, for each question: more than a reader looks at, and enough for recall@100."""
 
-_QUESTIONS = 64
+_QUERIES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +102,25 @@ def rank(
             writer.stage_vectors(texts, vectors)
             writer.commit(chunks=records)
         named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  typed
-        return [_rankings(store, collection.questions, search, depth, named) for search in searches]
+        return [_rankings(store, collection.queries, search, depth, named) for search in searches]
 
 
 def rank_in_store(
-    store: Store, questions: Mapping[str, str], judged: StoreJudgements, search: SearchSettings, depth: int = DEPTH
+    store: Store, queries: Mapping[str, str], judged: StoreJudgements, search: SearchSettings, depth: int = DEPTH
 ) -> Rankings:
-    """Return what ``search`` finds in ``store`` for each of ``questions``.
+    """Return what ``search`` finds in ``store`` for each of ``queries``.
 
     For questions of ``judged.by_file``, the files of the best ``depth`` chunks, each with the score of its best one
     and in its place; for the others, these chunks. A chunk of no file stands for itself.
     """
 
-    def named(question: str, hit: Hit) -> str:
-        return hit.source if question in judged.by_file and hit.source is not None else hit.id
+    def named(query: str, hit: Hit) -> str:
+        return hit.source if query in judged.by_file and hit.source is not None else hit.id
 
-    return _rankings(store, questions, search, depth, named)
+    return _rankings(store, queries, search, depth, named)
 
 
-def in_store(store: Store, judged: JudgedQuestions, origin: Path) -> StoreJudgements:
+def in_store(store: Store, judged: JudgedQueries, origin: Path) -> StoreJudgements:
     """Find what the judgements, read from the file ``origin``, name in ``store``.
 
     An id is that of a chunk, the name of a file in the store, or the path of a file from the working directory, as
@@ -137,30 +137,30 @@ def in_store(store: Store, judged: JudgedQuestions, origin: Path) -> StoreJudgem
     require_known(origin, judged.documents, places, f"the store {store.path}")
     found: dict[str, dict[str, int]] = {}
     by_file = set()
-    for question, gains in judged.relevance.items():
+    for query, gains in judged.relevance.items():
         are_files = {name not in chunks for name in gains}
         if len(are_files) > 1:
-            raise ConfigError(f"{origin} names files and chunks for question {question!r}: expected one of them")
-        found[question] = {places[name]: gain for name, gain in gains.items()}
-        if len(found[question]) < len(gains):
-            raise ConfigError(f"{origin} names a file twice, by two paths, for question {question!r}")
+            raise ConfigError(f"{origin} names files and chunks for query {query!r}: expected one of them")
+        found[query] = {places[name]: gain for name, gain in gains.items()}
+        if len(found[query]) < len(gains):
+            raise ConfigError(f"{origin} names a file twice, by two paths, for query {query!r}")
         if True in are_files:
-            by_file.add(question)
+            by_file.add(query)
     return StoreJudgements(found, frozenset(by_file))
 
 
 def _rankings(
-    store: Store, questions: Mapping[str, str], search: SearchSettings, depth: int, named: Callable[[str, Hit], str]
+    store: Store, queries: Mapping[str, str], search: SearchSettings, depth: int, named: Callable[[str, Hit], str]
 ) -> Rankings:
     rankings: Rankings = {}
-    for block in blocks(questions.items(), _QUESTIONS):
+    for block in blocks(queries.items(), _QUERIES):
         texts = [text for _, text in block]
         found = store.search_many(texts, depth, search.mode, fusion=search.fusion)
-        for (question, _), hits in zip(block, found, strict=True):
+        for (query, _), hits in zip(block, found, strict=True):
             best: dict[str, float] = {}
             for hit in hits:
-                best.setdefault(named(question, hit), hit.score)
-            rankings[question] = list(best.items())
+                best.setdefault(named(query, hit), hit.score)
+            rankings[query] = list(best.items())
     return rankings
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         read_sentence_pairs,
     )
     from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
-    from ragembed.evaluation.judgements import JudgedQuestions, read_judged_questions, read_qrels
+    from ragembed.evaluation.judgements import JudgedQueries, read_judged_queries, read_qrels
     from ragembed.evaluation.nearest import search
     from ragembed.evaluation.retrieval import (
         MEASURES,
@@ -77,7 +77,7 @@ __all__ = [
     "ClassificationScore",
     "ClusteringScore",
     "Difference",
-    "JudgedQuestions",
+    "JudgedQueries",
     "LabelledTexts",
     "Measured",
     "PairedBootstrap",
@@ -107,7 +107,7 @@ __all__ = [
     "read_clustering",
     "read_isotropy",
     "read_jsonl_collection",
-    "read_judged_questions",
+    "read_judged_queries",
     "read_labelled_texts",
     "read_qrels",
     "read_retrieval",
@@ -147,7 +147,7 @@ _NAMES = {
         "read_sentence_pairs",
     ),
     "isotropy": ("alignment", "iso_score", "uniformity"),
-    "judgements": ("JudgedQuestions", "read_judged_questions", "read_qrels"),
+    "judgements": ("JudgedQueries", "read_judged_queries", "read_qrels"),
     "nearest": ("search",),
     "retrieval": (
         "MEASURES",

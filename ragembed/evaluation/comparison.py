@@ -44,7 +44,7 @@ def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, 
 
     Raises :class:`ConfigError` where their questions differ, or there are fewer than two.
     """
-    if first.questions != second.questions:
+    if first.queries != second.queries:
         raise ConfigError("the two systems are scored on different questions: expected the same ones")
     return {
         name: _difference(first.values[name], second.values[name], draws, seed)

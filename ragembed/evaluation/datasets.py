@@ -15,7 +15,7 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import at_least
-from ragembed.evaluation.judgements import JudgedQuestions, beir_judgements, read_judged_questions, require_known
+from ragembed.evaluation.judgements import JudgedQueries, beir_judgements, read_judged_queries, require_known
 from ragembed.evaluation.lines import json_object, lines, table_rows
 
 _BELOW_TITLE = "\n\n"
@@ -49,7 +49,7 @@ class RetrievalCollection:
 
     name: str
     documents: dict[str, str]
-    questions: dict[str, str]
+    queries: dict[str, str]
     relevance: dict[str, dict[str, int]]
     titles: dict[str, str] = field(default_factory=dict)
     unanswered: int = 0
@@ -99,21 +99,21 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
         at_least(limit, 1, "limit")
     corpus = folder / "corpus.jsonl"
     documents, titles = _documents(corpus, limit)
-    judged = read_beir_questions(folder, split)
+    judged = read_beir_queries(folder, split)
     relevance = judged.relevance
     if limit is None:
         require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
     else:
-        known = {question: _among(documents, gains) for question, gains in relevance.items()}
-        relevance = {question: gains for question, gains in known.items() if max(gains.values(), default=0) > 0}
+        known = {query: _among(documents, gains) for query, gains in relevance.items()}
+        relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
     if not relevance:
         raise ConfigError(f"no question of {folder} has a relevant document among the {len(documents):,} read")
-    questions = {question: judged.questions[question] for question in relevance}
+    queries = {query: judged.queries[query] for query in relevance}
     unanswered = judged.unanswered + len(judged.relevance) - len(relevance)
-    return RetrievalCollection(folder.name, documents, questions, relevance, titles, unanswered)
+    return RetrievalCollection(folder.name, documents, queries, relevance, titles, unanswered)
 
 
-def read_beir_questions(folder: Path, split: str = "test") -> JudgedQuestions:
+def read_beir_queries(folder: Path, split: str = "test") -> JudgedQueries:
     """Read the questions and judgements of a BEIR folder, and not its documents."""
     path = beir_qrels(folder, split)
     there = sorted(file.stem for file in path.parent.glob("*.tsv")) if not path.exists() else []
@@ -121,11 +121,11 @@ def read_beir_questions(folder: Path, split: str = "test") -> JudgedQuestions:
         raise ConfigError(f"{folder} has no split {split!r}: expected one of {', '.join(there)}")
     texts = {key: row["text"] for key, row in _json_lines(folder / "queries.jsonl")}
     relevance: dict[str, dict[str, int]] = {}
-    for number, question, document, gain in beir_judgements(path):
-        if question not in texts:
-            raise ConfigError(f"{path}, line {number}: queries.jsonl has no question {question!r}")
-        relevance.setdefault(question, {})[document] = gain
-    return JudgedQuestions.of(folder.name, texts, relevance)
+    for number, query, document, gain in beir_judgements(path):
+        if query not in texts:
+            raise ConfigError(f"{path}, line {number}: queries.jsonl has no query {query!r}")
+        relevance.setdefault(query, {})[document] = gain
+    return JudgedQueries.of(folder.name, texts, relevance)
 
 
 def beir_qrels(folder: Path, split: str = "test") -> Path:
@@ -133,16 +133,16 @@ def beir_qrels(folder: Path, split: str = "test") -> Path:
     return folder / "qrels" / f"{split}.tsv"
 
 
-def read_jsonl_collection(questions: Path, corpus: Path) -> RetrievalCollection:
+def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
     """Read documents as BEIR has them, and questions as :func:`ragembed.evaluation.read_judged_questions` does.
 
-    The name of the file ``questions`` becomes that of the collection. A judged document that the corpus lacks is an
+    The name of the file ``queries`` becomes that of the collection. A judged document that the corpus lacks is an
     error.
     """
-    judged = read_judged_questions(questions)
+    judged = read_judged_queries(queries)
     documents, titles = _documents(corpus)
-    require_known(questions, judged.documents, documents, corpus)
-    return RetrievalCollection(judged.name, documents, judged.questions, judged.relevance, titles, judged.unanswered)
+    require_known(queries, judged.documents, documents, corpus)
+    return RetrievalCollection(judged.name, documents, judged.queries, judged.relevance, titles, judged.unanswered)
 
 
 def read_document_ids(corpus: Path) -> frozenset[str]:

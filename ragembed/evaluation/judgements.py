@@ -16,7 +16,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.lines import filled_lines, json_object, lines, listed, table_rows
 
 _BEIR_COLUMNS = ("query-id", "corpus-id", "score")
-_QUESTION_KEYS = ("question", "query", "text")
+_QUERY_KEYS = ("query", "question", "text")
 _GAIN_LIMIT = 10**9
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 
@@ -25,65 +25,65 @@ Judgement = tuple[int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedQuestions:
+class JudgedQueries:
     """Questions by their ids, and the gains of judged documents by question.
 
     Only questions with a relevant document are kept, as each of the measures needs one; ``unanswered`` counts the
-    others. ``questions`` is empty where only judgements were read. ``documents`` are all that are judged, for these
+    others. ``queries`` is empty where only judgements were read. ``documents`` are all that are judged, for these
     and for other questions, in the order of the file.
     """
 
     name: str
-    questions: dict[str, str]
+    queries: dict[str, str]
     relevance: dict[str, dict[str, int]]
     unanswered: int = 0
     documents: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, name: str, questions: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQuestions:
+    def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
         """Keep the questions with a relevant document; there may be none."""
-        kept = {question: gains for question, gains in relevance.items() if max(gains.values(), default=0) > 0}
-        texts = {question: questions[question] for question in kept} if questions else {}
+        kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
+        texts = {query: queries[query] for query in kept} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
         return cls(name, texts, kept, len(relevance) - len(kept), tuple(documents))
 
 
-def read_qrels(path: Path) -> JudgedQuestions:
-    """Read judgements: TREC qrels, a BEIR table, or the JSON lines of :func:`read_judged_questions`.
+def read_qrels(path: Path) -> JudgedQueries:
+    """Read judgements: TREC qrels, a BEIR table, or the JSON lines of :func:`read_judged_queries`.
 
     TREC qrels have four columns between blanks: question, a number that counts nothing, document, gain. A BEIR table
     begins with the header ``query-id``, ``corpus-id``, ``score``. Raises :class:`ConfigError` where no document is
     relevant, too.
     """
     if is_json_lines(path):
-        return read_judged_questions(path)
+        return read_judged_queries(path)
     relevance: dict[str, dict[str, int]] = {}
-    for _, question, document, gain in (beir_judgements if _is_beir(path) else trec_judgements)(path):
-        relevance.setdefault(question, {})[document] = gain
-    return _answered(path, JudgedQuestions.of(path.stem, {}, relevance))
+    for _, query, document, gain in (beir_judgements if _is_beir(path) else trec_judgements)(path):
+        relevance.setdefault(query, {})[document] = gain
+    return _answered(path, JudgedQueries.of(path.stem, {}, relevance))
 
 
-def read_judged_questions(path: Path) -> JudgedQuestions:
+def read_judged_queries(path: Path) -> JudgedQueries:
     """Read a JSON object a line: a question and the ids of what is relevant to it.
 
-    The text is under ``question``, ``query`` or ``text``. ``relevant`` is a list of ids, or an object with the gain of
+    The text is under ``query``, ``question`` or ``text``. ``relevant`` is a list of ids, or an object with the gain of
     each id. ``_id`` is the question's own id, the number of its line if left out.
     """
-    questions: dict[str, str] = {}
+    queries: dict[str, str] = {}
     relevance: dict[str, dict[str, int]] = {}
     for number, line in filled_lines(path):
         place = f"{path}, line {number}"
         row = json_object(path, number, line)
         key = _string(row.get("_id", str(number)), f"{place}: '_id'")
-        if key in questions:
+        if key in queries:
             raise ConfigError(f"{place}: a second line has the _id {key!r}")
-        named = [name for name in _QUESTION_KEYS if name in row]
+        named = [name for name in _QUERY_KEYS if name in row]
         if len(named) != 1:
             found = " and ".join(map(repr, named)) or "none"
-            raise ConfigError(f"{place}: has {found} of {', '.join(map(repr, _QUESTION_KEYS))}: expected one of them")
-        questions[key] = _string(row[named[0]], f"{place}: {named[0]!r}")
+            raise ConfigError(f"{place}: has {found} of {', '.join(map(repr, _QUERY_KEYS))}: expected one of them")
+        queries[key] = _string(row[named[0]], f"{place}: {named[0]!r}")
         relevance[key] = _gains(row.get("relevant"), place)
-    return _answered(path, JudgedQuestions.of(path.stem, questions, relevance))
+    return _answered(path, JudgedQueries.of(path.stem, queries, relevance))
 
 
 def beir_judgements(path: Path) -> Iterator[Judgement]:
@@ -99,13 +99,13 @@ def trec_judgements(path: Path) -> Iterator[Judgement]:
 def _judgements(path: Path, rows: Iterable[Sequence[Any]]) -> Iterator[Judgement]:
     """Turn the number of a line, question, document and gain as text into judgements."""
     seen: set[tuple[str, str]] = set()
-    for number, question, document, gain in rows:
-        if (question, document) in seen:
-            raise ConfigError(f"{path}, line {number}: document {document!r} is judged again for question {question!r}")
-        seen.add((question, document))
+    for number, query, document, gain in rows:
+        if (query, document) in seen:
+            raise ConfigError(f"{path}, line {number}: document {document!r} is judged again for query {query!r}")
+        seen.add((query, document))
         if not _WHOLE_NUMBER.fullmatch(gain):
             raise ConfigError(f"{path}, line {number}: the score is {gain!r}: expected an integer")
-        yield number, question, document, int(gain)
+        yield number, query, document, int(gain)
 
 
 def require_known(path: Path, documents: Collection[str], known: Container[str], where: object) -> None:
@@ -163,7 +163,7 @@ def _string(value: object, name: str) -> str:
     return value
 
 
-def _answered(path: Path, judged: JudgedQuestions) -> JudgedQuestions:
+def _answered(path: Path, judged: JudgedQueries) -> JudgedQueries:
     if not judged.relevance:
         raise ConfigError(f"{path} has no relevant document for any of {judged.unanswered:,} questions")
     return judged

@@ -131,10 +131,10 @@ def parse_measures(text: str) -> dict[str, Measure]:
 class RetrievalScore:
     """The value of each measure for each question, as fractions.
 
-    ``values`` maps the name of a measure to float64 of shape ``(questions,)``, in the order of ``questions``.
+    ``values`` maps the name of a measure to float64 of shape ``(queries,)``, in the order of ``queries``.
     """
 
-    questions: tuple[str, ...]
+    queries: tuple[str, ...]
     values: Mapping[str, NDArray[np.float64]]
 
     def means(self) -> dict[str, float]:
@@ -169,7 +169,7 @@ def score_rankings(
     if not relevance:
         raise ConfigError("relevance has no question: expected at least one")
     values = {
-        name: np.array([measure(rankings.get(question, ()), judged) for question, judged in relevance.items()])
+        name: np.array([measure(rankings.get(query, ()), judged) for query, judged in relevance.items()])
         for name, measure in measures.items()
     }
     return RetrievalScore(tuple(relevance), values)

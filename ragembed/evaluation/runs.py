@@ -75,12 +75,12 @@ def _read_trec(path: Path) -> dict[str, list[str]]:
                 f"{path}, line {number}: {len(fields)} fields: expected 6 of a TREC run "
                 "(question, Q0, document, rank, score, name)"
             )
-        question, _, document, _, score, _ = fields
-        found = scores.setdefault(question, {})
+        query, _, document, _, score, _ = fields
+        found = scores.setdefault(query, {})
         if document in found:
-            raise ConfigError(f"{path}, line {number}: document {document!r} comes again for question {question!r}")
+            raise ConfigError(f"{path}, line {number}: document {document!r} comes again for query {query!r}")
         found[document] = _number(score, f"{path}, line {number}: the score")
-    return {question: by_score(found) for question, found in scores.items()}
+    return {query: by_score(found) for query, found in scores.items()}
 
 
 def _read_json_lines(path: Path) -> dict[str, list[str]]:
@@ -88,35 +88,35 @@ def _read_json_lines(path: Path) -> dict[str, list[str]]:
     for number, line in filled_lines(path):
         place = f"{path}, line {number}"
         row = json_object(path, number, line)
-        question, ranking = row.get("_id"), row.get("ranking")
-        if not isinstance(question, str) or not question:
-            raise ConfigError(f"{place}: '_id' is {question!r}: expected the id of a question, a string")
-        if question in rankings:
-            raise ConfigError(f"{place}: a second line has the _id {question!r}")
+        query, ranking = row.get("_id"), row.get("ranking")
+        if not isinstance(query, str) or not query:
+            raise ConfigError(f"{place}: '_id' is {query!r}: expected the id of a query, a string")
+        if query in rankings:
+            raise ConfigError(f"{place}: a second line has the _id {query!r}")
         if isinstance(ranking, dict):
-            rankings[question] = by_score(
+            rankings[query] = by_score(
                 {name: _number(score, f"{place}: the score of {name!r}") for name, score in ranking.items()}
             )
         elif isinstance(ranking, list) and all(isinstance(each, str) for each in ranking):
             if len(set(ranking)) < len(ranking):
                 again = {each for each in ranking if ranking.count(each) > 1}
-                raise ConfigError(f"{place}: the ranking of question {question!r} repeats {listed(sorted(again))}")
-            rankings[question] = ranking
+                raise ConfigError(f"{place}: the ranking of query {query!r} repeats {listed(sorted(again))}")
+            rankings[query] = ranking
         else:
             raise ConfigError(f"{place}: 'ranking' is no list of ids, best first, and no object with their scores")
     return rankings
 
 
 def _trec_lines(rankings: Mapping[str, Ranking], name: str) -> Iterator[str]:
-    for question, ranking in rankings.items():
+    for query, ranking in rankings.items():
         for rank, (document, score) in enumerate(_descending(ranking), 1):
-            yield f"{question} Q0 {document} {rank} {score} {name}\n"
+            yield f"{query} Q0 {document} {rank} {score} {name}\n"
 
 
 def _json_lines(rankings: Mapping[str, Ranking]) -> Iterator[str]:
-    for question, ranking in rankings.items():
+    for query, ranking in rankings.items():
         scores = {document: float(str(score)) for document, score in _descending(ranking)}
-        yield json.dumps({"_id": question, "ranking": scores}) + "\n"
+        yield json.dumps({"_id": query, "ranking": scores}) + "\n"
 
 
 def _descending(ranking: Iterable[tuple[str, float]]) -> Iterator[tuple[str, np.float32]]:

@@ -47,7 +47,7 @@ class Measured:
 
     scores: Mapping[str, Any]
     headline: str
-    by_question: NDArray[np.float64] | None = None
+    by_query: NDArray[np.float64] | None = None
     rankings: Mapping[str, Ranking] | None = None
     score: RetrievalScore | None = None
 
@@ -229,7 +229,7 @@ class RetrievalTask:
     @property
     def queries(self) -> Sequence[str]:
         """The questions' texts."""
-        return list(self.collection.questions.values())
+        return list(self.collection.queries.values())
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
         """Return the measures in per cent, by cosine."""
@@ -238,12 +238,10 @@ class RetrievalTask:
         names = list(self.collection.documents)
         cosines, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), self.depth)
         ranked = [[names[row] for row in ranking] for ranking in rows.tolist()]
-        questions = self.collection.questions
-        measured = measured_rankings(
-            dict(zip(questions, ranked, strict=True)), self.collection.relevance, self.measures
-        )
+        queries = self.collection.queries
+        measured = measured_rankings(dict(zip(queries, ranked, strict=True)), self.collection.relevance, self.measures)
         found = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
-        return dataclasses.replace(measured, rankings=dict(zip(questions, found, strict=True)))
+        return dataclasses.replace(measured, rankings=dict(zip(queries, found, strict=True)))
 
 
 def measured_rankings(
@@ -257,7 +255,7 @@ def measured_rankings(
     """
     score = score_rankings(rankings, relevance, measures)
     headline = HEADLINE if HEADLINE in measures else next(iter(measures))
-    scores = {**score.means(), "queries": len(score.questions)}
+    scores = {**score.means(), "queries": len(score.queries)}
     return Measured(scores, headline, 100.0 * score.values[headline], score=score)
 
 

@@ -38,7 +38,7 @@ Scored: TypeAlias = "list[tuple[Document, float]]"
 
 LangChainFilter: TypeAlias = "Where | Callable[[dict[str, Any]], bool]"
 """A dictionary in LangChain's form, as in ``{"year": {"$gte": 2020}}``, an expression, as in ``"year >= 2020"``, or a
-function of a document's metadata, which is called for every document. See docs/filters.md."""
+function of a document's metadata, which is called for every document. See docs/reference/filters.md."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of texts that are embedded, and the number of all."""
@@ -74,10 +74,10 @@ class RagVectorStore(VectorStore):
           embedder, which is saved in it; otherwise it must be the one that the store was made with.
         * path: folder of the store, created at the first addition. By default, a temporary folder that is removed with
           the object.
-        * index: kind of FAISS index, a name of docs/index-choice.md or a factory string; by default ``"auto"``, which
+        * index: kind of FAISS index, a name of docs/how-to/choose-an-index.md or a factory string; by default ``"auto"``, which
           is exact below 50,000 vectors.
         * budget: a :class:`ragembed.indexes.Budget` of memory, latency and recall for the index.
-        * language: the language whose stems words are found by, one of those in docs/search.md; English by default.
+        * language: the language whose stems words are found by, one of those in docs/how-to/search.md; English by default.
 
     Instantiate:
         ```python

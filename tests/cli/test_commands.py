@@ -93,8 +93,8 @@ def test_query_prints_place_heading_score_and_snippet(cli):
 
 
 def test_the_named_lines_show_the_snippet(indexed, cli):
-    for question in ("writer lock", "reader generation", "supersonic flow"):
-        for hit in json.loads(cli("query", question, "--json").stdout)["results"]:
+    for query in ("writer lock", "reader generation", "supersonic flow"):
+        for hit in json.loads(cli("query", query, "--json").stdout)["results"]:
             command = ["sed", "-n", f"{hit['start_line']},{hit['end_line']}p", hit["path"]]
             shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             assert hit["snippet"] in shown
@@ -104,7 +104,7 @@ def test_the_named_lines_show_the_snippet(indexed, cli):
 @pytest.mark.usefixtures("indexed")
 def test_query_for_programs(cli):
     whole = json.loads(cli("query", "writer", "-k", "2", "--format", "json").stdout)
-    assert (whole["schema_version"], whole["question"], whole["mode"]) == (1, "writer", "hybrid")
+    assert (whole["schema_version"], whole["query"], whole["mode"]) == (1, "writer", "hybrid")
     lines = [json.loads(line) for line in cli("query", "writer", "-k", "2", "--format", "jsonl").stdout.splitlines()]
     assert [line["rank"] for line in lines] == [1, 2]
     assert {**lines[0]} == {"schema_version": 1, **whole["results"][0]}
@@ -267,9 +267,9 @@ def test_names_do_not_command_the_terminal(docs, cli, tiny_model):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_question_that_is_not_unicode_or_holds_nul(cli):
-    for question in ("caf\udce9 writer", "writer\0lock", '"unbalanced', "AND OR NOT (*) : ^"):
-        assert cli("query", question).stdout
+def test_a_query_that_is_not_unicode_or_holds_nul(cli):
+    for query in ("caf\udce9 writer", "writer\0lock", '"unbalanced', "AND OR NOT (*) : ^"):
+        assert cli("query", query).stdout
 
 
 @pytest.mark.usefixtures("indexed")

@@ -51,17 +51,17 @@ def write_labelled(file):
     return file
 
 
-def write_beir(folder, questions=6):
+def write_beir(folder, queries=6):
     folder.mkdir()
     texts = sentences(20)
     (folder / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(texts))
     )
     (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": f"q{i}", "text": texts[i][:20]}) + "\n" for i in range(questions))
+        "".join(json.dumps({"_id": f"q{i}", "text": texts[i][:20]}) + "\n" for i in range(queries))
     )
     (folder / "qrels").mkdir()
-    judged = "".join(f"q{i}\td{i}\t1\n" for i in range(questions))
+    judged = "".join(f"q{i}\td{i}\t1\n" for i in range(queries))
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     return folder
 
@@ -151,7 +151,7 @@ def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
     assert [{"schema_version": 1, **one} for one in told["results"]] == lines
 
 
-def test_systems_over_the_same_questions_are_compared(in_folder, evaluate):
+def test_systems_over_the_same_queries_are_compared(in_folder, evaluate):
     folder = write_beir(in_folder / "beir")
     grid = ("retrieval", folder, "--weighting", "idf", "--weighting", "uniform")
     first, second = json.loads(evaluate(*grid, "--json").stdout)["results"]
@@ -165,8 +165,8 @@ def test_systems_over_the_same_questions_are_compared(in_folder, evaluate):
     assert " to the first, 95 % interval " in text[-1]
 
 
-def test_a_single_question_has_no_interval(in_folder, evaluate):
-    folder = write_beir(in_folder / "beir", questions=1)
+def test_a_single_query_has_no_interval(in_folder, evaluate):
+    folder = write_beir(in_folder / "beir", queries=1)
     found = json.loads(evaluate("retrieval", folder, "--weighting", "idf", "--weighting", "uniform", "--json").stdout)
     assert not any("difference_to_first" in one for one in found["results"])
 

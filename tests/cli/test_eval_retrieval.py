@@ -28,8 +28,8 @@ def json_lines(rows):
 
 def write_run(file, rankings):
     lines = (
-        f"{question} Q0 {document} {rank} {10 - rank} {file.stem}\n"
-        for question, ranking in rankings.items()
+        f"{query} Q0 {document} {rank} {10 - rank} {file.stem}\n"
+        for query, ranking in rankings.items()
         for rank, document in enumerate(ranking, 1)
     )
     file.write_text("".join(lines))
@@ -66,7 +66,7 @@ def bad(in_folder):
 
 
 @pytest.fixture
-def questions(indexed, in_folder):
+def queries(indexed, in_folder):
     """Judged questions about the files of a store."""
     file = in_folder / "questions.jsonl"
     rows = [
@@ -142,7 +142,7 @@ def test_measures_are_chosen(found, qrels, bad):
     assert {name: value for name, value in told.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
 
 
-def test_questions_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_folder):
+def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_folder):
     run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
     result = retrieval("--qrels", qrels, "--run", run, "--json")
     assert json.loads(result.stdout)["mrr@10"] == 25.0
@@ -150,7 +150,7 @@ def test_questions_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in
     assert retrieval("--qrels", qrels, "--run", run, "--quiet").stderr == ""
 
 
-def test_questions_without_a_relevant_document_are_told(retrieval, in_folder, good):
+def test_queries_without_a_relevant_document_are_told(retrieval, in_folder, good):
     (in_folder / "some.txt").write_text("q1 0 d1 1\nq2 0 d9 0\nq3 0 d9 0\n")
     result = retrieval("--qrels", "some.txt", "--run", good)
     assert result.stderr == "note: some: 2 judged questions have no relevant document, and are left out\n"
@@ -207,12 +207,12 @@ def test_what_was_found_is_written_as_a_run(retrieval, found, beir, in_folder, t
         searched = found(beir, "--mode", mode, *more, "--run-out", f"{mode}.run")
         read = found(beir, "--run", f"{mode}.run")
         assert [read[name] for name in MEASURES] == [searched[name] for name in MEASURES], mode
-    question, q0, document, rank, score, name = (in_folder / "lexical.run").read_text().split("\n")[0].split()
-    assert (question, q0, document, rank, name) == ("q1", "Q0", "d1", "1", "lexical")
+    query, q0, document, rank, score, name = (in_folder / "lexical.run").read_text().split("\n")[0].split()
+    assert (query, q0, document, rank, name) == ("q1", "Q0", "d1", "1", "lexical")
     assert float(score) > 0
 
 
-def test_judged_questions_beside_a_corpus(found, beir):
+def test_judged_queries_beside_a_corpus(found, beir):
     (beir / "mine.jsonl").write_text(json_lines([{"question": "zebra", "relevant": ["d6"]}]))
     told = found(beir / "mine.jsonl", "--mode", "lexical")
     assert (told["collection"], told["queries"], told["mrr@10"]) == ("mine", 1, 100.0)
@@ -224,11 +224,11 @@ def test_judged_questions_beside_a_corpus(found, beir):
 # The user's own store
 
 
-def test_judged_questions_about_the_files_of_the_nearest_store(found, questions):
-    told = found(questions)
+def test_judged_queries_about_the_files_of_the_nearest_store(found, queries):
+    told = found(queries)
     assert (told["collection"], told["name"], told["queries"]) == ("questions", ".ragembed", 2)
     assert (told["mode"], told["fusion"]["alpha"]) == ("hybrid", 0.6)
-    told = found(questions, "--store", ".ragembed", "--mode", "lexical")
+    told = found(queries, "--store", ".ragembed", "--mode", "lexical")
     assert [told[name] for name in MEASURES] == [100.0] * 4
 
 
@@ -242,17 +242,17 @@ def test_judged_chunks(retrieval, found, indexed, cli, in_folder):
     assert "'docs/gone.md'" in told.stderr
 
 
-def test_a_run_of_files_with_blanks_is_json_lines(found, questions, in_folder, cli):
+def test_a_run_of_files_with_blanks_is_json_lines(found, queries, in_folder, cli):
     (in_folder / "docs" / "locks.md").rename(in_folder / "docs" / "my locks.md")
     cli("index")
-    questions.write_text(questions.read_text().replace("locks.md", "my locks.md"))
-    told = found(questions, "--run-out", "out.jsonl")
-    assert found(questions, "--run", "out.jsonl")["map"] == told["map"]
+    queries.write_text(queries.read_text().replace("locks.md", "my locks.md"))
+    told = found(queries, "--run-out", "out.jsonl")
+    assert found(queries, "--run", "out.jsonl")["map"] == told["map"]
 
 
-def test_two_stores_are_compared(found, questions, cli, docs, tiny_model):
+def test_two_stores_are_compared(found, queries, cli, docs, tiny_model):
     cli("index", docs, "--store", "other", "--model", tiny_model, "--postprocess", "none")
-    told = found(questions, "--compare", ".ragembed", "other", "--mode", "lexical")
+    told = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
     assert [told[side]["store"] for side in "ab"] == [".ragembed", "other"]
     assert told["differences"]["map"]["difference"] == 0.0
 
@@ -366,7 +366,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings; compare modes"),
         (
             ["--qrels", "qrels.txt", "--run", "other.run"],
-            "no question that qrels.txt judges: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
+            "no query that qrels.txt judges: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
         ),
     ],
 )

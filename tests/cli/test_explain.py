@@ -10,7 +10,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.cli.explanation import shaded
 from ragembed.indexes import Store
 
-QUESTION = "which lock does the writer hold?"
+QUERY = "which lock does the writer hold?"
 NAMES = "meaning", "words", "shared"
 LETTERS = "abcdefghijklmnop"
 
@@ -27,8 +27,8 @@ def indexed(docs, cli, tiny_model):
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_the_terms_sum_to_the_printed_score(cli, mode):
-    plain = json.loads(cli("query", QUESTION, "--mode", mode, "--json").stdout)["results"]
-    results = json.loads(cli("query", QUESTION, "--mode", mode, "--explain", "--json").stdout)["results"]
+    plain = json.loads(cli("query", QUERY, "--mode", mode, "--json").stdout)["results"]
+    results = json.loads(cli("query", QUERY, "--mode", mode, "--explain", "--json").stdout)["results"]
     explanations = [result.pop("explanation") for result in results]
     assert results == plain
     for result, explanation in zip(results, explanations, strict=True):
@@ -37,13 +37,13 @@ def test_the_terms_sum_to_the_printed_score(cli, mode):
         if mode == "dense":
             pairs = sum(map(sum, explanation["tokens"]["pairs"])) + explanation["tokens"]["residual"]
             assert pairs == pytest.approx(result["score"], abs=1e-5)
-    lines = cli("query", QUESTION, "--mode", mode, "--explain", "--format", "jsonl").stdout.splitlines()
+    lines = cli("query", QUERY, "--mode", mode, "--explain", "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line)["explanation"] for line in lines] == explanations
 
 
 @pytest.mark.usefixtures("indexed")
 def test_a_hybrid_score_in_words(cli):
-    shown = cli("query", QUESTION, "-k", "1", "--explain", "--alpha", "0.4").stdout
+    shown = cli("query", QUERY, "-k", "1", "--explain", "--alpha", "0.4").stdout
     assert shown.startswith("docs/locks.md")
     assert "\033" not in shown
     parts = [float(re.search(rf"^    {name} +([+-]\d\.\d+) = 0\.\d+ of", shown, re.M)[1]) for name in NAMES]
@@ -57,18 +57,18 @@ def test_a_hybrid_score_in_words(cli):
 @pytest.mark.usefixtures("indexed")
 def test_other_modes_and_fusions_in_words(cli):
     assert re.search(
-        r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUESTION, "--mode", "dense", "--explain").stdout, re.M
+        r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUERY, "--mode", "dense", "--explain").stdout, re.M
     )
-    shown = cli("query", QUESTION, "--mode", "lexical", "--explain").stdout
+    shown = cli("query", QUERY, "--mode", "lexical", "--explain").stdout
     assert re.search(r"^    words +\d\.\d{3}: \w+ \d\.\d{3}", shown, re.M)
-    assert "rank 1 of 11 candidates" in cli("query", QUESTION, "--fusion", "rrf", "--explain").stdout
+    assert "rank 1 of 11 candidates" in cli("query", QUERY, "--fusion", "rrf", "--explain").stdout
     alone = cli("query", "wing", "--path", "docs/wings.txt", "--explain").stdout
     assert "which does not tell the candidates apart" in alone
 
 
 def test_a_residual_and_a_vector_of_one_token_are_told(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--pooling", "cls", "--postprocess", "none")
-    assert "the chunk's vector is that of [CLS], which has read it all" in cli("query", QUESTION, "--explain").stdout
+    assert "the chunk's vector is that of [CLS], which has read it all" in cli("query", QUERY, "--explain").stdout
 
 
 def test_residuals_of_quantiles_are_printed(in_folder, cli, tiny_model):
@@ -83,9 +83,9 @@ def test_residuals_of_quantiles_are_printed(in_folder, cli, tiny_model):
 @pytest.mark.usefixtures("indexed")
 def test_a_terminal_shows_shaded_words(cli, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
-    shown = cli("query", QUESTION, "-k", "1", "--mode", "dense", "--explain").stdout
+    shown = cli("query", QUERY, "-k", "1", "--mode", "dense", "--explain").stdout
     assert re.search(r"\033\[38;5;16m\033\[48;5;214m\w+\033\[0m", shown)
-    plain = cli("query", QUESTION, "-k", "1", "--mode", "dense", "--json").stdout
+    plain = cli("query", QUERY, "-k", "1", "--mode", "dense", "--json").stdout
     assert json.loads(plain)["results"][0]["snippet"].split("\n")[0] in click.unstyle(shown)
     assert "\033[33m" in cli("query", "writer", "-k", "1", "--mode", "lexical", "--explain").stdout
 
@@ -93,7 +93,7 @@ def test_a_terminal_shows_shaded_words(cli, monkeypatch):
 @pytest.mark.usefixtures("indexed")
 def test_shades_follow_what_words_contribute(in_folder):
     with Store.open(in_folder / ".ragembed") as store:
-        [explanation] = store.explain(QUESTION, 1, "dense")
+        [explanation] = store.explain(QUERY, 1, "dense")
     body = explanation.hit.chunk.text
     coloured = shaded(body, explanation)
     assert click.unstyle(coloured) == body
@@ -149,7 +149,7 @@ def test_why_not_tells_ranks_and_lost_words(indexed, cli):
 
 def test_why_not_for_programs(indexed, cli):
     whole = json.loads(cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--json").stdout)
-    assert (whole["schema_version"], whole["question"], whole["path"]) == (1, "writer lock", "docs/locks.md")
+    assert (whole["schema_version"], whole["query"], whole["path"]) == (1, "writer lock", "docs/locks.md")
     assert [standing["mode"] for standing in whole["standings"]] == ["hybrid", "dense", "lexical"]
     assert whole["standings"][2]["rank"] == 1
     assert ", among the first 10 (lexical; " in cli("why-not", "lock", indexed / "locks.md", "--mode", "lexical").stdout

@@ -16,8 +16,8 @@ def german(in_folder):
     return folder
 
 
-def sources(cli, question):
-    found = json.loads(cli("query", question, "--mode", "lexical", "--json").stdout)
+def sources(cli, query):
+    found = json.loads(cli("query", query, "--mode", "lexical", "--json").stdout)
     return [result["path"] for result in found["results"]]
 
 
@@ -49,7 +49,7 @@ def test_an_unknown_language_is_one_clear_sentence(german, cli, tiny_model):
     assert not (german.parent / ".ragembed").exists()
 
 
-def test_the_shown_lines_are_those_with_letters_of_the_question(german, cli, tiny_model):
+def test_the_shown_lines_are_those_with_letters_of_the_query(german, cli, tiny_model):
     (german / "long.txt").write_text("線\n" * 40 + "機械学習の入門\n" + "線\n" * 40, encoding="utf-8")
     cli("index", german, "--model", tiny_model)
     with Store.open(german.parent / ".ragembed") as store:

@@ -97,14 +97,14 @@ def test_at_most_so_many_of_a_file(cli):
 
 @pytest.mark.usefixtures("copies")
 def test_mmr_takes_its_number_or_stands_alone(cli):
-    question = "the writer of the store"
-    plain = results(cli, question, "-k", "4")
-    assert places(results(cli, question, "-k", "4", "--mmr", "1")) == places(plain)
-    diverse = places(results(cli, question, "-k", "4", "--mmr", "0.5"))
-    assert places(results(cli, "-k", "4", "--mmr", question)) == diverse
-    assert places(results(cli, "-k", "4", "--mmr=0.5", question)) == diverse
+    query = "the writer of the store"
+    plain = results(cli, query, "-k", "4")
+    assert places(results(cli, query, "-k", "4", "--mmr", "1")) == places(plain)
+    diverse = places(results(cli, query, "-k", "4", "--mmr", "0.5"))
+    assert places(results(cli, "-k", "4", "--mmr", query)) == diverse
+    assert places(results(cli, "-k", "4", "--mmr=0.5", query)) == diverse
     assert diverse[0] == places(plain)[0]
-    assert places(results(cli, question, "-k", "4", "--mmr", "0")) != places(plain)
+    assert places(results(cli, query, "-k", "4", "--mmr", "0")) != places(plain)
 
 
 @pytest.mark.usefixtures("copies")

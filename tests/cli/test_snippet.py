@@ -18,7 +18,7 @@ def marked_words(text, query, language="english"):
     return [text[start:end] for start, end in QueryWords(query, [text], language).places(text)]
 
 
-def test_the_lines_with_most_words_of_the_question():
+def test_the_lines_with_most_words_of_the_query():
     text = "\n".join(["filler line"] * 10 + ["the writer locks", "a store"] + ["more filler"] * 10)
     assert "the writer locks\na store" in snippet(text, "how is a store locked by a writer?")
     assert snippet(text, "nothing in common").split("\n") == ["filler line"] * MAX_LINES
@@ -87,7 +87,7 @@ def test_a_language_whose_stemmer_is_missing_is_compared_without_stems(monkeypat
         ("tower", ["tower"]),
     ],
 )
-def test_letters_without_spaces_are_marked_where_two_of_the_question_follow_one_another(query, marked):
+def test_letters_without_spaces_are_marked_where_two_of_the_query_follow_one_another(query, marked):
     text = "黒猫が機械学習の本を読む。tower の写真と猫。"
     assert marked_words(text, query) == marked
     assert query in snippet("行\n" * 20 + text, query) or not marked or " " in query

@@ -76,10 +76,10 @@ def test_a_log_that_cannot_be_read_is_an_error(cli, few, in_folder):
 
 
 def test_query_and_status_follow_the_stores_fusion(cli, few):
-    question = "wbbb wbbc wbbf"
+    query = "wbbb wbbc wbbf"
 
     def scores(*options):
-        done = cli("query", question, "--store", few, "--json", *options)
+        done = cli("query", query, "--store", few, "--json", *options)
         return [(hit["id"], hit["score"]) for hit in json.loads(done.stdout)["results"]]
 
     plain = scores()

@@ -96,7 +96,7 @@ def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     assert not is_plain_bert(tmp_path)
 
 
-def test_the_first_question_gives_the_memory_of_each_weight_back(tiny_model, tmp_path, monkeypatch, resident_bytes):
+def test_the_first_query_gives_the_memory_of_each_weight_back(tiny_model, tmp_path, monkeypatch, resident_bytes):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     resident = []
 

@@ -83,6 +83,6 @@ def contents(path):
 def answers(path):
     """What a store answers to some questions."""
     rng = random.Random(5)
-    questions = [" ".join(f"word{rng.randrange(300)}" for _ in range(4)) for _ in range(50)]
+    queries = [" ".join(f"word{rng.randrange(300)}" for _ in range(4)) for _ in range(50)]
     with Store.open(path) as store:
-        return [[(hit.id, hit.score) for hit in hits] for hits in store.search_many(questions, 10)]
+        return [[(hit.id, hit.score) for hit in hits] for hits in store.search_many(queries, 10)]

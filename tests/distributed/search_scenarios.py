@@ -21,7 +21,7 @@ from ragembed.errors import RagembedError
 from ragembed.indexes import ChunkRecord, RankingOptions, Store
 from ragembed.indexes.search.ray_search import SegmentHost
 
-QUESTIONS = ["the writer of a store", "shock wave", "zebra"]
+QUERIES = ["the writer of a store", "shock wave", "zebra"]
 FILTERS = [None, "third = 1", "i < 9", "i > 10000"]
 
 
@@ -32,17 +32,17 @@ def told(hits):
 def answers(store):
     """All that a store is asked, and what it says."""
     found = {
-        f"{question} {mode} {where}": told(store.search(question, 10, mode, where=where))
-        for question in QUESTIONS
+        f"{query} {mode} {where}": told(store.search(query, 10, mode, where=where))
+        for query in QUERIES
         for mode in ("hybrid", "dense", "lexical")
         for where in FILTERS
     }
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(130, store.status()["dim"])).astype(np.float32)
     found["vectors"] = [told(hits) for hits in store.search_vectors(vectors, 5)]
-    found["many"] = [told(hits) for hits in store.search_many(QUESTIONS, 5)]
-    found["mmr"] = told(store.search_mmr(QUESTIONS[0], 5, fetch_k=30))
-    found["arranged"] = told(store.search(QUESTIONS[1], 5, ranking=RankingOptions(dedupe=True, per_file=2)))
+    found["many"] = [told(hits) for hits in store.search_many(QUERIES, 5)]
+    found["mmr"] = told(store.search_mmr(QUERIES[0], 5, fetch_k=30))
+    found["arranged"] = told(store.search(QUERIES[1], 5, ranking=RankingOptions(dedupe=True, per_file=2)))
     return found
 
 
@@ -96,15 +96,15 @@ def killed_actors(stores, address):
     """Half of the actors are killed, then all of them, while two threads ask."""
     path = stores / "flat"
     expected = here(path)
-    questions = [name for name in expected if " dense " in name or " hybrid " in name]
+    queries = [name for name in expected if " dense " in name or " hybrid " in name]
     wrong, asked, stop = [], [], threading.Event()
 
     def ask():
         while not stop.is_set():
-            for name in questions:
-                question, mode, where = split(name)
+            for name in queries:
+                query, mode, where = split(name)
                 try:
-                    same = told(store.search(question, 10, mode, where=where)) == expected[name]
+                    same = told(store.search(query, 10, mode, where=where)) == expected[name]
                 except RagembedError as error:
                     same = False
                     wrong.append(f"{type(error).__name__}: {error}")
@@ -113,7 +113,7 @@ def killed_actors(stores, address):
                     wrong.append(name)
 
     with Store.open(path, engine="ray", address=address, replicas=2) as store:
-        store.search(QUESTIONS[0])
+        store.search(QUERIES[0])
         first = actors(store)
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
@@ -136,8 +136,8 @@ def killed_actors(stores, address):
 
 def split(name):
     mode = next(mode for mode in ("hybrid", "dense", "lexical") if f" {mode} " in name)
-    question, _, where = name.partition(f" {mode} ")
-    return question, mode, None if where == "None" else where
+    query, _, where = name.partition(f" {mode} ")
+    return query, mode, None if where == "None" else where
 
 
 def a_store_that_is_written(stores, address):
@@ -164,7 +164,7 @@ def a_store_that_is_written(stores, address):
 class Dying(SegmentHost):
     """Ends its process whatever it is asked."""
 
-    def search(self, asked, question):
+    def search(self, asked, query):
         os._exit(1)
 
 
@@ -173,7 +173,7 @@ def actors_that_die_again_and_again(stores, address):
         searcher = store._reader._searcher
         searcher._host = ray.remote(Dying)
         try:
-            store.search(QUESTIONS[0])
+            store.search(QUERIES[0])
         except RagembedError as error:
             return [type(error).__name__, str(error)]
     return None
@@ -186,7 +186,7 @@ def a_damaged_segment(stores, address):
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with Store.open(path, engine="ray", address=address) as store:
         try:
-            store.search(QUESTIONS[0])
+            store.search(QUERIES[0])
         except RagembedError as error:
             return [type(error).__name__, str(error)]
     return None
@@ -196,27 +196,27 @@ def stores_that_are_closed(stores, address):
     """The connection is that of all stores; one that was closed is opened by the next question."""
     path = stores / "flat"
     first = Store.open(path, engine="ray", address=address)
-    expected = told(first.search(QUESTIONS[0]))
+    expected = told(first.search(QUERIES[0]))
     second = Store.open(path, engine="ray", address=address)
     first.close()
-    found = {"second": told(second.search(QUESTIONS[0])) == expected}
+    found = {"second": told(second.search(QUERIES[0])) == expected}
     gone = actors(second)
     second.close()
     found["connected"] = ray.is_initialized()
-    found["again"] = told(second.search(QUESTIONS[0])) == expected
+    found["again"] = told(second.search(QUERIES[0])) == expected
     found["other_actors"] = not set(gone) & set(actors(second))
     second.close()
     first.close()
     found["connected_at_the_end"] = ray.is_initialized()
     third = Store.open(path, engine="ray", address=address)
-    third.search(QUESTIONS[0])
+    third.search(QUERIES[0])
     ray.shutdown()
     try:
-        third.search(QUESTIONS[0])
+        third.search(QUERIES[0])
     except RagembedError as error:
         found["left"] = [type(error).__name__, str(error), ray.is_initialized()]
     third.close()
-    found["after"] = told(third.search(QUESTIONS[0])) == expected
+    found["after"] = told(third.search(QUERIES[0])) == expected
     third.close()
     return found
 

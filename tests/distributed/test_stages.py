@@ -79,19 +79,19 @@ def rows(path):
 
 def hits(path, number):
     rng = random.Random(5)
-    questions = [" ".join(rng.choices(WORDS, k=4)) for _ in range(number)]
+    queries = [" ".join(rng.choices(WORDS, k=4)) for _ in range(number)]
     with Store.open(path) as store:
         return {
             mode: [
-                [(hit.id, hit.score) for hit in found] for found in (store.search(each, 10, mode) for each in questions)
+                [(hit.id, hit.score) for hit in found] for found in (store.search(each, 10, mode) for each in queries)
             ]
             for mode in ("dense", "lexical", "hybrid")
         }
 
 
-def assert_same(one, other, questions=6):
+def assert_same(one, other, queries=6):
     assert rows(one) == rows(other)
-    assert hits(one, questions) == hits(other, questions)
+    assert hits(one, queries) == hits(other, queries)
     with Store.open(other) as store:
         assert not store.unfinished
         assert store._resume_token is None
@@ -102,7 +102,7 @@ def test_the_store_is_that_of_one_process(docs):
     alone = index_files(request("alone", docs))
     engine = Here()
     report = index_with_workers(request("staged", docs), engine)
-    assert_same(docs.parent / "alone", docs.parent / "staged", questions=40)
+    assert_same(docs.parent / "alone", docs.parent / "staged", queries=40)
     assert (report.chunks, report.encoded, report.scan.added) == (alone.chunks, alone.encoded, alone.scan.added)
     assert report.scan.skipped == alone.scan.skipped
     assert len(report.scan.skipped) == 1

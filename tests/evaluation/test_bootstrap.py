@@ -16,7 +16,7 @@ def test_equal_systems_do_not_differ():
     assert (result.difference, result.low, result.high, result.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_the_same_gain_on_every_question_is_certain():
+def test_the_same_gain_on_every_query_is_certain():
     result = paired_bootstrap([0.3, 0.6, 0.9], [0.2, 0.5, 0.8], resamples=999)
     assert result.difference == pytest.approx(0.1)
     assert result.low == pytest.approx(0.1)
@@ -24,7 +24,7 @@ def test_the_same_gain_on_every_question_is_certain():
     assert result.p_value == pytest.approx(1 / 1000)
 
 
-def test_two_questions_by_hand():
+def test_two_queries_by_hand():
     """Differences 0 and 1: a resampled mean is 0, ½ or 1 with the chances ¼, ½, ¼, and ½ was observed.
 
     Moved by the ½ observed, the means are -½, 0 and ½: half of them are as far from 0 as what was observed.
@@ -35,7 +35,7 @@ def test_two_questions_by_hand():
     assert result.p_value == pytest.approx(0.5, abs=0.02)
 
 
-def test_it_agrees_with_normal_theory_for_many_questions():
+def test_it_agrees_with_normal_theory_for_many_queries():
     generator = np.random.default_rng(0)
     a, b = generator.normal([[0.05], [0.02]], 0.2, size=(2, 400))
     result = paired_bootstrap(a, b)

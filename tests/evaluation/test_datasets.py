@@ -106,20 +106,20 @@ def test_a_collection(beir):
     collection = read_beir(beir())
     assert collection.name == "beir"
     assert collection.documents == {"d1": "A title\n\na text", "d2": "no title", "d3": "no title at all"}
-    assert list(collection.questions.items()) == [("q2", "second?"), ("q1", "first?")]
+    assert list(collection.queries.items()) == [("q2", "second?"), ("q1", "first?")]
     assert collection.relevance == {"q2": {"d2": 1}, "q1": {"d1": 2, "d3": 0}}
 
 
-def test_the_first_documents_and_the_questions_that_they_answer(beir):
+def test_the_first_documents_and_the_queries_that_they_answer(beir):
     collection = read_beir(beir(), limit=1)
     assert list(collection.documents) == ["d1"]
-    assert collection.questions == {"q1": "first?"}
+    assert collection.queries == {"q1": "first?"}
     assert collection.relevance == {"q1": {"d1": 2}}
 
 
-def test_questions_without_a_relevant_document_are_left_out(beir):
+def test_queries_without_a_relevant_document_are_left_out(beir):
     qrels = "query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t-1\nq2\td2\t1\n"
-    assert list(read_beir(beir(qrels=qrels)).questions) == ["q2"]
+    assert list(read_beir(beir(qrels=qrels)).queries) == ["q2"]
 
 
 def test_titles_are_kept_apart_and_above_their_texts(beir):
@@ -145,11 +145,11 @@ def test_a_split_that_is_not_there_names_those_that_are(beir):
         read_beir(folder, split="train")
 
 
-def test_documents_beside_judged_questions(beir, tmp_path):
+def test_documents_beside_judged_queries(beir, tmp_path):
     file = tmp_path / "judged.jsonl"
     file.write_text('{"_id": "a", "question": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
     collection = read_jsonl_collection(file, beir() / "corpus.jsonl")
-    assert (collection.name, collection.questions) == ("judged", {"a": "first?"})
+    assert (collection.name, collection.queries) == ("judged", {"a": "first?"})
     assert collection.relevance == {"a": {"d1": 2, "d3": 0}}
     assert collection.titles == {"d1": "A title"}
     file.write_text('{"question": "first?", "relevant": ["d1", "d7"]}\n')
@@ -199,12 +199,12 @@ def test_a_limit_below_1_is_refused(beir):
 
 
 @pytest.mark.parametrize(
-    ("name", "documents", "questions", "judged"), [("cran", 1400, 225, 1612), ("npl", 11426, 93, 2083)]
+    ("name", "documents", "queries", "judged"), [("cran", 1400, 225, 1612), ("npl", 11426, 93, 2083)]
 )
-def test_real_collections(collections, name, documents, questions, judged):
+def test_real_collections(collections, name, documents, queries, judged):
     read = read_beir(collections / "retrieval" / name)
     assert len(read.documents) == documents
-    assert len(read.questions) == questions
+    assert len(read.queries) == queries
     assert sum(map(len, read.relevance.values())) == judged
 
 

@@ -86,10 +86,10 @@ def test_a_cut_off_below_1_is_refused(measure):
         measure(["a"], {"a": 1}, k=0)
 
 
-def test_questions_are_those_that_are_judged():
+def test_queries_are_those_that_are_judged():
     relevance = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}, "q4": {"d": 1}}
     score = score_rankings({"q1": ["a"], "q2": ["x"], "q9": ["a"]}, relevance)
-    assert score.questions == ("q1", "q2", "q3", "q4")
+    assert score.queries == ("q1", "q2", "q3", "q4")
     assert list(score.values) == list(MEASURES) == ["ndcg@10", "recall@100", "mrr@10", "map"]
     for values in score.values.values():
         assert values.tolist() == [1.0, 0.0, 0.0, 0.0]
@@ -115,10 +115,10 @@ def test_no_judgement_is_refused():
 
 
 @given(st.dictionaries(st.sampled_from("pqrs"), st.tuples(RANKINGS, JUDGED), min_size=1))
-def test_means_are_the_mean_of_trec_evals_questions(questions):
-    rankings = {name: ranking for name, (ranking, _) in questions.items()}
-    relevance = {name: judged for name, (_, judged) in questions.items()}
+def test_means_are_the_mean_of_trec_evals_queries(queries):
+    rankings = {name: ranking for name, (ranking, _) in queries.items()}
+    relevance = {name: judged for name, (_, judged) in queries.items()}
     means = score_rankings(rankings, relevance).means()
-    per_question = [by_trec_eval(rankings[name], relevance[name], 10) for name in questions]
-    assert means["ndcg@10"] == pytest.approx(100 * np.mean([each["ndcg_cut_10"] for each in per_question]))
-    assert means["map"] == pytest.approx(100 * np.mean([each["map"] for each in per_question]))
+    per_query = [by_trec_eval(rankings[name], relevance[name], 10) for name in queries]
+    assert means["ndcg@10"] == pytest.approx(100 * np.mean([each["ndcg_cut_10"] for each in per_query]))
+    assert means["map"] == pytest.approx(100 * np.mean([each["map"] for each in per_query]))

@@ -15,7 +15,7 @@ VALUES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1,
 
 
 @given(VALUES)
-def test_few_questions_are_exchanged_in_every_way(values):
+def test_few_queries_are_exchanged_in_every_way(values):
     a, b = np.array(values, dtype=float).T
     differences = [int(x - y) for x, y in values]
     sums = [
@@ -26,7 +26,7 @@ def test_few_questions_are_exchanged_in_every_way(values):
     assert paired_randomisation(a / 20, b / 20) == pytest.approx(expected)
 
 
-def test_many_questions_are_drawn_and_agree_with_scipys_test():
+def test_many_queries_are_drawn_and_agree_with_scipys_test():
     generator = np.random.default_rng(3)
     a = generator.random(40)
     b = a + generator.normal(0.03, 0.1, 40)
@@ -63,8 +63,8 @@ def test_values_of_no_use_are_refused(a, b, message):
 
 def test_systems_are_compared_by_each_measure():
     relevance = {f"q{i}": {"a": 1} for i in range(12)}
-    worse = score_rankings({question: ["x", "a"] for question in relevance}, relevance)
-    better = score_rankings({question: ["a"] for question in relevance}, relevance)
+    worse = score_rankings({query: ["x", "a"] for query in relevance}, relevance)
+    better = score_rankings({query: ["a"] for query in relevance}, relevance)
     found = compare(worse, better)
     assert list(found) == ["ndcg@10", "recall@100", "mrr@10", "map"]
     mrr = found["mrr@10"]
@@ -76,7 +76,7 @@ def test_systems_are_compared_by_each_measure():
     assert compare(better, worse)["mrr@10"].difference == -50.0
 
 
-def test_systems_scored_on_different_questions_are_not_compared():
+def test_systems_scored_on_different_queries_are_not_compared():
     one, other = (score_rankings({}, {name: {"a": 1}, "c": {"a": 1}}) for name in "pq")
     with pytest.raises(ConfigError, match="scored on different questions"):
         compare(one, other)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import read_judged_questions, read_qrels, read_run
+from ragembed.evaluation import read_judged_queries, read_qrels, read_run
 from ragembed.evaluation.judgements import require_known
 
 IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=5).filter(
@@ -29,7 +29,7 @@ def write(tmp_path):
 def test_trec_qrels(write):
     judged = read_qrels(write("q2 0 d1 1\nq1\t0\td1   2\nq1 Q0 d3 -1\n\n"))
     assert judged.relevance == {"q2": {"d1": 1}, "q1": {"d1": 2, "d3": -1}}
-    assert (judged.name, judged.questions, judged.unanswered) == ("judged", {}, 0)
+    assert (judged.name, judged.queries, judged.unanswered) == ("judged", {}, 0)
 
 
 def test_a_beir_table_is_known_by_its_header(write):
@@ -40,27 +40,27 @@ def test_a_beir_table_is_known_by_its_header(write):
 def test_line_ends_and_byte_order_mark_of_windows(write):
     assert read_qrels(write(b"\xef\xbb\xbfq1 0 d1 1\r\nq1 0 d2 0\r\n")).relevance == {"q1": {"d1": 1, "d2": 0}}
     lines = b'\xef\xbb\xbf{"question": "a?", "relevant": ["d1"]}\r\n'
-    assert read_qrels(write(lines)).questions == {"1": "a?"}
+    assert read_qrels(write(lines)).queries == {"1": "a?"}
 
 
-def test_questions_without_a_relevant_document_are_left_out_and_counted(write):
+def test_queries_without_a_relevant_document_are_left_out_and_counted(write):
     judged = read_qrels(write("q1 0 d1 0\nq2 0 d1 1\nq3 0 d1 -2\n"))
     assert (list(judged.relevance), judged.unanswered) == (["q2"], 2)
 
 
-def test_documents_that_are_judged_for_questions_left_out_are_named_too(write):
+def test_documents_that_are_judged_for_queries_left_out_are_named_too(write):
     judged = read_qrels(write("q1 0 d2 0\nq2 0 d1 1\nq3 0 d2 -2\nq3 0 d3 0\n"))
     assert judged.documents == ("d2", "d1", "d3")
 
 
-def test_judged_questions(write):
+def test_judged_queries(write):
     lines = [
         {"question": "first?", "relevant": ["docs/a.md", "b"]},
         {"_id": "two", "query": "second?", "relevant": {"a": 2, "b": 0}},
         {"text": "third?", "relevant": []},
     ]
-    judged = read_judged_questions(write("\n".join(map(json.dumps, lines)), "mine.jsonl"))
-    assert judged.questions == {"1": "first?", "two": "second?"}
+    judged = read_judged_queries(write("\n".join(map(json.dumps, lines)), "mine.jsonl"))
+    assert judged.queries == {"1": "first?", "two": "second?"}
     assert judged.relevance == {"1": {"docs/a.md": 1, "b": 1}, "two": {"a": 2, "b": 0}}
     assert (judged.name, judged.unanswered) == ("mine", 1)
 
@@ -68,12 +68,10 @@ def test_judged_questions(write):
 @given(st.dictionaries(st.tuples(IDS, IDS), st.integers(1, 4), min_size=1))
 def test_qrels_come_back(tmp_path_factory, judged):
     path = tmp_path_factory.mktemp("qrels") / "qrels"
-    lines = [f"q{question} 0 {document} {gain}\n" for (question, document), gain in judged.items()]
+    lines = [f"q{query} 0 {document} {gain}\n" for (query, document), gain in judged.items()]
     path.write_text("".join(lines), encoding="utf-8", newline="")
     found = read_qrels(path).relevance
-    assert {
-        (question[1:], document): gain for question in found for document, gain in found[question].items()
-    } == judged
+    assert {(query[1:], document): gain for query in found for document, gain in found[query].items()} == judged
 
 
 @pytest.mark.parametrize(
@@ -86,13 +84,13 @@ def test_qrels_come_back(tmp_path_factory, judged):
         ("q1 0 d1 1\nq1 0 d2 high\n", "line 2: the score is 'high': expected an integer"),
         ("q1 0 d1 0.5\n", "line 1: the score is '0.5'"),
         ("q1 0 d1 1_0\n", "line 1: the score is '1_0'"),
-        ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: document 'd1' is judged again for question 'q1'"),
+        ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: document 'd1' is judged again for query 'q1'"),
         ("q1 0 d1 0\nq2 0 d1 -1\n", "has no relevant document for any of 2 questions"),
         (b"q1 0 d1 1\nq1 0 \xff 1\n", "line 2: not UTF-8"),
         ("query\tdocument\tscore\nq1\td1\t1\n", "line 1: the header is .*: expected query-id corpus-id score"),
         ('{"question": "a?", "relevant": ["a"]}\n[1]\n', "line 2: list: expected a JSON object"),
         ('{"question": "a?"', "line 1: not valid JSON"),
-        ('{"relevant": ["a"]}', "line 1: has none of 'question', 'query', 'text': expected one of them"),
+        ('{"relevant": ["a"]}', "line 1: has none of 'query', 'question', 'text': expected one of them"),
         ('{"question": "a", "text": "b", "relevant": ["a"]}', "line 1: has 'question' and 'text' of"),
         ('{"question": " ", "relevant": ["a"]}', "line 1: 'question' is ' ': expected a string that is not empty"),
         ('{"question": "a?"}', "line 1: 'relevant' is None: expected a list of ids"),

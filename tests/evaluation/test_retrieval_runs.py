@@ -36,9 +36,7 @@ MEASURES = {
 
 def trec_lines(run):
     return "".join(
-        f"{question} Q0 {document} 1 {score!r} mine\n"
-        for question, found in run.items()
-        for document, score in found.items()
+        f"{query} Q0 {document} 1 {score!r} mine\n" for query, found in run.items() for document, score in found.items()
     )
 
 
@@ -64,9 +62,9 @@ def test_what_is_measured_of_files_is_trec_evals(tmp_path_factory, run, qrels):
         read_run(folder / "run"), read_qrels(folder / "qrels").relevance, parse_measures(",".join(MEASURES))
     )
     for name, theirs in MEASURES.items():
-        for question, value in zip(score.questions, score.values[name], strict=True):
+        for query, value in zip(score.queries, score.values[name], strict=True):
             # A question that the run lacks counts as 0, as with trec_eval's option -c.
-            assert value == pytest.approx(expected[question][theirs] if question in run else 0.0, abs=1e-6), name
+            assert value == pytest.approx(expected[query][theirs] if query in run else 0.0, abs=1e-6), name
 
 
 def test_ties_come_by_descending_id_and_ranks_count_nothing(write):
@@ -95,18 +93,18 @@ def test_runs_as_json_lines(write):
 )
 def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, name, rankings):
     """Whatever ties, for us and for trec_eval: it is asked where the last document is, as if it alone were relevant."""
-    ranked = {question: sorted(found, key=lambda each: -each[1]) for question, found in rankings.items()}
+    ranked = {query: sorted(found, key=lambda each: -each[1]) for query, found in rankings.items()}
     path = tmp_path_factory.mktemp("run") / name
     write_run(path, ranked, "my run")
-    order = {question: [document for document, _ in found] for question, found in ranked.items()}
+    order = {query: [document for document, _ in found] for query, found in ranked.items()}
     assert read_run(path) == order
     if path.suffix == ".run":
         fields = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
         assert {field[5] for field in fields} == {"my-run"}
-        run = {question: {f[2]: float(f[4]) for f in fields if f[0] == question} for question in ranked}
-        for question, documents in order.items():
-            evaluator = pytrec_eval.RelevanceEvaluator({question: {documents[-1]: 1}}, {"recip_rank"})
-            found = evaluator.evaluate({question: run[question]})[question]["recip_rank"]
+        run = {query: {f[2]: float(f[4]) for f in fields if f[0] == query} for query in ranked}
+        for query, documents in order.items():
+            evaluator = pytrec_eval.RelevanceEvaluator({query: {documents[-1]: 1}}, {"recip_rank"})
+            found = evaluator.evaluate({query: run[query]})[query]["recip_rank"]
             assert found == pytest.approx(1 / len(documents))
 
 

@@ -99,7 +99,7 @@ def test_retrieval_by_hand():
         "map": 75.0,
         "queries": 2,
     }
-    np.testing.assert_allclose(measured.by_question, [100.0, 100 / np.log2(3)])
+    np.testing.assert_allclose(measured.by_query, [100.0, 100 / np.log2(3)])
 
 
 def test_what_cannot_be_measured_names_the_collection_and_the_configuration(tiny_config):

@@ -30,8 +30,8 @@ class ByTable:
         self.table = table or {}
         self.asked = []
 
-    def scores(self, question, texts):
-        self.asked.append((question, list(texts)))
+    def scores(self, query, texts):
+        self.asked.append((query, list(texts)))
         return [self.table.get(text.split()[0], 0.0) for text in texts]
 
 
@@ -160,7 +160,7 @@ def test_of_a_file_the_chunks_that_the_reranker_prefers_remain():
 @pytest.mark.parametrize("answer", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 0.0], []])
 def test_a_reranker_that_does_not_score_every_text_is_told(answer):
     class Wrong:
-        def scores(self, question, texts):
+        def scores(self, query, texts):
             return answer
 
     with pytest.raises(ConfigError, match=r"the reranker gave .* for 2 texts: expected a finite number for each"):
@@ -286,11 +286,11 @@ def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
         assert empty.search("lock", 10, mode, ranking=everything) == []
 
 
-def test_several_questions_are_each_arranged(store):
+def test_several_queries_are_each_arranged(store):
     ranking = RankingOptions(dedupe=True, per_file=1)
-    questions = ["lock store", "writer", "?!"]
-    together = store.search_many(questions, 5, ranking=ranking)
-    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, ranking=ranking)) for q in questions]
+    queries = ["lock store", "writer", "?!"]
+    together = store.search_many(queries, 5, ranking=ranking)
+    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, ranking=ranking)) for q in queries]
 
 
 def test_all_chunks_equal(tmp_path):
@@ -326,9 +326,9 @@ def circle(tmp_path):
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("k", [1, 2, 4, 9])
 def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
-    for searched, question in ((circle, "east"), (store, "lock store")):
-        expected = searched.search_mmr(question, k, fetch_k=50, lambda_mult=weight)
-        found = searched.search(question, k, "dense", ranking=RankingOptions(mmr=weight))
+    for searched, query in ((circle, "east"), (store, "lock store")):
+        expected = searched.search_mmr(query, k, fetch_k=50, lambda_mult=weight)
+        found = searched.search(query, k, "dense", ranking=RankingOptions(mmr=weight))
         assert ids(found) == ids(expected)
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
 
@@ -380,7 +380,7 @@ def test_it_chooses_by_the_reranker_where_there_is_one(circle):
     by_table = ByTable({"at": 1.0})
 
     class Far:
-        def scores(self, question, texts):
+        def scores(self, query, texts):
             return [float(text == "at a80") for text in texts]
 
     assert ids(circle.search("east", 1, "dense", ranking=RankingOptions(mmr=1.0, reranker=Far()))) == ["80"]
@@ -389,7 +389,7 @@ def test_it_chooses_by_the_reranker_where_there_is_one(circle):
     assert ids(circle.search("east", 4, "dense", ranking=few)) == ["10", "12", "-30", "80"]
 
 
-def test_the_question_of_a_hybrid_search_is_fused_as_before(store):
+def test_the_query_of_a_hybrid_search_is_fused_as_before(store):
     fusion = Fusion("rrf", 0.3, 0.0)
     plain = store.search("lock store", 10, fusion=fusion)
     assert store.search("lock store", 10, fusion=fusion, ranking=RankingOptions()) == plain

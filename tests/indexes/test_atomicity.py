@@ -389,7 +389,7 @@ def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [Interrupted, StoreDamagedError])
-def test_an_error_in_the_middle_of_a_question_to_the_database_is_told_and_does_no_damage(
+def test_an_error_in_the_middle_of_a_query_to_the_database_is_told_and_does_no_damage(
     error, template, tmp_path, monkeypatch
 ):
     path = shutil.copytree(template, tmp_path / "s")

@@ -19,7 +19,7 @@ from tests.conftest import WORDS
 
 LICENCE = ["the writer of the store holds the lock of the store", "a reader of the store is in the folder of the store"]
 HEADER = "".join(f"# {line}\n" for line in LICENCE)
-QUESTION = "the writer holds the lock of the store"
+QUERY = "the writer holds the lock of the store"
 KEEP, STRIP = IndexingOptions(boilerplate="keep"), IndexingOptions(boilerplate="strip")
 FILES = 14
 
@@ -89,7 +89,7 @@ def test_licence_headers_are_never_found(source, run, in_folder, mode):
         others = [record.id for record in store.chunks() if record.chunk.searched != ""]
         assert len(others) == len(store) - FILES
         for where in (None, "path != 'nothing'"):
-            found = [hit.id for hit in store.search(QUESTION, len(store), mode, where=where)]
+            found = [hit.id for hit in store.search(QUERY, len(store), mode, where=where)]
             assert set(found) <= set(others)
             assert mode == "lexical" or len(found) == len(others)
 
@@ -98,7 +98,7 @@ def test_licence_headers_are_never_found(source, run, in_folder, mode):
 def test_with_the_switch_off_licence_headers_are_found(source, run, in_folder, mode):
     run(source, options=KEEP)
     with Store.open(in_folder / ".ragembed") as store:
-        found = store.search(QUESTION, 10, mode)
+        found = store.search(QUERY, 10, mode)
     assert sum("holds the lock" in hit.chunk.text for hit in found) > 5
     assert set(searched(in_folder).values()) == {None}
     assert lines(in_folder) == {}
@@ -159,7 +159,7 @@ def test_the_file_with_the_licence_keeps_it(source, run, in_folder):
     (source / "LICENSE").write_text("".join(f"{line}\n" for line in LICENCE))
     run(source)
     with Store.open(in_folder / ".ragembed") as store:
-        assert store.search(QUESTION, 1)[0].source == "src/LICENSE"
+        assert store.search(QUERY, 1)[0].source == "src/LICENSE"
 
 
 def test_rows_of_tables_are_searched_whole(in_folder, run):
@@ -325,7 +325,7 @@ def test_a_run_that_was_killed_is_carried_on(source, run, in_folder, monkeypatch
             run()
     with Store.open(in_folder / ".ragembed") as store:
         assert store.verify().problems == []
-        assert store.search(QUESTION, 3)
+        assert store.search(QUERY, 3)
     for file in some[at % 3 :]:
         file.unlink()
     run()

@@ -27,7 +27,7 @@ from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
-QUESTIONS = ("text number 5", "text number 11", "another third text", "nothing like it")
+QUERIES = ("text number 5", "text number 11", "another third text", "nothing like it")
 
 
 def fill(path):
@@ -63,8 +63,8 @@ def seen(store, encoder=None):
     """What can be seen of a store."""
     with Store.open(store, encoder or KnownEncoder()) as opened:
         answers = [
-            [(hit.id, hit.score) for hit in opened.search(question, 9, mode)]
-            for question in QUESTIONS
+            [(hit.id, hit.score) for hit in opened.search(query, 9, mode)]
+            for query in QUERIES
             for mode in ("dense", "lexical", "hybrid")
         ]
         status = opened.status()

@@ -19,7 +19,7 @@ TEXTS = {
     "animals/b": "The bird flies, the fish swims.",
     "numbers/a": "one two three four five six seven eight nine ten",
 }
-QUESTION = "who holds the lock of the writer?"
+QUERY = "who holds the lock of the writer?"
 FUSIONS = [
     Fusion(),
     Fusion(feedback=0.0),
@@ -54,8 +54,8 @@ def check_sums(explanation):
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
 def test_the_terms_of_a_hybrid_score_sum_to_it(store, fusion):
-    hits = store.search(QUESTION, 5, fusion=fusion)
-    explanations = store.explain(QUESTION, 5, fusion=fusion)
+    hits = store.search(QUERY, 5, fusion=fusion)
+    explanations = store.explain(QUERY, 5, fusion=fusion)
     assert [each.hit for each in explanations] == hits
     for each in explanations:
         check_sums(each)
@@ -63,19 +63,19 @@ def test_the_terms_of_a_hybrid_score_sum_to_it(store, fusion):
         assert sum(parts) == pytest.approx(each.hit.score)
         assert (each.shared is None) == (fusion.feedback == 0 or fusion.alpha == 1)
         found = each.contributions
-        [question] = by_kind(each, "question") or [None]
+        [question] = by_kind(each, "query") or [None]
         expected = each.hit.dense if each.unit == "cosine" else question.value
         assert found.pairs.sum() + found.residual == pytest.approx(expected, abs=1e-5)
         assert found.residual == pytest.approx(0.0, abs=1e-5)
         assert (each.unit == "cosine") == (fusion.method == "rrf" or fusion.alpha == 0.0)
 
 
-def test_feedback_is_divided_by_the_chunks_that_the_question_was_moved_towards(store, embedder):
+def test_feedback_is_divided_by_the_chunks_that_the_query_was_moved_towards(store, embedder):
     fusion = Fusion(feedback=0.5)
-    explanation = store.explain(QUESTION, 4, fusion=fusion)[3]
-    [query] = unit_rows(embedder.encode_queries([QUESTION]))
+    explanation = store.explain(QUERY, 4, fusion=fusion)[3]
+    [query] = unit_rows(embedder.encode_queries([QUERY]))
     names = [record.id for record in explanation.towards]
-    assert names == [hit.id for hit in store.search(QUESTION, 3, fusion=Fusion(feedback=0.0))]
+    assert names == [hit.id for hit in store.search(QUERY, 3, fusion=Fusion(feedback=0.0))]
     best, [vector] = store.vectors(names), store.vectors([explanation.hit.id])
     moved = query + 0.5 * best.mean(axis=0)
     length = np.linalg.norm(moved)
@@ -84,11 +84,11 @@ def test_feedback_is_divided_by_the_chunks_that_the_question_was_moved_towards(s
     terms = {term.name: term.value for term in by_kind(explanation, "feedback")}
     expected = {name: factor * 0.5 / 3 * (row @ vector) for name, row in zip(names, best, strict=True)}
     assert terms == pytest.approx(expected, abs=1e-5)
-    assert by_kind(explanation, "question")[0].value == pytest.approx(factor * (query @ vector), abs=1e-5)
+    assert by_kind(explanation, "query")[0].value == pytest.approx(factor * (query @ vector), abs=1e-5)
 
 
 def test_the_scale_is_that_of_all_candidates(store):
-    every = store.explain(QUESTION, len(TEXTS))
+    every = store.explain(QUERY, len(TEXTS))
     for kind in ("dense", "lexical"):
         parts = [getattr(each, kind) for each in every]
         scores = np.array([part.score for part in parts])
@@ -96,11 +96,11 @@ def test_the_scale_is_that_of_all_candidates(store):
             assert (part.line.origin, part.line.unit) == pytest.approx((scores.mean(), scores.std()))
             assert part.value == pytest.approx(part.weight * (part.score - scores.mean()) / scores.std())
     assert every[0].candidates == len(TEXTS)
-    ranks = [each.dense.rank for each in store.explain(QUESTION, 7, fusion=Fusion("rrf", 1.0))]
+    ranks = [each.dense.rank for each in store.explain(QUERY, 7, fusion=Fusion("rrf", 1.0))]
     assert ranks == list(range(1, len(TEXTS) + 1))
 
 
-@pytest.mark.parametrize("question", [QUESTION, '"lock of" the writer', "Notes cat.sleeps", "the the dog"])
+@pytest.mark.parametrize("question", [QUERY, '"lock of" the writer', "Notes cat.sleeps", "the the dog"])
 def test_bm25_is_the_sum_of_that_of_each_phrase(store, question):
     for each in store.explain(question, 7, "lexical"):
         assert each.phrases == pytest.approx({term.name: term.value for term in by_kind(each, "phrase")})
@@ -117,7 +117,7 @@ def test_phrases_are_found_where_they_are(store):
 
 
 def test_pairs_of_tokens_sum_to_the_cosine(store):
-    for each in store.explain(QUESTION, 7, "dense"):
+    for each in store.explain(QUERY, 7, "dense"):
         check_sums(each)
         assert each.contributions.pairs.sum() == pytest.approx(each.hit.score, abs=1e-5)
         text = each.hit.chunk.embedded_text
@@ -127,7 +127,7 @@ def test_pairs_of_tokens_sum_to_the_cosine(store):
                 assert text[token.start : token.end] == token.text
 
 
-def test_a_question_without_words_is_explained_by_its_vector(store):
+def test_a_query_without_words_is_explained_by_its_vector(store):
     for each in store.explain("?!", 3):
         check_sums(each)
         assert (each.mode, each.dense, dict(each.phrases)) == ("dense", None, {})
@@ -137,7 +137,7 @@ def test_a_quantile_has_its_residual(tmp_path, tiny_model, make_record):
     config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("quantile-u",))
     with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
-        for each in store.explain(QUESTION, 3, "dense"):
+        for each in store.explain(QUERY, 3, "dense"):
             assert abs(each.contributions.residual) > 0.1
             assert each.contributions.pairs.sum() + each.contributions.residual == pytest.approx(each.score)
 
@@ -146,7 +146,7 @@ def test_documents_in_bfloat16_are_explained_with_their_rounding(tmp_path, tiny_
     config = EmbedderConfig(model=str(tiny_model), dtype="bfloat16", postprocess=("center", "normalize"))
     with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
-        for each in store.explain(QUESTION, 3, "dense"):
+        for each in store.explain(QUERY, 3, "dense"):
             assert each.contributions.pairs.sum() == pytest.approx(each.hit.score, abs=1e-5)
             assert each.contributions.rounding != 0.0
 
@@ -155,20 +155,20 @@ def test_vectors_that_are_not_ragembeds_own_have_no_tokens(tmp_path, encoder, ma
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
         for mode in ("hybrid", "dense"):
-            for each in store.explain(QUESTION, 3, mode):
+            for each in store.explain(QUERY, 3, mode):
                 check_sums(each)
                 assert each.contributions is None
                 assert "known: ragembed sees no tokens" in each.note
-                assert by_kind(each, "question")
-        assert store.explain(QUESTION, 3, "lexical")[0].note is None
+                assert by_kind(each, "query")
+        assert store.explain(QUERY, 3, "lexical")[0].note is None
 
 
 def test_a_score_that_was_given_afterwards_is_told_from_the_one_explained(store):
     def reranked(view):
         hits = [Hit(hit.id, hit.chunk, hit.source, 9.0, hit.dense, hit.lexical) for hit in found]
-        return explain_hits(view, QUESTION, hits, "dense", Fusion(), None)
+        return explain_hits(view, QUERY, hits, "dense", Fusion(), None)
 
-    found = store.search(QUESTION, 2, "dense")
+    found = store.search(QUERY, 2, "dense")
     for hit, each in zip(found, store._reader.read(reranked), strict=True):
         assert each.score == pytest.approx(hit.score)
         assert "9.000 was given afterwards" in each.note
@@ -208,10 +208,10 @@ def test_no_place_is_told_for_what_is_not_lines_of_the_text(store, make_record):
 def test_an_explanation_as_json_values(store):
     import json
 
-    [explanation] = store.explain(QUESTION, 1)
+    [explanation] = store.explain(QUERY, 1)
     whole = json.loads(json.dumps(explanation.to_dict()))
     assert sum(term["value"] for term in whole["terms"]) == pytest.approx(whole["score"])
     tokens = whole["tokens"]
-    assert np.shape(tokens["pairs"]) == (len(tokens["question"]), len(tokens["document"]))
+    assert np.shape(tokens["pairs"]) == (len(tokens["query"]), len(tokens["document"]))
     assert np.sum(tokens["pairs"]) + tokens["residual"] == pytest.approx(tokens["sum"])
     assert sum(word["value"] for word in tokens["words"]) == pytest.approx(np.sum(tokens["pairs"]))

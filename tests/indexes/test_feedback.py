@@ -62,7 +62,7 @@ def test_case_does_not_matter_and_no_text_has_no_likeness():
     assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
 
 
-def test_a_question_moves_towards_the_mean_of_the_best():
+def test_a_query_moves_towards_the_mean_of_the_best():
     query, best = np.array([1.0, 0.0], dtype=np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
     assert moved(query, best, 1.0) == pytest.approx([0.5**0.5, 0.5**0.5])
     assert moved(query, best, 0.0) == pytest.approx([1.0, 0.0])

@@ -90,9 +90,9 @@ def ids(hits):
 def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
     wanted = matching(CONDITIONS[where])
     assert store.count_selected(where=where) == len(wanted)
-    for question in ("lock 7", "segment vector", "file folder lock 13"):
+    for query in ("lock 7", "segment vector", "file folder lock 13"):
         for k in (1, 10, SIZE):
-            hits = store.search(question, k, mode, where=where)
+            hits = store.search(query, k, mode, where=where)
             assert set(ids(hits)) <= wanted
             assert len(set(ids(hits))) == len(hits)
             if mode != "lexical":
@@ -103,12 +103,12 @@ def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
 def test_a_filtered_search_is_the_search_of_all_without_what_does_not_match(store, where):
     wanted = matching(CONDITIONS[where])
     for mode in ("dense", "lexical"):
-        for question in ("lock 7", "one two three lock 50"):
-            everything = [hit for hit in store.search(question, SIZE, mode) if hit.id in wanted]
-            found = store.search(question, SIZE, mode, where=where)
+        for query in ("lock 7", "one two three lock 50"):
+            everything = [hit for hit in store.search(query, SIZE, mode) if hit.id in wanted]
+            found = store.search(query, SIZE, mode, where=where)
             assert ids(found) == ids(everything)
             np.testing.assert_allclose([h.score for h in found], [h.score for h in everything], atol=1e-5)
-            assert ids(store.search(question, 4, mode, where=where)) == ids(everything[:4])
+            assert ids(store.search(query, 4, mode, where=where)) == ids(everything[:4])
 
 
 def test_a_filter_that_holds_for_all_changes_nothing(store):

@@ -22,7 +22,7 @@ from ragembed.indexes.writing import upkeep, writer
 from tests.conftest import WORDS, KnownEncoder, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 4), 0, 4000, 40)]
-QUESTIONS = ("segment vector file", "writer of the store", "answer")
+QUERIES = ("segment vector file", "writer of the store", "answer")
 STEPS = ("center", "abtt:2", "normalize")
 
 
@@ -86,7 +86,7 @@ def written(monkeypatch):
 
 def answers(path):
     with Store.open(path) as store:
-        return [[(hit.id, hit.score) for hit in store.search(text, 10, "dense")] for text in QUESTIONS]
+        return [[(hit.id, hit.score) for hit in store.search(text, 10, "dense")] for text in QUERIES]
 
 
 def assert_same(found, expected):
@@ -287,14 +287,14 @@ def test_a_reader_that_is_open_answers_before_during_and_after(store, written, m
     original, seen = writer.write_segment, []
 
     def write_segment(*args):
-        seen.append([hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")])
+        seen.append([hit.id for hit in reader.search(QUERIES[0], 5, "dense")])
         return original(*args)
 
-    before = [hit.id for hit in reader.search(QUESTIONS[0], 5, "dense")]
+    before = [hit.id for hit in reader.search(QUERIES[0], 5, "dense")]
     monkeypatch.setattr(upkeep, "write_segment", write_segment)
     fitted = refit_store(store, ("whiten:4",), "shared")
     assert seen == [before] * 5
-    assert len(reader.search(QUESTIONS[0], 5, "dense")) == 5
+    assert len(reader.search(QUERIES[0], 5, "dense")) == 5
     assert reader.embedder.fingerprint == fitted.fingerprint
     reader.close()
 

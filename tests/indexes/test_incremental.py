@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 
-FILES, QUESTIONS, ROUNDING = 24, 30, 5e-4
+FILES, QUERIES, ROUNDING = 24, 30, 5e-4
 
 
 def sentences(draw, count):
@@ -60,7 +60,7 @@ def contents(store):
 def answers(store, mode):
     draw = random.Random(9)
     with Store.open(store) as opened:
-        found = [opened.search(" ".join(draw.choices(WORDS, k=4)), 10, mode) for _ in range(QUESTIONS)]
+        found = [opened.search(" ".join(draw.choices(WORDS, k=4)), 10, mode) for _ in range(QUERIES)]
     return [{hit.id: hit.score for hit in hits} for hits in found]
 
 

@@ -238,7 +238,7 @@ def test_a_pick_that_is_killed_leaves_the_former_index(moment, tmp_path, monkeyp
 # Measuring
 
 
-def questions_of(monkeypatch):
+def queries_of(monkeypatch):
     """The questions that are encoded from now on."""
     asked = []
     encode = KnownEncoder.encode_queries
@@ -246,8 +246,8 @@ def questions_of(monkeypatch):
     return asked
 
 
-def test_it_is_measured_on_short_questions_and_not_on_the_texts_of_the_store(tmp_path, monkeypatch):
-    asked = questions_of(monkeypatch)
+def test_it_is_measured_on_short_queries_and_not_on_the_texts_of_the_store(tmp_path, monkeypatch):
+    asked = queries_of(monkeypatch)
     store = new_store(tmp_path, SIZE, index="ivf")
     texts = {chunk.chunk.text for chunk in store.chunks()}
     assert len(asked) == 2 * index_selection.QUERIES
@@ -258,14 +258,14 @@ def test_it_is_measured_on_short_questions_and_not_on_the_texts_of_the_store(tmp
 
 
 def test_short_texts_are_not_asked_for_as_they_are(tmp_path, monkeypatch):
-    asked = questions_of(monkeypatch)
+    asked = queries_of(monkeypatch)
     store = new_store(tmp_path, index="ivf")
     store.add([record(f"i{i}", f"text number {i}") for i in range(LEAST)])
     assert asked
     assert not {chunk.chunk.text for chunk in store.chunks()} & set(asked)
 
 
-def test_the_questions_are_the_same_for_the_same_texts(tmp_path):
+def test_the_queries_are_the_same_for_the_same_texts(tmp_path):
     choices = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -89,7 +89,7 @@ def code(tmp_path_factory):
         ("", []),
     ],
 )
-def test_a_question_finds_what_is_written_so(code, query, ids):
+def test_a_query_finds_what_is_written_so(code, query, ids):
     assert found(code, query) == ids
 
 
@@ -109,12 +109,12 @@ def test_what_punctuation_joins_comes_first_and_parts_of_it_after(code, query, e
     assert partial <= set(others)
 
 
-def test_a_question_of_emoji_alone_is_answered_by_meaning(code):
+def test_a_query_of_emoji_alone_is_answered_by_meaning(code):
     assert len(code.search("🦓", 3)) == 3
     assert {hit.lexical for hit in code.search("🦓", 3)} == {None}
 
 
-def test_a_question_of_ten_thousand_words_is_answered(code):
+def test_a_query_of_ten_thousand_words_is_answered(code):
     words = [f"word{i}" for i in range(10_000)]
     assert found(code, " ".join(["handle", *words])) == ["number"]
     assert match_expression(" ".join(words)).count(" OR ") == MOST_TERMS - 1
@@ -122,7 +122,7 @@ def test_a_question_of_ten_thousand_words_is_answered(code):
 
 
 @given(st.text(st.characters(codec=None), max_size=40))
-def test_any_text_is_a_question(code, query):
+def test_any_text_is_a_query(code, query):
     hits = code.search(query, 5, "lexical")
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert not hits or any(map(str.isalnum, query))
@@ -198,11 +198,11 @@ def test_letters_without_spaces_are_found(letters, query, first):
         ("คำ", {"thai"}),
     ],
 )
-def test_letters_of_a_question_are_found_where_they_follow_one_another(letters, query, ids):
+def test_letters_of_a_query_are_found_where_they_follow_one_another(letters, query, ids):
     assert set(found(letters, query)) == ids
 
 
-def test_all_letters_of_a_question_in_a_row_are_better_than_some(tmp_path):
+def test_all_letters_of_a_query_in_a_row_are_better_than_some(tmp_path):
     texts = {"some": "機械は学習をする道具である", "all": "道具は機械学習をする物である"}
     with filled(tmp_path, texts) as store:
         assert found(store, "機械学習") == ["all", "some"]

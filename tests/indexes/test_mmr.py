@@ -148,12 +148,12 @@ def test_it_chooses_the_same_on_every_index(kind, tmp_path):
     vectors = clusters()
     table = {f"text {i}": vectors[i].tolist() for i in range(SIZE)}
     draw = np.random.default_rng(5)
-    questions = {f"question {i}": (vectors[i] + 0.2 * draw.normal(size=DIM)).tolist() for i in range(8)}
-    store = Store.create(tmp_path / "s", KnownEncoder(table | questions), index=kind)
+    queries = {f"question {i}": (vectors[i] + 0.2 * draw.normal(size=DIM)).tolist() for i in range(8)}
+    store = Store.create(tmp_path / "s", KnownEncoder(table | queries), index=kind)
     store.add([record(str(i), f"text {i}") for i in range(SIZE)])
     assert [segment["kind"] for segment in store.status()["segments"]] == [kind]
     kept = unit_rows(vectors.astype(np.float16).astype(np.float32))
-    for question, vector in questions.items():
+    for question, vector in queries.items():
         query = unit_rows(np.array([vector], dtype=np.float32))[0]
         expected = plain_loop(query, kept, 10, 0.6)
         assert ids(store.search_mmr(question, 10, fetch_k=SIZE, lambda_mult=0.6)) == [str(i) for i in expected]

@@ -46,9 +46,9 @@ def test_brute_force_scores_are_sqlites(tmp_path, make_record):
         store.add([make_record(name, text) for name, text in texts.items()])
         for name, text in texts.items():
             mirror.put(name, text, 0, None)
-        for question in ("wing", "heat", "air", "wing heat air"):
+        for query in ("wing", "heat", "air", "wing heat air"):
             for mode, ranking in (("dense", mirror.dense), ("lexical", mirror.lexical)):
-                hits = store.search(question, 9, mode)
-                expected = ranking(question, lambda entry: True)
+                hits = store.search(query, 9, mode)
+                expected = ranking(query, lambda entry: True)
                 assert [hit.id for hit in hits] == [name for name, _ in expected]
                 assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected], rel=1e-5)

@@ -32,7 +32,7 @@ from ragembed.indexes.writing import posting_updates
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]
-QUESTIONS = [
+QUERIES = [
     "zebra",
     "the lock of a writer",
     "the the locks lock",
@@ -84,11 +84,11 @@ def filled(records):
     return [record(name, **{**given, "headings": tuple(given["headings"])}) for name, given in records]
 
 
-def both(store, question, limit, where=None):
+def both(store, query, limit, where=None):
     """Return what postings and what FTS5 give for a question."""
     reader = SnapshotReader(store.path, KnownEncoder())
     with reader.snapshot() as view:
-        expression, selection = query_expression(view, question), view.select(where)
+        expression, selection = query_expression(view, query), view.select(where)
         found = view.postings()
         assert found is not None
         given = found.search(view.connection, expression, limit, selection)
@@ -129,16 +129,16 @@ def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
                     store.optimize()
             assert bool(blocks_of(store)) == bool(len(store))
             if len(store):
-                for question in QUESTIONS:
-                    given, expected = both(store, question, limit)
+                for query in QUERIES:
+                    given, expected = both(store, query, limit)
                     assert given == expected
             assert store.verify().problems == []
 
 
 @pytest.mark.parametrize("where", [None, "n IN (1, 2, 120, 270, 290)", "n != 1"])
 def test_scores_under_filters_are_those_of_fts5(many, where):
-    for question, limit in product(QUESTIONS, (1, 20, 1000)):
-        given, expected = both(many, question, limit, None if where is None else parse(where))
+    for query, limit in product(QUERIES, (1, 20, 1000)):
+        given, expected = both(many, query, limit, None if where is None else parse(where))
         assert given == expected
 
 
@@ -150,10 +150,10 @@ def test_every_search_goes_by_postings_where_there_are_some(many, monkeypatch):
 
 
 def test_threads_get_the_same(many):
-    expected = [many.search(question, 20, "lexical") for question in QUESTIONS]
+    expected = [many.search(query, 20, "lexical") for query in QUERIES]
     many.close()
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda question: many.search(question, 20, "lexical"), QUESTIONS * 8))
+        found = list(threads.map(lambda query: many.search(query, 20, "lexical"), QUERIES * 8))
     assert found == expected * 8
 
 
@@ -219,8 +219,8 @@ def test_a_chunk_of_which_another_part_is_searched_has_new_postings(small, tmp_p
         index_files(request)
         with Store.open(tmp_path / "s") as store:
             left_out.append(sum(each.chunk.searched is not None for each in store.chunks()))
-            for question in ("zebra company", "number 1", "text"):
-                given, expected = both(store, question, 99)
+            for query in ("zebra company", "number 1", "text"):
+                given, expected = both(store, query, 99)
                 assert given == expected
     assert left_out[0] == 0 < left_out[1]
 
@@ -359,9 +359,9 @@ def test_live_postings_are_counted(gone):
 def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
     monkeypatch.setattr(bm25, "_SAMPLED", sampled)
     monkeypatch.setattr(bm25, "_MORE", 1)
-    for question, limit in product(QUESTIONS, (1, 5, 40)):
+    for query, limit in product(QUERIES, (1, 5, 40)):
         for where in (None, parse("n < 30")):
-            given, expected = both(many, question, limit, where)
+            given, expected = both(many, query, limit, where)
             assert given == expected
 
 

@@ -98,8 +98,8 @@ def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build
     np.testing.assert_array_equal(refitted[0], clean[0])
     assert refitted[1] == clean[1]
     with Store.open(folder / "store") as one, Store.open(folder / "clean") as other:
-        for question in ("segment vector file", "writer of the store"):
-            found, expected = (opened.search(question, 10, "dense") for opened in (one, other))
+        for query in ("segment vector file", "writer of the store"):
+            found, expected = (opened.search(query, 10, "dense") for opened in (one, other))
             assert [(hit.chunk.text, hit.score) for hit in found] == [(hit.chunk.text, hit.score) for hit in expected]
 
 

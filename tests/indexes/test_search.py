@@ -68,7 +68,7 @@ def test_hybrid_equals_the_plain_loop(large, encoder, query, fusion):
     assert {hit.id for hit in found[:10]} - tied == {name for name, _ in expected[:10]} - tied
 
 
-def test_a_hybrid_hit_tells_both_scores_of_the_question_itself(large):
+def test_a_hybrid_hit_tells_both_scores_of_the_query_itself(large):
     dense = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "dense")}
     words = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "lexical")}
     for hit in large.search("lock store", 30):
@@ -87,7 +87,7 @@ def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_recor
     assert [order[3:] for order in orders] == [["other", "like them"], ["like them", "other"]]
 
 
-def test_each_vector_is_read_once_for_a_question_and_before_its_own_is_there(large, encoder, monkeypatch):
+def test_each_vector_is_read_once_for_a_query_and_before_its_own_is_there(large, encoder, monkeypatch):
     read, waited = [], threading.Event()
 
     def noted(self, rows, vectors=Snapshot.vectors):

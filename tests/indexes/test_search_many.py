@@ -75,7 +75,7 @@ def assert_alike(many, one):
 
 @pytest.mark.parametrize("where", [None, "i >= 100", "i < 0"])
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_many_questions_are_answered_like_one_after_the_other(store, mode, where):
+def test_many_queries_are_answered_like_one_after_the_other(store, mode, where):
     few = [*QUERIES[:4], "?!", "", QUERIES[0]]
     for k, queries in ((3, [*QUERIES, *few]), (10**9, few)):
         many = store.search_many(queries, k, mode, where=where)
@@ -90,14 +90,14 @@ def test_many_vectors_are_searched_for_like_one_after_the_other(store):
         assert_alike(store.search_vectors(vectors.tolist(), 10, where=where), many)
 
 
-def test_the_same_question_has_the_same_answer_wherever_it_comes(store):
+def test_the_same_query_has_the_same_answer_wherever_it_comes(store):
     for where in (None, "i >= 100"):
         many = store.search_many([*QUERIES, *QUERIES], 20, "dense", where=where)
         assert many[: len(QUERIES)] == many[len(QUERIES) :]
         assert many[3] == store.search(QUERIES[3], 20, "dense", where=where)
 
 
-def test_questions_are_encoded_together(store, monkeypatch):
+def test_queries_are_encoded_together(store, monkeypatch):
     asked = []
     encode = KnownEncoder.encode_queries
     monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.append(texts) or encode(self, texts))
@@ -105,7 +105,7 @@ def test_questions_are_encoded_together(store, monkeypatch):
     assert [list(texts) for texts in asked] == [QUERIES]
 
 
-def test_all_questions_are_answered_from_one_generation(store, tmp_path, monkeypatch):
+def test_all_queries_are_answered_from_one_generation(store, tmp_path, monkeypatch):
     store = Store.open(shutil.copytree(store.path, tmp_path / "s"), KnownEncoder(dim=DIM))
     before = store.search_many(QUERIES, 10**6, "dense")
     encode = KnownEncoder.encode_queries
@@ -121,7 +121,7 @@ def test_all_questions_are_answered_from_one_generation(store, tmp_path, monkeyp
     assert len(store.search_many(QUERIES, 10**6, "dense")[0]) == 95
 
 
-def test_no_questions_have_no_answers(store):
+def test_no_queries_have_no_answers(store):
     for mode in ("dense", "lexical", "hybrid"):
         assert store.search_many([], 5, mode) == []
         assert store.search_many(["a", "b"], 0, mode) == [[], []]

@@ -170,7 +170,7 @@ def test_exact_search_of_shards_finds_what_that_of_one_does(stores, shards, mode
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_many_questions_and_vectors_find_the_same_too(stores, shards):
+def test_many_queries_and_vectors_find_the_same_too(stores, shards):
     vectors = encoder().encode_queries(QUERIES)
     for one, several in (
         (stores[1].search_many(QUERIES, 15), stores[shards].search_many(QUERIES, 15)),

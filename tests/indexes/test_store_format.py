@@ -1,4 +1,4 @@
-"""docs/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
+"""docs/reference/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "store-format.md").read_text(encoding="utf-8")
 
 
 # The reader: nothing of ragembed below, but what the page says.
@@ -466,7 +466,7 @@ A reader never waits: faiss.IndexFlat is mapped.
 
 Two readers, one writer, "no lock" for readers.
 """
-QUESTIONS = [
+QUERIES = [
     "writer lock",
     '"no lock" segment',
     "faiss.IndexFlat",
@@ -668,13 +668,13 @@ def test_indexes_of_every_kind(tmp_path, encoder, kind, monkeypatch):
         np.testing.assert_allclose(stored, [of_faiss[row] for row in ids.tolist()], atol=1e-6)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", QUERIES)
 def test_dense_search(reader, store, question):
     vector = store.embedder.encode_queries([question])[0]
     assert_same_hits(reader.dense(vector, 12), store.search_vector(vector, 12))
 
 
-@pytest.mark.parametrize("question", [*QUESTIONS, "?!", "flie sleeping", '"writer the"'])
+@pytest.mark.parametrize("question", [*QUERIES, "?!", "flie sleeping", '"writer the"'])
 def test_lexical_search(reader, store, question):
     assert_same_hits(reader.lexical(question, 12), store.search(question, 12, "lexical"))
 
@@ -702,7 +702,7 @@ def test_words_of_any_kind(tmp_path, encoder, language):
                 assert_same_hits(reader.hybrid(encoder.encode_queries([text])[0], text, 9), store.search(text, 9))
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", QUERIES)
 def test_hybrid_search(reader, store, question):
     vector = store.embedder.encode_queries([question])[0]
     assert_same_hits(reader.hybrid(vector, question, 12), store.search(question, 12))
@@ -775,8 +775,8 @@ def test_every_post_processor(tmp_path, tiny_config, steps, query_fit):
         vectors = reader.vectors()
         read = [vectors[each["row"]] for each in reader.chunks().values()]
         np.testing.assert_allclose(read, expected, atol=1e-5)
-        questions = reader.postprocess(embedder.raw_queries(texts[:5]), "queries")
-        np.testing.assert_allclose(questions, embedder.encode_queries(texts[:5]), atol=1e-4)
+        queries = reader.postprocess(embedder.raw_queries(texts[:5]), "queries")
+        np.testing.assert_allclose(queries, embedder.encode_queries(texts[:5]), atol=1e-4)
 
 
 def test_vectors_of_another_program(tmp_path, encoder):

@@ -164,10 +164,10 @@ def answers(store, embedder=None):
     """Ids and scores of the ten best for some questions."""
     draw = random.Random(3)
     with Store.open(store, embedder) as opened:
-        questions = [" ".join(draw.choices(WORDS, k=4)) for _ in range(6)]
+        queries = [" ".join(draw.choices(WORDS, k=4)) for _ in range(6)]
         return [
-            [(hit.id, round(hit.score, 6)) for hit in opened.search(question, 10, mode)]
-            for question in questions
+            [(hit.id, round(hit.score, 6)) for hit in opened.search(query, 10, mode)]
+            for query in queries
             for mode in MODES
         ]
 

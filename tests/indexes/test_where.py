@@ -11,7 +11,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, In, Like, Not, Or
 from ragembed.indexes.filters.where import parse_where
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "filters.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "filters.md"
 X = Field("x")
 ONE = Comparison(X, "=", 1)
 PIECES = [

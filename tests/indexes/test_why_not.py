@@ -17,7 +17,7 @@ TEXTS = {
     "animals/b": "The bird flies, the fish swims.",
     "numbers/a": "one two three four five six seven eight nine ten",
 }
-QUESTION = "who holds the lock of the writer?"
+QUERY = "who holds the lock of the writer?"
 SOURCES = [SourceRecord(f"{name}.md", 1, 2, "0" * 64, "r") for name in ("locks", "wings", "animals", "numbers")]
 
 
@@ -40,9 +40,9 @@ def files(tmp_path, embedder, make_record):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_ranks_are_those_of_a_search_for_everything(files, mode):
-    hits = files.search(QUESTION, 7, mode)
+    hits = files.search(QUERY, 7, mode)
     for source in ("wings.md", "animals.md", "locks.md"):
-        found = files.why_not(QUESTION, source, 2, mode)
+        found = files.why_not(QUERY, source, 2, mode)
         assert (found.source, found.mode, found.chunks) == (source, mode, 2)
         ranked = [(i, hit) for i, hit in enumerate(hits, 1) if hit.source == source]
         if not ranked:
@@ -69,9 +69,9 @@ def test_words_that_the_file_lacks(files):
 
 
 def test_words_that_count_less_in_it_than_in_the_results(files):
-    found = files.why_not(QUESTION, "numbers.md", 3, "dense")
-    results = [each for each in files.explain(QUESTION, 3, "dense") if each.hit.source != "numbers.md"]
-    [own] = [each for each in files.explain(QUESTION, 7, "dense") if each.hit.source == "numbers.md"]
+    found = files.why_not(QUERY, "numbers.md", 3, "dense")
+    results = [each for each in files.explain(QUERY, 3, "dense") if each.hit.source != "numbers.md"]
+    [own] = [each for each in files.explain(QUERY, 7, "dense") if each.hit.source == "numbers.md"]
     here = {share.word: share.value for share in own.contributions.query_words() if share.origin == "text"}
     there = [{s.word: s.value for s in each.contributions.query_words()} for each in results]
     for word in found.words:
@@ -123,8 +123,8 @@ def licensed(tmp_path, embedder, make_record):
     """The same files, and one of nothing but boilerplate; another has such a chunk beside its own."""
     with Store.create(tmp_path / "l", embedder) as made:
         records = [make_record(name, text, name.split("/")[0] + ".md") for name, text in TEXTS.items()]
-        records.append(make_record("licence", QUESTION, "licence.md", title=QUESTION, searched=""))
-        records.append(make_record("animals/c", QUESTION, "animals.md", title=QUESTION, searched=""))
+        records.append(make_record("licence", QUERY, "licence.md", title=QUERY, searched=""))
+        records.append(make_record("animals/c", QUERY, "animals.md", title=QUERY, searched=""))
         with made.writer() as writer:
             writer.stage(record.chunk.embedded_text for record in records)
             writer.commit(chunks=records, sources=[*SOURCES, SourceRecord("licence.md", 1, 2, "0" * 64, "r")])
@@ -134,26 +134,26 @@ def licensed(tmp_path, embedder, make_record):
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_a_file_of_nothing_but_boilerplate_is_an_error(licensed, mode):
     with pytest.raises(ConfigError, match="is not searched: it is nothing but boilerplate"):
-        licensed.why_not(QUESTION, "licence.md", 2, mode)
+        licensed.why_not(QUERY, "licence.md", 2, mode)
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
-    hits = licensed.search(QUESTION, 9, mode)
+    hits = licensed.search(QUERY, 9, mode)
     for source in ("locks.md", "wings.md", "animals.md"):
-        found = licensed.why_not(QUESTION, source, 2, mode)
+        found = licensed.why_not(QUERY, source, 2, mode)
         ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source]
         assert found.rank_in_mode.rank == (ranks[0] if ranks else None)
         assert found.rank_in_mode.of == len(hits)
         assert (found.chunk.chunk.searched, found.note) == (None, None)
-    assert licensed.why_not(QUESTION, "animals.md", 2, mode).chunks == 3
+    assert licensed.why_not(QUERY, "animals.md", 2, mode).chunks == 3
 
 
 def test_a_file_that_was_never_indexed_is_an_error(files):
     with pytest.raises(ConfigError, match="never indexed, or has been deleted; add it with: ragembed index PATH"):
-        files.why_not(QUESTION, "nothing.md")
+        files.why_not(QUERY, "nothing.md")
 
 
 def test_an_unknown_mode_is_an_error(files):
     with pytest.raises(ConfigError, match="unknown search mode 'fuzzy'"):
-        files.why_not(QUESTION, "wings.md", mode="fuzzy")
+        files.why_not(QUERY, "wings.md", mode="fuzzy")

@@ -29,7 +29,7 @@ CORPUS = [
     "a bird flies, a fish swims",
     "query and answer of the index",
 ]
-QUESTIONS = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
+QUERIES = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
 ODD = ["", " \n\t", "🙂🙃", "cat " * 300, "\udc80 half", "Ünïcödé", "x" * 900]
 SAME = 1e-5
 """Most that a value of a unit vector may differ by that was computed in other company: rounding of float32."""
@@ -61,9 +61,9 @@ def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
     array = tiny.embed_documents_array(texts)
     assert (array.dtype, array.shape) == (np.float32, (len(texts), tiny.dimension))
     assert array.tolist() == tiny.embed_documents(texts)
-    query = tiny.embed_query_array(QUESTIONS[0])
+    query = tiny.embed_query_array(QUERIES[0])
     assert (query.dtype, query.shape) == (np.float32, (tiny.dimension,))
-    assert query.tolist() == tiny.embed_query(QUESTIONS[0])
+    assert query.tolist() == tiny.embed_query(QUERIES[0])
 
 
 def test_no_texts_are_an_array_without_rows(tiny: RagEmbeddings) -> None:
@@ -119,7 +119,7 @@ def test_no_part_of_a_long_text_is_dropped(tiny: RagEmbeddings) -> None:
 
 
 def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
-    texts = [*CORPUS, *QUESTIONS, "cat " * 200]
+    texts = [*CORPUS, *QUERIES, "cat " * 200]
     together = tiny.embed_documents_array(texts)
     alone = np.concatenate([tiny.embed_documents_array([text]) for text in texts])
     order = np.random.default_rng(0).permutation(len(texts))
@@ -133,10 +133,10 @@ def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> Non
 
 def test_a_vector_is_the_same_in_one_thread_and_in_many(saved: Path, tiny: RagEmbeddings) -> None:
     embeddings = RagEmbeddings(path=str(saved))  # loaded by whichever thread comes first
-    expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUESTIONS])
+    expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUERIES])
     with ThreadPoolExecutor(8) as pool:
         documents = [pool.submit(embeddings.embed_documents_array, CORPUS) for _ in range(8)]
-        queries = [list(pool.map(embeddings.embed_query, QUESTIONS)) for _ in range(8)]
+        queries = [list(pool.map(embeddings.embed_query, QUERIES)) for _ in range(8)]
     for found in documents:
         np.testing.assert_allclose(found.result(), expected[0], atol=SAME)
     for answers in queries:
@@ -235,7 +235,7 @@ def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbedd
     twin = copied(tiny)
     assert twin.fingerprint == tiny.fingerprint
     np.testing.assert_allclose(twin.embed_documents_array(CORPUS), tiny.embed_documents_array(CORPUS), atol=SAME)
-    np.testing.assert_allclose(twin.embed_query(QUESTIONS[0]), tiny.embed_query(QUESTIONS[0]), atol=SAME)
+    np.testing.assert_allclose(twin.embed_query(QUERIES[0]), tiny.embed_query(QUERIES[0]), atol=SAME)
 
 
 def test_embeddings_that_are_not_fitted_or_not_loaded_are_handed_over_as_they_are(
@@ -294,11 +294,11 @@ def test_a_model_in_memory_gives_the_vectors_of_its_folder(
     np.testing.assert_allclose(
         embeddings.embed_documents_array(CORPUS), expected.embed_documents_array(CORPUS), atol=SAME
     )
-    np.testing.assert_allclose(embeddings.embed_query(QUESTIONS[0]), expected.embed_query(QUESTIONS[0]), atol=SAME)
+    np.testing.assert_allclose(embeddings.embed_query(QUERIES[0]), expected.embed_query(QUERIES[0]), atol=SAME)
     with RagVectorStore.from_texts(CORPUS, embeddings, path=tmp_path / "store") as store:
-        before = store.similarity_search_with_score(QUESTIONS[0])
+        before = store.similarity_search_with_score(QUERIES[0])
     with RagVectorStore(path=tmp_path / "store") as again:
-        assert again.similarity_search_with_score(QUESTIONS[0]) == before
+        assert again.similarity_search_with_score(QUERIES[0]) == before
 
 
 def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_says(
@@ -342,7 +342,7 @@ def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
 def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
     memory = InMemoryVectorStore.from_texts(CORPUS, tiny)
     with RagVectorStore.from_texts(CORPUS, tiny) as store:
-        for question in (*QUESTIONS, *CORPUS):
+        for question in (*QUERIES, *CORPUS):
             ours = {document.page_content: score for document, score in store.similarity_search_with_score(question, 8)}
             theirs = memory.similarity_search_with_score(question, k=8)
             assert {document.page_content: score for document, score in theirs} == pytest.approx(ours, abs=2e-3)
@@ -353,6 +353,6 @@ def test_a_store_that_is_not_ours_is_added_to_in_batches(tiny: RagEmbeddings) ->
     whole, parts = InMemoryVectorStore.from_texts(CORPUS, tiny), InMemoryVectorStore(tiny)
     for text in CORPUS:
         parts.add_texts([text])
-    for question in QUESTIONS:
+    for question in QUERIES:
         found = [[d.page_content for d in store.similarity_search(question, k=8)] for store in (whole, parts)]
         assert found[0] == found[1]

@@ -29,7 +29,7 @@ class FirstAngle(Angles):
 class Last:
     """A reranker that puts the longest text first."""
 
-    def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         return [float(len(text)) for text in texts]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "langchain.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-langchain.md"
 
 
 def examples(documented: type) -> list[CodeType]:

@@ -132,7 +132,7 @@ def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("query", ["", " \n", "?!", '"', "AND", "\x00", "\udc80"])
-def test_questions_without_a_word_are_answered(store: RagVectorStore, query: str) -> None:
+def test_queries_without_a_word_are_answered(store: RagVectorStore, query: str) -> None:
     by_meaning = store.similarity_search(query)
     assert ids(by_meaning) == ["at 0", "at 30", "at 60", "at 90"]
     assert store.hybrid_search(query) == by_meaning
@@ -151,7 +151,7 @@ def test_what_ties_comes_in_order_of_insertion(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_the_same_question_has_the_same_answer(store: RagVectorStore, name: str) -> None:
+def test_the_same_query_has_the_same_answer(store: RagVectorStore, name: str) -> None:
     answers = [SCORED[name](store, k=5) for _ in range(3)]
     with RagVectorStore(Worded(), store.path) as again:
         answers.append(SCORED[name](again, k=5))
@@ -265,13 +265,13 @@ def test_a_search_by_vector_is_the_search_by_text(store: RagVectorStore, questio
     assert store.max_marginal_relevance_search_with_score_by_vector(vector, k=3, lambda_mult=0.3) == diverse
 
 
-def test_many_questions_at_once(store: RagVectorStore) -> None:
-    questions = ["0", "17", "wing 100", "180", ""]
-    expected = [ids(store.similarity_search(question, k=3)) for question in questions]
+def test_many_queries_at_once(store: RagVectorStore) -> None:
+    queries = ["0", "17", "wing 100", "180", ""]
+    expected = [ids(store.similarity_search(question, k=3)) for question in queries]
     retriever = store.as_retriever(search_kwargs={"k": 3})
-    assert [ids(found) for found in retriever.batch(questions)] == expected
+    assert [ids(found) for found in retriever.batch(queries)] == expected
     with Store.open(store.path, ExternalEncoder(Worded())) as opened:
-        assert [[hit.id for hit in hits] for hits in opened.search_many(questions, 3, "dense")] == expected
+        assert [[hit.id for hit in hits] for hits in opened.search_many(queries, 3, "dense")] == expected
 
 
 @pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [], [[1.0, 0.0]]])

@@ -122,7 +122,7 @@ def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
     assert searches["a_lost_node"] == {"before": [], "after": []}
 
 
-def test_a_question_that_no_actor_survives_is_an_error(searches):
+def test_a_query_that_no_actor_survives_is_an_error(searches):
     kind, message = searches["actors_that_die_again_and_again"]
     assert kind == "WorkerLostError"
     assert message.startswith("4 actors died over one question to a shard of ")

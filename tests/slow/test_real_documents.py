@@ -36,14 +36,14 @@ def own_source(tmp_path_factory):
     [
         ("how is the process that holds the lock named", "indexes/storage/lock.py"),
         ("standardise scores and add them", "indexes/search/fusion.py"),
-        ("half precision, little-endian, row after row", "docs/store-format.md"),
+        ("half precision, little-endian, row after row", "docs/reference/store-format.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
         ("temporary file that keeps memory flat", "indexes/indexing/spool.py"),
         ("which words of the query are highlighted", "cli/snippet.py"),
-        ("post-processors fitted apart for queries, on pseudo-queries", "docs/concepts.md"),
+        ("post-processors fitted apart for queries, on pseudo-queries", "docs/explanation/how-search-works.md"),
     ],
 )
-def test_questions_about_the_projects_own_source(own_source, question, place):
+def test_queries_about_the_projects_own_source(own_source, question, place):
     assert any(source.endswith(place) for source in found(own_source, question))
 
 
@@ -74,7 +74,7 @@ def python_doc(tmp_path_factory):
         ("json.dumps indent", "library/json.html"),
     ],
 )
-def test_questions_about_python(python_doc, question, place):
+def test_queries_about_python(python_doc, question, place):
     assert any(place in source for source in found(python_doc, question, 5))
 
 

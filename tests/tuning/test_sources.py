@@ -297,7 +297,7 @@ def test_a_broken_line_of_a_log_is_an_error_that_names_it(tmp_path, line):
         read_log(tmp_path / "log.tsv")
 
 
-def test_a_logged_question_has_all_of_its_answers_files_and_chunks():
+def test_a_logged_query_has_all_of_its_answers_files_and_chunks():
     pool = pool_of(("a.md", FILLER), ("a.md", f"{FILLER} two"), ("b.md", f"{FILLER} b"), ("c.md", f"{FILLER} c"))
     logged = [Logged("which", "a.md"), Logged("which", "b.md#2"), Logged("other", "gone.md")]
     found = asked(lambda of, _: log_source(logged, of), pool)

@@ -7,7 +7,7 @@ import pytest
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.evaluation import JudgedQuestions, RetrievalCollection
+from ragembed.evaluation import JudgedQueries, RetrievalCollection
 from ragembed.evaluation.tasks import RetrievalTask, evaluate
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
 from ragembed.indexes.tuning.store_evaluation import SearchSettings, StoreJudgements, in_store, rank, rank_in_store
@@ -21,12 +21,12 @@ DOCUMENTS = {
     "title": "zebra",
 }
 TITLES = {"shock": "Shock waves", "title": "zebra"}
-QUESTIONS = {"q1": "shock wave", "q2": "who holds the lock?", "q3": "zebra", "q4": "?"}
+QUERIES = {"q1": "shock wave", "q2": "who holds the lock?", "q3": "zebra", "q4": "?"}
 
 
 @pytest.fixture
 def collection():
-    return RetrievalCollection("small", dict(DOCUMENTS), dict(QUESTIONS), {"q1": {"shock": 1}}, dict(TITLES))
+    return RetrievalCollection("small", dict(DOCUMENTS), dict(QUERIES), {"q1": {"shock": 1}}, dict(TITLES))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def names(ranking):
 
 def test_words_need_no_embedder_and_titles_are_among_them(collection):
     [found] = rank(collection, None, [SearchSettings("lexical")])
-    assert {question: names(ranking) for question, ranking in found.items()} == {
+    assert {query: names(ranking) for query, ranking in found.items()} == {
         "q1": ["shock"],
         "q2": ["lock"],
         "q3": ["title"],
@@ -61,11 +61,11 @@ def test_dense_search_finds_what_comparing_all_vectors_does(collection, tiny_con
     config = tiny_config.replace(query_fit="shared")
     [(_, measured)] = evaluate(RetrievalTask(collection), [config])
     [found] = rank(collection, Embedder(config), [SearchSettings("dense")])
-    for question, expected in measured.rankings.items():
-        cosines = dict(found[question])
+    for query, expected in measured.rankings.items():
+        cosines = dict(found[query])
         assert cosines.keys() == dict(expected).keys() == DOCUMENTS.keys()
         for name, cosine in expected:
-            assert cosines[name] == pytest.approx(cosine, abs=5e-3), (question, name)
+            assert cosines[name] == pytest.approx(cosine, abs=5e-3), (query, name)
 
 
 def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
@@ -81,9 +81,9 @@ def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
     ]
     dense, hybrid, lexical = rank(collection, Embedder(tiny_config), searches, depth=2)
     assert len(encoded) == len(DOCUMENTS)
-    assert [len(dense[question]) for question in QUESTIONS] == [2, 2, 2, 2]
-    for question in ("q1", "q2", "q3"):
-        assert names(hybrid[question])[0] == names(lexical[question])[0]
+    assert [len(dense[query]) for query in QUERIES] == [2, 2, 2, 2]
+    for query in ("q1", "q2", "q3"):
+        assert names(hybrid[query])[0] == names(lexical[query])[0]
 
 
 def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
@@ -114,7 +114,7 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path / "docs")
     relevance = {"q1": {"docs/a.md": 2}, "q2": {"a.md": 1, str(tmp_path / "docs" / "b.md"): 0}, "q3": {"c1": 1}}
-    judged = in_store(opened, JudgedQuestions.of("q", {}, relevance), Path("q.jsonl"))
+    judged = in_store(opened, JudgedQueries.of("q", {}, relevance), Path("q.jsonl"))
     assert judged.relevance == {"q1": {"docs/a.md": 2}, "q2": {"docs/a.md": 1, "docs/b.md": 0}, "q3": {"c1": 1}}
     assert judged.by_file == {"q1", "q2"}
 
@@ -126,11 +126,11 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
             {"docs/c.md": 0, "docs/a.md": 0, "c9": 0},
             r"q\.jsonl: 2 of 3 document ids are not in the store .*'docs/c.md'",
         ),
-        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for question 'q': expected one of them"),
-        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file twice, by two paths, for question 'q'"),
+        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for query 'q': expected one of them"),
+        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file twice, by two paths, for query 'q'"),
     ],
 )
 def test_judgements_that_a_store_cannot_answer(opened, gains, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        in_store(opened, JudgedQuestions.of("q", {}, {"q": gains}), Path("q.jsonl"))
+        in_store(opened, JudgedQueries.of("q", {}, {"q": gains}), Path("q.jsonl"))

@@ -69,7 +69,7 @@ def right_first(path, mode="dense"):
     return found / TOPICS
 
 
-def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch, tmp_path):
+def test_queries_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch, tmp_path):
     compared = []
 
     def screened(pool, sources, seed, current, raws, prepare):
@@ -95,7 +95,7 @@ def test_questions_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkey
     assert compared[3] == compared[0]
 
 
-def test_questions_are_made_of_what_is_searched(tmp_path, encoder):
+def test_queries_are_made_of_what_is_searched(tmp_path, encoder):
     """The text of a passage is without boilerplate, so that a question that is taken out of it is out of it."""
     chunks = {
         "part": Chunk("A wing lifts.\nAll rights reserved.", searched="A wing lifts."),
@@ -183,7 +183,7 @@ def test_fewer_than_fifty_chunks_are_said_to_be_too_few_and_nothing_changes(tmp_
     assert state(path) == before
 
 
-def test_very_short_documents_give_no_questions_and_that_is_said(tmp_path, tiny_config):
+def test_very_short_documents_give_no_queries_and_that_is_said(tmp_path, tiny_config):
     with Store.create(tmp_path / "store", Embedder(tiny_config).fit(["one", "two"])) as made:
         made.add([record(str(n), f"Row {n}") for n in range(60)])
     report = tune_store(tmp_path / "store")
