@@ -1,5 +1,6 @@
 # make quickstart   environment, index of docs/, one question
-# make test         environment, every check and test
+# make test         environment, lint, types and tests
+# make docs         the documentation as a site
 # make test-slow    kills, full disks, concurrency: minutes
 # make fuzz         the generated tests, with many other examples
 PYTHON ?= python3
@@ -14,18 +15,18 @@ PYTEST := $(IN_MEMORY) $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-slow fuzz check lint types unit docs format clean
+.PHONY: quickstart test test-slow fuzz check lint types unit docs pictures format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
 	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
 
-# Types are checked beside the tests, which often wait. What both need is installed before.
+# Types are checked while the tests run, which often wait for a disk or another process.
 test: lint $(VENV)/.installed
 	$(MAKE) --no-print-directory --jobs=2 types unit
 
 # What continuous integration runs.
-check: test
+check: test docs
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .
@@ -46,16 +47,20 @@ test-slow: $(VENV)/.developer $(VENV)/.installed
 fuzz: $(VENV)/.developer $(VENV)/.installed
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
 
-# Write the generated pages, docs/cli.md and docs/api.md.
-docs: $(VENV)/.installed
-	$(BIN)/python docs/generate.py
+# Build the site into docs/_build/html. A warning, such as a broken link, is an error.
+docs: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --builder html docs docs/_build/html
+
+# Write the pictures of the README and the documentation.
+pictures: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/python -P docs/pictures.py
 
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build docs/_build *.egg-info
 
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
