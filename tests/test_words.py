@@ -1,0 +1,91 @@
+"""Messages and documentation follow the project's rules for words."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragembed import errors
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted(path for folder in ("ragembed", "indexes", "cli") for path in (ROOT / folder).rglob("*.py"))
+TEXTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+USAGE_ERRORS = {"UsageError", "BadParameter"}
+PHRASES = re.compile(
+    r"\b(anew|in the place of|of which|is told|are told|what is to be|of no use|that there is not|there is not any|"
+    r"but for|ask a store|of another kind|as far as to)\b",
+    re.IGNORECASE,
+)
+
+
+def raised(path: Path) -> Iterator[tuple[int, str, str | None]]:
+    """Yield line, class and message of each error that a module raises; ``{}`` stands for a value."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = ast.unparse(node.exc.func).rpartition(".")[2]
+            if name in ERRORS | USAGE_ERRORS:
+                yield node.lineno, name, template(node.exc.args[0]) if node.exc.args else ""
+
+
+def template(node: ast.expr) -> str | None:
+    """Return a text with ``{}`` for its values, None if it is computed elsewhere."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(template(part) or "" for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return "{}"
+    if isinstance(node, ast.BinOp):
+        left, right = template(node.left), template(node.right)
+        return None if left is None or right is None else left + right
+    return None
+
+
+MESSAGES = [(f"{path.relative_to(ROOT)}:{line}", name, text) for path in SOURCES for line, name, text in raised(path)]
+
+
+def test_every_error_class_is_raised_or_is_a_base() -> None:
+    bases = {base.__name__ for name in ERRORS for base in vars(errors)[name].__mro__[1:]}
+    elsewhere = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    used = {name for _, name, _ in MESSAGES} | {name for name in ERRORS if f"{name}(" in elsewhere.replace(f"class {name}(", "")}
+    assert ERRORS - bases <= used | {"IndexWarning"}
+
+
+@pytest.mark.parametrize(("place", "name", "text"), MESSAGES, ids=[place for place, _, _ in MESSAGES])
+def test_messages_say_what_happened_and_what_to_do(place: str, name: str, text: str | None) -> None:
+    """``what happened, with the value: what was expected; what to do``, as one line that another can contain."""
+    if text is None or name == "MissingExtraError":
+        return
+    assert text
+    assert not text.endswith("."), text
+    assert re.match(r"[^A-Z]|[A-Z][\w.-]*[A-Z]|(?:FAISS|NumPy|Ray|PyTorch|Hugging|Python)\b", text), text
+    assert re.search(r"[:;]|\bexpected\b|\{\}$", text), text
+    assert not PHRASES.search(text), text
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_have_no_odd_phrases(path: Path) -> None:
+    found = [
+        f"{number}: {line}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if PHRASES.search(line)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_sources_have_no_odd_phrases(path: Path) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    found = [
+        f"{token.start[0]}: {token.string}"
+        for token in tokens
+        if token.type in (tokenize.STRING, tokenize.COMMENT) and PHRASES.search(token.string)
+    ]
+    assert not found
