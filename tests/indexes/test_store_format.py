@@ -1,4 +1,4 @@
-"""docs/reference/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
+"""The pages on the store format are true and complete: a reader written from them alone gives the same answers."""
 
 import hashlib
 import json
@@ -35,10 +35,12 @@ from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "store-format.md").read_text(encoding="utf-8")
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGES = ("store-format.md", "store-database.md", "store-files.md")
+PAGE = "\n".join((REFERENCE / name).read_text(encoding="utf-8") for name in PAGES)
 
 
-# The reader: nothing of ragembed below, but what the page says.
+# The reader: it uses nothing of ragembed, only what the pages say.
 
 
 class Reader:
@@ -813,11 +815,11 @@ def test_the_lock_is_one_that_others_can_take(tmp_path, encoder):
         store.add([record("b", "bird")])
 
 
-# The page names everything there is.
+# The pages name everything that a store holds.
 
 
 def section(heading):
-    """Return a section of the page, without those below it."""
+    """Return a section of the pages, without its subsections."""
     return re.split(r"^#+ ", PAGE.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -886,7 +888,7 @@ def test_a_baseline_is_as_described(reader, store):
 
 
 def test_every_step_of_a_chain_is_described():
-    rows = re.findall(r"^\| (`.*?) \|", section("From raw vectors to vectors"), re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|", section("From raw vectors to embeddings"), re.MULTILINE)
     assert {re.split("[`:]", row)[1] for row in rows} == set(POSTPROCESSORS) == set(STEPS)
     assert {step.split(":")[0] for steps in STEP_LISTS for step in steps} == set(STEPS)
 

@@ -36,7 +36,7 @@ def own_source(tmp_path_factory):
     [
         ("how is the process that holds the lock named", "indexes/storage/lock.py"),
         ("standardise scores and add them", "indexes/search/fusion.py"),
-        ("half precision, little-endian, row after row", "docs/reference/store-format.md"),
+        ("half precision, little-endian, row after row", "docs/reference/store-files.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
         ("temporary file that keeps memory flat", "indexes/indexing/spool.py"),
         ("which words of the query are highlighted", "cli/snippet.py"),
