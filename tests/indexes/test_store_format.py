@@ -36,7 +36,7 @@ from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
-PAGES = ("store-format.md", "store-database.md", "store-files.md")
+PAGES = ("store-format.md", "store-database.md", "store-metadata.md", "store-files.md")
 PAGE = "\n".join((REFERENCE / name).read_text(encoding="utf-8") for name in PAGES)
 
 
