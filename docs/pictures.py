@@ -1,7 +1,13 @@
-"""Record a terminal session as a picture: ``python docs/pictures.py`` writes ``docs/_static/query.svg``."""
+"""Make the pictures of the documentation.
+
+``make pictures`` records a terminal session as ``docs/_static/query.svg``. With ``--site FOLDER``, the folder of the
+built site, it also takes screenshots of four pages, each light and dark, 400 and 1,400 pixels wide, as
+``docs/screenshots/*.png``. That needs Chromium and ``pip install playwright``.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import pty
 import re
@@ -48,8 +54,48 @@ SVG_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns=
 """Rich's format without the fonts that it loads from the network."""
 
 
+SCREENSHOTS = ("index", "tutorials/first-store", "reference/api/store", "explanation/how-search-works")
+"""Pages whose look is checked."""
+WIDTHS = (400, 1400)
+HEIGHT = 900
+
+
 def main() -> None:
-    """Run the commands in a folder of its own, and write what they print as a picture."""
+    """Write the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--site", type=Path, help="folder of the built site, for screenshots")
+    parser.add_argument("--chromium", default="/usr/bin/chromium", help="the browser that takes the screenshots")
+    given = parser.parse_args()
+    record_terminal()
+    if given.site:
+        take_screenshots(given.site.resolve(), given.chromium)
+
+
+def take_screenshots(site: Path, chromium: str) -> None:
+    """Photograph the first screen of some pages of the built site."""
+    from playwright.sync_api import sync_playwright
+
+    folder = DOCS / "screenshots"
+    folder.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium)
+        for scheme in ("light", "dark"):
+            for width in WIDTHS:
+                viewport = {"width": width, "height": HEIGHT}
+                page = browser.new_page(viewport=viewport, color_scheme=scheme)
+                for name in SCREENSHOTS:
+                    page.goto((site / f"{name}.html").as_uri())
+                    page.screenshot(path=folder / f"{name.replace('/', '-')}-{scheme}-{width}.png")
+                    overflow = page.evaluate(
+                        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                    )
+                    if overflow > 0:
+                        raise SystemExit(f"{name} is {overflow} pixels wider than the window of {width} pixels")
+        browser.close()
+
+
+def record_terminal() -> None:
+    """Run the commands in a temporary folder, and write what they print as a picture."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "notes").mkdir()
