@@ -144,7 +144,7 @@ def test_paths_are_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             docs,
             6,
             (docs / ".gitignore").stat().st_mtime_ns,
-            "hidden (--hidden reads what begins with a dot)",
+            "its name starts with a dot (use --hidden to include it)",
             ignored=True,
         ),
         FileCandidate(docs / "a.md", docs, 5, status.st_mtime_ns),
@@ -207,7 +207,7 @@ def test_exclude_and_include(tmp_path: Path) -> None:
     assert read_below(tmp_path, DiscoveryOptions(include=(".*",))) == []
     told = reasons(tmp_path, DiscoveryOptions(include=("docs/", "!/docs/old/"), exclude=("*.rst",)))
     assert told["a.txt"] == "matches no --include pattern"
-    assert told["docs/old/c.md"] == "left out by --include !/docs/old/"
+    assert told["docs/old/c.md"] == "excluded by --include !/docs/old/"
     assert told["docs/d.rst"] == "ignored by --exclude *.rst"
 
 
@@ -268,11 +268,11 @@ def test_links(tmp_path: Path) -> None:
     assert read_below(root) == ["real/a.txt"]
     told = reasons(root)
     assert told == {
-        "to_file": f"symbolic link to {root / 'real/a.txt'}, which has its own entry",
-        "to_folder": f"symbolic link to {root / 'real'}, which has its own entry",
-        "up": f"symbolic link to {root}, which has its own entry",
-        "leaves": f"symbolic link that leaves the folder, to {outside.resolve()}",
-        "dangling": "symbolic link to nothing",
+        "to_file": f"symbolic link to {root / 'real/a.txt'}, which is listed separately",
+        "to_folder": f"symbolic link to {root / 'real'}, which is listed separately",
+        "up": f"symbolic link to {root}, which is listed separately",
+        "leaves": f"symbolic link to {outside.resolve()}, outside the folder",
+        "dangling": "broken symbolic link",
         "circle": f"symbolic link that cannot be followed: {os.strerror(40)}",
     }
 
@@ -389,7 +389,7 @@ def test_overlapping_paths_yield_a_file_once(tmp_path: Path) -> None:
         assert sorted(found) == [docs / "a", sub / "b", log, docs / "z"]
 
 
-@pytest.mark.parametrize(("name", "problem"), [("nothing", "does not exist"), ("dangling", "symbolic link to nothing")])
+@pytest.mark.parametrize(("name", "problem"), [("nothing", "does not exist"), ("dangling", "broken symbolic link")])
 def test_a_path_that_does_not_exist(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(ConfigError, match=f"{name} .*{problem}"):
@@ -424,7 +424,7 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
     assert reasons(tmp_path) == {
         name: "its name is not valid Unicode",
         name + "_folder": "its name is not valid Unicode",
-        "link": f"symbolic link to {tmp_path}/caf\\udce9, which has its own entry",
+        "link": f"symbolic link to {tmp_path}/caf\\udce9, which is listed separately",
     }
     assert [found.skipped for found in discover([tmp_path / name])] == ["its name is not valid Unicode"]
     assert why(tmp_path / name, [tmp_path]) == f"{tmp_path}/caf\\udce9 is not read: its name is not valid Unicode"
@@ -460,7 +460,7 @@ def test_a_file_that_vanishes_meanwhile(tmp_path: Path) -> None:
     found = discover([tmp_path])
     assert next(found).skipped is None
     gone.unlink()
-    assert next(found).skipped == f"cannot be looked up: {os.strerror(2)}"
+    assert next(found).skipped == f"cannot be accessed: {os.strerror(2)}"
 
 
 def test_deep_trees_need_no_recursion(tmp_path: Path) -> None:
@@ -491,17 +491,21 @@ def test_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert told("docs/a.md") == "docs/a.md is read"
     assert told("docs/x.log") == "docs/x.log is not read: ignored by docs/.gitignore:1: *.log"
-    assert told("docs/keep.log") == "docs/keep.log is read: taken back in by docs/.gitignore:2: !keep.log"
+    assert told("docs/keep.log") == "docs/keep.log is read: re-included by docs/.gitignore:2: !keep.log"
     assert told("docs/out") == "docs/out is not read: ignored by docs/.gitignore:3: out/"
     assert (
         told("docs/out/deep/y.md")
-        == "docs/out/deep/y.md is not read, because docs/out is not: ignored by docs/.gitignore:3: out/"
+        == "docs/out/deep/y.md is not read, because docs/out is not read: ignored by docs/.gitignore:3: out/"
     )
-    assert told("docs/.h/z.md").endswith("because docs/.h is not: hidden (--hidden reads what begins with a dot)")
-    assert told("docs/link/x.log").startswith("docs/link/x.log is not read, because docs/link is not: symbolic link")
+    assert told("docs/.h/z.md").endswith(
+        "because docs/.h is not read: its name starts with a dot (use --hidden to include it)"
+    )
+    assert told("docs/link/x.log").startswith(
+        "docs/link/x.log is not read, because docs/link is not read: symbolic link"
+    )
     assert told("docs/sub") == "docs/sub is a folder that is searched"
     assert told("docs") == "docs is a folder that is searched"
-    assert told("elsewhere.md", "docs", "docs/sub") == "elsewhere.md is not read: it lies outside docs, docs/sub"
+    assert told("elsewhere.md", "docs", "docs/sub") == "elsewhere.md is not read: it is outside docs, docs/sub"
     assert told("docs/missing.md") == "docs/missing.md does not exist"
     assert told("docs/sub/x.log", "docs", "docs/sub/x.log") == "docs/sub/x.log is read"
     assert told("docs/out/deep/y.md", "docs", "docs/out") == "docs/out/deep/y.md is read"

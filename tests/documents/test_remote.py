@@ -123,14 +123,16 @@ def test_other_texts_are_paths(text: str) -> None:
     ],
 )
 def test_a_url_with_a_secret_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"would be kept in the store and shown: leave it out") as raised:
+    with pytest.raises(
+        ConfigError, match=r"would be saved in the store and displayed: remove it from the URL"
+    ) as raised:
         place_of(text)
     for secret in ("hunter2", "hun/ter2", "1234", "AKIA"):
         assert secret not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("file://docs", "is relative"), ("zip://a.md::s3://bucket/a.zip", "through another URL")]
+    ("text", "problem"), [("file://docs", "is relative"), ("zip://a.md::s3://bucket/a.zip", "is a chain of URLs")]
 )
 def test_urls_that_are_no_places(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
@@ -152,7 +154,7 @@ def test_what_is_below_a_url() -> None:
     write("memory://docs2/no.md")
     assert read_below(DOCS) == ["B", "a/1.md", "a/2.md", "a.txt", "b/1.md", "c", "empty"]
     assert reasons(DOCS, pruned=True) == {
-        ".env": "hidden (--hidden reads what begins with a dot)",
+        ".env": "its name starts with a dot (use --hidden to include it)",
         "node_modules": "node_modules is never read",
     }
     first = next(discover([DOCS], DiscoveryOptions(include=("a/",))))
@@ -224,12 +226,14 @@ def test_why() -> None:
 
     assert told("docs/a.md") == "memory://docs/a.md is read"
     assert told("docs/x.log") == "memory://docs/x.log is not read: ignored by memory://docs/.gitignore:1: *.log"
-    assert told("docs/keep.log").endswith("is read: taken back in by memory://docs/.gitignore:2: !keep.log")
-    assert told("docs/out/y.md").startswith("memory://docs/out/y.md is not read, because memory://docs/out is not: ")
+    assert told("docs/keep.log").endswith("is read: re-included by memory://docs/.gitignore:2: !keep.log")
+    assert told("docs/out/y.md").startswith(
+        "memory://docs/out/y.md is not read, because memory://docs/out is not read: "
+    )
     assert told("docs/sub") == "memory://docs/sub is a folder that is searched"
     assert told("docs") == "memory://docs is a folder that is searched"
     assert told("docs/no.md") == "memory://docs/no.md does not exist"
-    assert told("other/a.md").startswith("memory://other/a.md is not read: it lies outside memory://docs, ")
+    assert told("other/a.md").startswith("memory://other/a.md is not read: it is outside memory://docs, ")
 
 
 def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +279,7 @@ def test_what_cannot_be_read_is_told_for_each_file() -> None:
     told = reasons(root)
     assert told["locked"] == "cannot be listed: Forbidden"
     assert told["notes"] == "cannot be opened: two lines"
-    assert "its ignore file failing://docs/rules/.gitignore cannot be read (TimeoutError)" in told["rules"]
+    assert "the ignore file failing://docs/rules/.gitignore cannot be read (TimeoutError)" in told["rules"]
     assert {str(found.path) for found in discover([root]) if found.unseen} == {
         "failing://docs/locked", "failing://docs/notes", "failing://docs/rules",
     }  # fmt: skip
@@ -284,7 +288,7 @@ def test_what_cannot_be_read_is_told_for_each_file() -> None:
 def test_a_name_that_fsspec_would_take_for_a_chain_is_left_out() -> None:
     write("memory://docs/a.md")
     MemoryFileSystem.store["/docs/b::c"] = MemoryFileSystem.store["/docs/a.md"]
-    assert reasons(DOCS) == {"b::c": "cannot be opened: its name has '::', which fsspec takes for a chain of URLs"}
+    assert reasons(DOCS) == {"b::c": "cannot be opened: its name contains '::', which fsspec reads as a chain of URLs"}
 
 
 def test_gone_is_told_from_out_of_reach() -> None:
@@ -314,12 +318,12 @@ def test_gone_is_told_from_out_of_reach() -> None:
         with pytest.raises(OSError, match=r"Unavailable|no route|late") as raised:
             exists(root)
         assert not isinstance(raised.value, FileNotFoundError)
-        with pytest.raises(ConfigError, match="failing://docs cannot be looked up: "):
+        with pytest.raises(ConfigError, match="failing://docs cannot be accessed: "):
             discover([root])
 
 
 def test_schemes_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="nosuch://docs cannot be looked up: fsspec knows no nosuch://"):
+    with pytest.raises(ConfigError, match="nosuch://docs cannot be accessed: fsspec does not support nosuch://"):
         discover([RemotePath("nosuch://docs")])
     fsspec.register_implementation("undriven", "no_such_package.sub.FileSystem", errtxt="Install it", clobber=True)
     with pytest.raises(ConfigError, match=r"its driver is not installed: pip install no_such_package \(.*Install it"):

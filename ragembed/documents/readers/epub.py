@@ -24,8 +24,10 @@ CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a book as one document. It has neither lines nor pages.
 
-    Raises:
-        DocumentError: the zip container is broken, names no chapters, or the chapters are encrypted.
+    Raises
+    ------
+    DocumentError
+        The zip container is broken, names no chapters, or the chapters are encrypted.
     """
     with open_archive(data) as archive:
         package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")

@@ -73,8 +73,10 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 def decode_html(data: bytes) -> str:
     """Decode a page: UTF-8 if it is that, else what the page declares, else what it looks like.
 
-    Raises:
-        DocumentError: the bytes are no text.
+    Raises
+    ------
+    DocumentError
+        The bytes are no text.
     """
     declared = DECLARED.search(data[:HEAD_BYTES])
     if declared and not _is_utf8(data):
@@ -112,8 +114,10 @@ def _is_utf8(data: bytes) -> bool:
 def parse_page(text: str) -> HtmlPage:
     """Take the text out of a page, without its menus unless nearly everything is in them.
 
-    Raises:
-        DocumentError: the markup cannot be followed.
+    Raises
+    ------
+    DocumentError
+        The markup cannot be followed.
     """
     page = _run(text, keep_menus=False)
     if len(page.text) < SHORTEST_PAGE:

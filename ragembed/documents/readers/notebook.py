@@ -23,8 +23,10 @@ SOURCE_KEYS = ("source", "input")
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a notebook without its outputs; the title is the first level-1 heading.
 
-    Raises:
-        DocumentError: the file is not the JSON of a notebook.
+    Raises
+    ------
+    DocumentError
+        The file is not the JSON of a notebook.
     """
     raw = text_of(data)
     cells = _cells(raw)

@@ -33,9 +33,12 @@ STRUCTURE_ERRORS = (
 def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a Word file: headings by their style, paragraphs, tables. It has neither lines nor pages.
 
-    Raises:
-        DocumentError: the file is broken or encrypted.
-        MissingExtraError: python-docx is not installed.
+    Raises
+    ------
+    DocumentError
+        The file is broken or encrypted.
+    MissingExtraError
+        Python-docx is not installed.
     """
     with needed_for("reading Word files"):
         from docx import Document
@@ -59,9 +62,12 @@ def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
 def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a PowerPoint file: a page is a slide, its title the heading; the notes follow the slide's text.
 
-    Raises:
-        DocumentError: the file is broken or encrypted.
-        MissingExtraError: python-pptx is not installed.
+    Raises
+    ------
+    DocumentError
+        The file is broken or encrypted.
+    MissingExtraError
+        Python-pptx is not installed.
     """
     with needed_for("reading PowerPoint files"):
         from pptx import Presentation

@@ -43,9 +43,12 @@ BULLET = re.compile(r"(?:[•◦▪‣–*-]|\(?\d{1,3}[.)]|[a-z]\))\s")
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a PDF; a page that cannot be read is left out with a warning.
 
-    Raises:
-        DocumentError: the file is broken, asks for a password, or holds no text.
-        MissingExtraError: pypdf is not installed.
+    Raises
+    ------
+    DocumentError
+        The file is broken, asks for a password, or holds no text.
+    MissingExtraError
+        Pypdf is not installed.
     """
     pages, title = _pages(data, options)
     words = {word for page in pages for word in re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", page.lower())}

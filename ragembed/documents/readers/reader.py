@@ -62,9 +62,12 @@ class Reader:
 def only_document_errors() -> Iterator[None]:
     """Turn whatever goes wrong while one file is read and chunked into an error about this file.
 
-    Raises:
-        DocumentError: a reader, the chunker or a package they use raised something unexpected.
-        OSError: the file needs more memory than there is; another run may have it.
+    Raises
+    ------
+    DocumentError
+        A reader, the chunker or a package they use raised something unexpected.
+    OSError
+        The file needs more memory than there is; another run may have it.
     """
     try:
         yield

@@ -85,10 +85,14 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
 
     ``data`` is the content, where it is not to be read from ``path``.
 
-    Raises:
-        ConfigError: a column that the options name is not in the file.
-        DocumentError: the file cannot be opened, is broken or binary, or has no text.
-        MissingExtraError: the format's package is not installed.
+    Raises
+    ------
+    ConfigError
+        A column that the options name is not in the file.
+    DocumentError
+        The file cannot be opened, is broken or binary, or has no text.
+    MissingExtraError
+        The format's package is not installed.
     """
     if data is None:
         try:

@@ -144,8 +144,10 @@ class TextBuilder:
 def text_of(data: bytes) -> str:
     """Decode a file that is meant to be text.
 
-    Raises:
-        DocumentError: it is binary.
+    Raises
+    ------
+    DocumentError
+        It is binary.
     """
     if is_binary(data):
         raise DocumentError("binary, not text")
@@ -169,8 +171,10 @@ def one_line(text: str) -> str:
 def open_archive(data: bytes) -> zipfile.ZipFile:
     """Open a zip container (docx, pptx, epub) that can be opened without harm.
 
-    Raises:
-        DocumentError: it is no zip file, is encrypted, or a member is larger than ``LARGEST_MEMBER``.
+    Raises
+    ------
+    DocumentError
+        It is no zip file, is encrypted, or a member is larger than ``LARGEST_MEMBER``.
     """
     if data.startswith(OLE_MAGIC):
         raise DocumentError("encrypted, or in the Office format of before 2007")

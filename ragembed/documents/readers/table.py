@@ -26,9 +26,12 @@ _FIELD_LIMIT_LOCK = threading.Lock()
 def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     """Read a csv or tsv file with a header; tsv by its suffix, the delimiter of csv by its header.
 
-    Raises:
-        ConfigError: a column that the options name is not in the header.
-        DocumentError: the csv module gives up, or there is no header.
+    Raises
+    ------
+    ConfigError
+        A column that the options name is not in the header.
+    DocumentError
+        The csv module gives up, or there is no header.
     """
     text = text_of(data)
     rows = _rows(text, "\t" if path.suffix.lower() in (".tsv", ".tab") else _delimiter(text))
@@ -52,9 +55,12 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
 
     A number that is not finite is null, and an object with more than ``DEEPEST`` levels counts as another line.
 
-    Raises:
-        ConfigError: a column that the options name is in none of the objects.
-        DocumentError: no line holds a JSON object.
+    Raises
+    ------
+    ConfigError
+        A column that the options name is in none of the objects.
+    DocumentError
+        No line holds a JSON object.
     """
     bad: list[int] = []
     columns: dict[str, None] = {}
