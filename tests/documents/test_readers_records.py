@@ -65,13 +65,13 @@ def test_cells_beyond_the_header_are_warned_about() -> None:
     warnings: list[str] = []
     (document,) = parsed("a.csv", "a,\n1,2,3\n", ReadOptions(on_warning=warnings.append))
     assert document.text == "a: 1\ncolumn 2: 2"
-    assert warnings == ["1 rows have more cells than the header; the cells beyond it are left out"]
+    assert warnings == ["1 rows have more cells than the header; the extra cells are ignored"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_unknown_columns_are_refused_with_those_there_are(name: str) -> None:
     text = CSV if name == "a.csv" else '{"id": 1, "name": "x", "note": "y"}\n'
-    with pytest.raises(ConfigError, match="no column 'nope'; the columns are: id, name, note"):
+    with pytest.raises(ConfigError, match="unknown column 'nope': expected one of id, name, note"):
         parsed(name, text, ReadOptions(text_columns=("nope",)))
 
 
@@ -80,7 +80,7 @@ def test_unknown_columns_are_refused_with_those_there_are(name: str) -> None:
     [
         ("a.csv", "a,b\n", "no text in it"),
         ("a.csv", ",\n1,2\n", "no header"),
-        ("a.jsonl", "nope\n[1]\n", "no line holds a JSON object"),
+        ("a.jsonl", "nope\n[1]\n", "no line is a JSON object"),
         ("a.jsonl", '{"a": 1}\n', "no text in it"),
     ],
 )
