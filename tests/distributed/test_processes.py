@@ -44,7 +44,7 @@ def test_a_task_whose_process_is_killed_is_done_by_another(engine, tmp_path):
 
 
 def test_a_task_that_always_kills_its_process_ends_the_run(engine, tmp_path):
-    with pytest.raises(WorkerLostError, match=f"task 1 of the stage 'read' has cost {MOST_LOSSES} processes"):
+    with pytest.raises(WorkerLostError, match=f"{MOST_LOSSES} processes died on task 1 of stage 'read'"):
         list(engine.run(MakeRecorder(tmp_path, {1: "dies"}), "read", range(3)))
     assert len(tries(tmp_path, 1)) == MOST_LOSSES
 

@@ -254,7 +254,7 @@ class TestProcesses:
 
     def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(self, docs):
         report = index_with_workers(request("staged", docs), Sabotaged(1, DiesInFile, "05.md"), shards=2)
-        assert report.scan.skipped["docs/05.md"] == "3 processes that read it died one after the other"
+        assert report.scan.skipped["docs/05.md"] == "3 processes died while they read it"
         (docs / "05.md").unlink()
         index_files(request("alone", docs))
         with Store.open(docs.parent / "staged") as store, Store.open(docs.parent / "alone") as alone:

@@ -176,6 +176,6 @@ def test_a_run_that_was_killed_while_it_planned_is_no_obstacle(docs, monkeypatch
 
 @pytest.mark.parametrize("name", [".ragembed", ".ragembed/segments"])
 def test_a_work_folder_in_the_store_is_refused(docs, name):
-    with pytest.raises(ConfigError, match="lies in the store"):
+    with pytest.raises(ConfigError, match="is inside the store"):
         index(docs, work=docs.parent / name)
     assert not (docs.parent / ".ragembed").exists()
