@@ -74,10 +74,10 @@ def test_an_entry_without_definition_is_named(tmp_path):
         ("w.tsv", "a\tb\tc\n", "line 1: 3 fields"),
         ("w.tsv", "\tb\n", "line 1: the entry is empty"),
         ("w.tsv", "\n", "has no entry"),
-        ("w.jsonl", '{"entry": "a"}', "line 1: expected one of the fields 'definition' and 'definitions'"),
-        ("w.jsonl", '{"entry": "a", "definition": 1}', "line 1: expected strings"),
-        ("w.jsonl", '{"entry": 2, "definition": "b"}', "line 1: expected strings"),
-        ("w.txt", "a b", "no ending of a dictionary"),
+        ("w.jsonl", '{"entry": "a"}', "line 1: expected exactly one of the fields 'definition' and 'definitions'"),
+        ("w.jsonl", '{"entry": "a", "definition": 1}', "line 1: a value is not a string"),
+        ("w.jsonl", '{"entry": 2, "definition": "b"}', "line 1: a value is not a string"),
+        ("w.txt", "a b", "has an unknown suffix: expected .tsv"),
         ("w.md", "# Title\n\nText.\n", "has no entry: expected definition lists"),
     ],
 )
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, name, text, message):
 def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(DictionaryError, match="no dictionary"):
         read_dictionaries([])
-    with pytest.raises(DictionaryError, match="is not there"):
+    with pytest.raises(DictionaryError, match="does not exist"):
         read_dictionaries([tmp_path / "absent.tsv"])
     with pytest.raises(DictionaryError, match=r"expected WordNet's data\.noun, or Markdown files"):
         read_dictionaries([tmp_path])
@@ -132,7 +132,7 @@ def test_wordnet(wordnet):
 
 def test_wordnet_that_is_not_whole(wordnet):
     (wordnet / "data.adv").write_text("00001740 02 r 05 too 0 000 | few\n")
-    with pytest.raises(DictionaryError, match=r"data\.adv, line 1: no synset"):
+    with pytest.raises(DictionaryError, match=r"data\.adv, line 1: expected a synset"):
         read_dictionaries([wordnet])
     (wordnet / "data.adv").write_text("00001740 02 r 01 alone 0 000\n")
     with pytest.raises(DictionaryError, match="no gloss"):
@@ -190,7 +190,11 @@ def test_dictd_shows_the_fourth_column(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("ox\tA\n", "2 fields"), ("ox\tA\tz\n", "ends at byte 51 of 9"), ("ox\tA\t!\n", "no number in the base 64")],
+    [
+        ("ox\tA\n", "2 fields"),
+        ("ox\tA\tz\n", "ends at byte 51, but the file has only 9 bytes"),
+        ("ox\tA\t!\n", "not a number in the base 64"),
+    ],
 )
 def test_dictd_that_is_damaged(tmp_path, line, message):
     (tmp_path / "d.dict").write_text("an animal")
@@ -236,10 +240,10 @@ def test_stardict_with_several_fields_leaves_sounds_and_marks_out(tmp_path):
 def test_stardict_that_is_damaged(tmp_path):
     file = stardict(tmp_path, [("ox", b"an animal")])
     (tmp_path / "s.dict").write_bytes(b"an")
-    with pytest.raises(DictionaryError, match="ends at byte 9 of 2"):
+    with pytest.raises(DictionaryError, match="ends at byte 9, but the file has only 2 bytes"):
         read_dictionaries([file])
     (tmp_path / "s.idx").write_bytes(b"ox\0\0\0")
-    with pytest.raises(DictionaryError, match="cut off at byte 0 of 5"):
+    with pytest.raises(DictionaryError, match="truncated at byte 0 of 5"):
         read_dictionaries([file])
     (tmp_path / "s.idx").unlink()
     with pytest.raises(DictionaryError, match=r"neither s\.idx nor s\.idx\.gz"):

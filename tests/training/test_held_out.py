@@ -40,7 +40,7 @@ def _can(dictionary, count, seed):
     try:
         hold_out(dictionary, count, seed)
     except ConfigError as error:
-        assert "belong to entries that have another" in str(error)  # noqa: PT017
+        assert "belong to entries with another definition" in str(error)  # noqa: PT017
         return False
     return True
 

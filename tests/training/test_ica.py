@@ -44,7 +44,7 @@ def test_it_stops_and_says_so(monkeypatch, mixed):
 
 
 def test_too_few_entries_or_directions_are_an_error(mixed):
-    with pytest.raises(ConfigError, match="4 entries, vectors of 4 dimensions"):
+    with pytest.raises(ConfigError, match="4 entries and vectors of 4 dimensions"):
         independent_components(mixed[1][:4], "unit-variance")
     flat = mixed[1].copy()
     flat[:, 2] = flat[:, 3] = flat[:, 0]

@@ -43,7 +43,7 @@ def test_what_is_given_takes_the_place_of_the_recipe():
     assert found == (StepSettings("mean", "ac", 1e-4), StepSettings("cls", "amp", 1e-4))
     assert recipe.steps(1, ica="arbitrary-variance") == (StepSettings("cls", "amp", 5e-5, "arbitrary-variance"),)
     assert len(RECIPES["simcse-bert-base"].steps(learning_rates=(1e-5, 1e-6))) == 2
-    with pytest.raises(ConfigError, match="2 learning rates are given for 1 steps"):
+    with pytest.raises(ConfigError, match="there are 2 learning rates for 1 steps"):
         recipe.steps(1, learning_rates=(1e-5, 1e-6))
 
 
