@@ -106,7 +106,9 @@ class ProgressiveTraining:
                 "ica_converged": components.converged,
             }
             if not components.converged:
-                self._progress.note(f"independent components: not converged after {components.iterations:,} iterations")
+                self._progress.note(
+                    f"the independent components did not converge in {components.iterations:,} iterations"
+                )
             self._draw(space, f"step {number + 1}, ICA", f"{_name(number)}-ica")
         tensors = {"entries": torch.from_numpy(space.vectors)}
         if space.bias is not None:

@@ -1,5 +1,7 @@
 """The settings of the paper's tables 2, 3 and 5, and which of them a model gets."""
 
+import doctest
+import importlib
 import json
 
 import pytest
@@ -67,3 +69,10 @@ def test_a_model_gets_the_recipe_of_its_family_and_size(tmp_path, family, dimens
 def test_a_folder_that_says_nothing_has_no_recipe(tmp_path):
     with pytest.raises(ModelError, match=r"no config\.json with model_type"):
         recipe_for(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "module", ["dictionaries.reading", "dictionaries.senses", "material", "recipes", "settings", "train"]
+)
+def test_docstring_examples(module):
+    assert doctest.testmod(importlib.import_module(f"ragembed.training.{module}")).failed == 0
