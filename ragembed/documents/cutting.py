@@ -27,8 +27,10 @@ Offsets = Callable[[list[str]], list[Spans]]
 PIECE_CHARACTERS = 1 << 14
 BATCH_CHARACTERS = 1 << 20
 LONGEST_TOKEN = 64
-"""Maximum length of a token, in characters. A longer stretch that the tokenizer leaves as one token or without a token
-is counted as virtual tokens of ``VIRTUAL_TOKEN`` characters each."""
+"""Maximum length of a token, in characters.
+
+A longer stretch with only one token or none is counted as virtual tokens of ``VIRTUAL_TOKEN`` characters each.
+"""
 VIRTUAL_TOKEN = 16
 
 PARAGRAPH_BREAK = re.compile(r"\n(?:[^\S\n]*\n)+")

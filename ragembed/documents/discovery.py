@@ -90,9 +90,9 @@ def discover(
     """Yield every file below ``paths``, in the order of ``paths`` and sorted by name below each.
 
     The given paths themselves are followed even if they are links, hidden or ignored. A given file is skipped only if
-    it is too large or binary. If one path lies inside another, its files are yielded once, with the inner path as
-    their root. Folders that a rule excludes are not entered, and are yielded only with ``pruned``. Folders that cannot
-    be read are always yielded.
+    it is too large or binary. If one path lies inside another, the files of the inner path are yielded once, with this
+    path as their root. Folders that a rule excludes are not entered, and are yielded only with ``pruned``. Folders that
+    cannot be read are always yielded.
 
     Raises
     ------
@@ -308,11 +308,11 @@ def size_reason(size: int, limit: int) -> str | None:
 
 def _contents_reason(names: Container[str]) -> str | None:
     if "pyvenv.cfg" in names:
-        return "a Python virtual environment (holds pyvenv.cfg)"
+        return "a Python virtual environment (contains pyvenv.cfg)"
     if "store.db" in names and "segments" in names:
-        return "a ragembed store (holds store.db and segments)"
+        return "a ragembed store (contains store.db and segments)"
     if "writer.lock" in names and ("writer.pid" in names or "plan.json" in names):
-        return "a ragembed work folder (holds writer.lock)"
+        return "a ragembed work folder (contains writer.lock)"
     return None
 
 

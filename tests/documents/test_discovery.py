@@ -126,7 +126,7 @@ def test_a_python_project(tmp_path: Path) -> None:
         ".ragembed": ".ragembed is never read",
         "build": f"ignored by {(tmp_path / '.gitignore').as_posix()}:5: build/",
         "cli/__pycache__": "__pycache__ is never read",
-        "env": "a Python virtual environment (holds pyvenv.cfg)",
+        "env": "a Python virtual environment (contains pyvenv.cfg)",
         "web/node_modules": "node_modules is never read",
         "x.egg-info": f"ignored by {(tmp_path / '.gitignore').as_posix()}:3: *.egg-info/",
     }
@@ -191,7 +191,7 @@ def test_a_store_is_not_read(tmp_path: Path) -> None:
     write(tmp_path / "index/segments/1.json")
     write(tmp_path / "other/store.db")
     assert read_below(tmp_path) == ["other/store.db"]
-    assert reasons(tmp_path, pruned=True) == {"index": "a ragembed store (holds store.db and segments)"}
+    assert reasons(tmp_path, pruned=True) == {"index": "a ragembed store (contains store.db and segments)"}
 
 
 def test_exclude_and_include(tmp_path: Path) -> None:
