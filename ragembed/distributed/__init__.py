@@ -1,1 +1,4 @@
-"""Indexing with several workers, as processes or on Ray: tasks in stages, with files between them."""
+"""Index with several workers, which are local processes or Ray actors.
+
+A run consists of stages. Each stage is a number of tasks that exchange data through files.
+"""

@@ -1,6 +1,6 @@
-"""An indexing run in stages: each is a number of tasks for a pool of workers, with files between the stages.
+"""An indexing run in stages. Each stage is a number of tasks for a pool of workers, with files between the stages.
 
-The driver's process adds up the results of a stage, and writes the store as a run in one process does.
+The driver process combines the results of each stage. It writes the store in the same way as a run in one process.
 """
 
 from __future__ import annotations
@@ -40,18 +40,41 @@ def index_with_workers(
     shards: int | None = None,
     wait_seconds: float = 0.0,
 ) -> IndexingReport:
-    """Bring a store up to date as :func:`ragembed.indexes.indexing.run.index_files` does, with workers.
+    """Update a store like :func:`ragembed.indexes.indexing.run.index_files`, but with workers.
 
-    The store is the same as that of one process: the same chunks with the same ids in the same order, and the same fit.
-    ``work`` is the folder for files between the stages, by default ``work`` in the store; the next run carries on from
-    what an interrupted run left in it. Other files in it stay, and so does a folder that was there before. Raises what
-    :func:`index_files` raises, :class:`ragembed.errors.ConfigError` for a work folder that holds other files and no
-    plan, and :class:`ragembed.errors.WorkerLostError` if workers die again and again.
+    The resulting store is the same as with one process: the same chunks with the same ids in the same order, and the
+    same fit.
+
+    Parameters
+    ----------
+    request
+        The store, the files and the settings of the run.
+    pool
+        The workers that perform the tasks.
+    progress
+        Receives the progress of each stage.
+    work
+        Work folder for the files between the stages, by default the folder ``work`` in the store. If a run is
+        interrupted, the next run continues from the files in it. Files that ragembed did not write are kept, and so is
+        a folder that existed before the run.
+    shards
+        Number of shards into which the files are divided. By default, it depends on their total size.
+    wait_seconds
+        Time to wait for another process that is writing to the store.
+
+    Raises
+    ------
+    ConfigError
+        If the work folder is inside the store, or contains other files and no plan.
+    WorkerLostError
+        If workers that perform the same task die repeatedly.
+    RagembedError
+        Any other error of :func:`~ragembed.indexes.indexing.run.index_files`.
     """
     folder = (work or request.store / WORK).absolute()
     store = request.store.absolute()
     if folder == store or (store in folder.parents and folder != store / WORK):
-        raise ConfigError(f"the work folder {folder} lies in the store {store}: choose another folder with --work")
+        raise ConfigError(f"the work folder {folder} is inside the store {store}: choose another folder with --work")
     made_store_folder = not request.store.exists()
     keep_folder = work is not None and folder.exists()
     backend = DistributedBackend(folder, pool, shards, request.device, keep_folder=keep_folder)
@@ -59,25 +82,27 @@ def index_with_workers(
         return index_files(request, progress, wait_seconds=wait_seconds, backend=backend)
     finally:
         if made_store_folder and not is_store(request.store):
-            with suppress(OSError):  # it was never made, or holds the work of an interrupted run
+            with suppress(OSError):  # the folder does not exist, or contains the work of an interrupted run
                 request.store.rmdir()
 
 
 class DistributedBackend:
-    """Reads, fits and encodes with a pool of workers; an :class:`ragembed.indexes.indexing.backend.IndexingBackend`.
+    """Reads, fits and encodes with a pool of workers.
+
+    Implements :class:`ragembed.indexes.indexing.backend.IndexingBackend`.
 
     Parameters
     ----------
     folder
-        Work folder, which every worker must be able to read and write.
+        Work folder. All workers must be able to read and write it.
     pool
-        Does the tasks.
+        The workers that perform the tasks.
     shards
-        Number of shards that files are read in; chosen by their size if it is None.
+        Number of shards into which the files are divided. By default, it depends on their total size.
     device
-        Device that workers encode on.
+        Device on which workers encode.
     keep_folder
-        Whether the work folder stays, empty, when the run is done.
+        If true, the empty work folder is kept after the run.
     """
 
     writing = "storing"
@@ -103,23 +128,23 @@ class DistributedBackend:
 
     @property
     def resume_token(self) -> str | None:
-        """The id of the plan, None before there is one."""
+        """The id of the plan, or None if there is no plan yet."""
         plan = self._work.find_plan()
         return None if plan is None else plan.id
 
     @property
     def reports(self) -> Sequence[StageReport]:
-        """The stages so far."""
+        """The reports of the stages so far."""
         return self._reports
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that a worker encodes on, if texts were encoded."""
+        """The devices on which a worker encodes. Empty if no texts were encoded."""
         return () if self._prepared is None else self._prepared[0].device_names()
 
     def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
-        """Make a plan, or take that of an interrupted run, and read all shards."""
-        # Workers may have another working directory.
+        """Make a plan, or reuse the plan of an interrupted run, and read all shards."""
+        # Workers may have a different working directory, so paths must be absolute.
         sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
         plan, scan = make_plan(self._work, sources, self._shards, progress)
@@ -131,12 +156,12 @@ class DistributedBackend:
         return self._chunked, scan
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
-        """Count all ranges of chunks, and fit ``embedder`` on the sums."""
+        """Collect the statistics of all ranges of chunks, and fit ``embedder`` on their sums."""
         chunks = self._count(stripper, progress)
         embedder._fit_parts(stages.parts(self._work, chunks), chunks)
 
     def _count(self, stripper: Stripper, progress: Progress) -> int:
-        """Count all ranges of chunks; return the number of chunks."""
+        """Collect the statistics of all ranges of chunks. Return the number of chunks."""
         chunks = self._chunked.chunks
         if not self._work.boilerplate_file.exists():
             self._work.write_boilerplate(stripper.found)
@@ -144,7 +169,7 @@ class DistributedBackend:
         return chunks
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
-        """Encode all blocks of texts with workers; ``embedder`` encodes texts of no block later."""
+        """Encode all blocks of texts with workers. Later, ``embedder`` encodes texts that are in no block."""
         chunks = self._count(stripper, progress)
         if not self._work.blocks_file.exists():
             embedder.save(self._work.fitted)
@@ -155,8 +180,8 @@ class DistributedBackend:
         self._prepared = embedder, EncodedBlocks(self._work, blocks)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``: read from their block, or else encoded here."""
-        assert self._prepared is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
+        """Return the raw vectors of ``texts``, from their block if there is one, otherwise encoded in this process."""
+        assert self._prepared is not None, "prepare must be called before encode"  # noqa: S101  the run ensures it
         embedder, encoded = self._prepared
         raw = encoded.raw(texts)
         if raw is None:

@@ -1,9 +1,9 @@
-"""Tasks of a stage on Ray: a pipeline of Ray Data over a pool of actors, each of which is one worker.
+"""Run the tasks of a stage on Ray: a Ray Data pipeline over a pool of actors. Each actor is one worker.
 
-Ray Data sends an actor one number at a time and takes its record back. When the actor's process dies, it is made again,
-on another node where its own is gone, and the task that it was at is begun again, as often as that takes: that a task
-kills its workers is found by counting how often it was begun. What a task raises comes back as a record too, so that
-only deaths are errors to Ray.
+Ray Data sends an actor one task number at a time and receives its report. If the process of an actor dies, Ray starts a
+new actor, on another node if necessary, and starts the task again, without a limit. A separate actor counts how often
+each task was started, to detect tasks that kill their workers. An exception in a task is returned as data, so Ray sees
+only the deaths of processes as errors.
 """
 
 from __future__ import annotations
@@ -23,21 +23,35 @@ from ragembed.errors import ConfigError, RagembedError, WorkerLostError
 from ragembed.extras import require
 from ragembed.ray_cluster import connected
 
-# How often a task is begun at most, each time after the death of the worker that was at it.
-# More than a file that kills its readers is given.
+# Maximum number of times that a task is started. Each new attempt follows the death of a worker. It must be larger than
+# MOST_DEATHS, after which a file that kills its readers is skipped.
 ATTEMPTS = 6
-# Ray Data may reserve memory for what each task can yield: with its own 128 MiB one task would run at a time.
+# Ray Data may reserve memory for the output of each task. With its default of 128 MiB, only one task would run at a
+# time.
 BLOCK_BYTES = 1 << 20
 
 
 class RayWorkers:
-    """Runs tasks on the actors of a Ray cluster; an :class:`ragembed.distributed.workers.WorkerPool`.
+    """Runs tasks on the actors of a Ray cluster. Implements :class:`ragembed.distributed.workers.WorkerPool`.
 
-    ``address`` is as in :func:`ragembed.ray_cluster.connected`. Each of the ``workers`` (as many as the live nodes have
-    room for by default, and never more on a cluster that runs) has ``cpus`` CPUs and ``gpus`` GPUs to itself; both may
-    be fractions. As a context manager it stays connected from its first run to its end, when it ends every worker; by
-    itself it connects for each run. Raises :class:`ConfigError` for numbers that cannot be,
-    and :class:`MissingExtraError` without the package.
+    As a context manager, it connects at the first run and stays connected until the end, when it stops all workers.
+    Without a ``with`` statement, it connects for each run.
+
+    Parameters
+    ----------
+    address
+        Address of the cluster, as in :func:`ragembed.ray_cluster.connected`.
+    workers
+        Number of workers. By default, as many as fit on the live nodes. On a running cluster, never more than that.
+    cpus, gpus
+        Number of CPUs and GPUs that each worker reserves. Fractions are allowed.
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of range.
+    MissingExtraError
+        If Ray is not installed.
     """
 
     def __init__(
@@ -45,10 +59,10 @@ class RayWorkers:
     ) -> None:
         require("ray", "a Ray cluster")
         if workers is not None and workers < 1:
-            raise ConfigError(f"{workers} workers: expected at least 1")
+            raise ConfigError(f"workers is {workers}: expected at least 1")
         if not cpus > 0 or not gpus >= 0:
             raise ConfigError(
-                f"{cpus:g} CPUs and {gpus:g} GPUs a worker: expected more than 0 CPUs, and 0 GPUs or more"
+                f"{cpus:g} CPUs and {gpus:g} GPUs per worker: expected more than 0 CPUs and at least 0 GPUs"
             )
         self._address = address
         self._workers = workers
@@ -69,7 +83,7 @@ class RayWorkers:
             self._held = self._ray = None
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Yield what the tasks did, as :meth:`ragembed.distributed.workers.WorkerPool.run` says."""
+        """Run the tasks and yield their reports; see :meth:`ragembed.distributed.workers.WorkerPool.run`."""
         if not numbers:
             return
         with self._connection() as ray, _silent():
@@ -79,8 +93,8 @@ class RayWorkers:
                     yield from _outcomes(self._pipeline(ray, (worker, stage, attempts), numbers, size))
             except ray.exceptions.RayError as error:
                 raise WorkerLostError(
-                    f"Ray gave stage {stage!r} up ({error}): its logs say why; what is done is kept, and the same"
-                    " command goes on from there"
+                    f"Ray aborted stage {stage!r} ({error}): see Ray's logs for the cause, then run the same command"
+                    " again; it continues from the finished tasks"
                 ) from error
 
     @contextmanager
@@ -96,19 +110,19 @@ class RayWorkers:
         yield self._ray
 
     def _room(self, ray: Any) -> int:
-        """How many workers the live nodes have room for."""
+        """Return the number of workers that fit on the live nodes."""
         room = sum(_fits(node["Resources"], self._cpus, self._gpus) for node in ray.nodes() if node["Alive"])
         if not room:
             raise WorkerLostError(
-                f"no node of the Ray cluster has room for a worker of {self._cpus:g} CPUs and {self._gpus:g} GPUs: ask"
-                " for less, or add a node ('ray start --address HOST:PORT')"
+                f"no node of the Ray cluster has room for a worker with {self._cpus:g} CPUs and {self._gpus:g} GPUs:"
+                " request fewer, or add a node ('ray start --address HOST:PORT')"
             )
         return room
 
     def _pipeline(self, ray: Any, arguments: tuple[Any, ...], numbers: Sequence[int], size: int) -> Any:
-        """Give every number a block of its own, which is what one call of an actor is about.
+        """Return the Ray Data pipeline. Each task number is one block, so each call of an actor performs one task.
 
-        Ray Data's own default is what is wanted of deaths: actors are made again, and calls done again, without end.
+        The defaults of Ray Data suit: it restarts dead actors and repeats their calls without a limit.
         """
         context = ray.data.DataContext.get_current().copy()
         context.enable_progress_bars = False
@@ -120,7 +134,7 @@ class RayWorkers:
                 fn_constructor_args=arguments,
                 batch_size=1,
                 batch_format="numpy",
-                # One under way at each actor, so that a death is that task's and no other's.
+                # One task in flight per actor, so the death of an actor can be attributed to this task.
                 compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1),
                 num_cpus=self._cpus,
                 num_gpus=self._gpus or None,
@@ -128,7 +142,7 @@ class RayWorkers:
 
 
 class _Actor:
-    """An actor's state: the ``Perform`` that it makes when it is given its first task."""
+    """The state of an actor: the ``Perform`` callable, which it makes when it receives its first task."""
 
     def __init__(self, worker: Callable[[], Perform], stage: str, attempts: Any) -> None:
         self._make = worker
@@ -137,7 +151,7 @@ class _Actor:
         self._perform: Perform | None = None
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the outcome of each number of ``item``: a record or an error, as bytes, and the error's traceback."""
+        """Return, for each number in ``item``, a pickled report or exception, and the traceback of the exception."""
         outcomes = [self._outcome(int(number)) for number in batch["item"]]
         outcome = np.empty(len(outcomes), dtype=object)
         outcome[:] = [packed for packed, _ in outcomes]
@@ -153,24 +167,24 @@ class _Actor:
             if self._perform is None:
                 self._perform = self._make()
             return cloudpickle.dumps(self._perform(self._stage, number)), ""
-        except Exception as error:  # noqa: BLE001  raised again where the results are read
+        except Exception as error:  # noqa: BLE001  the driver raises it again
             return cloudpickle.dumps(_portable(error)), traceback.format_exc()
 
 
 class _Attempts:
-    """How often each task was begun; an actor, because a worker that dies remembers nothing."""
+    """Counts how often each task was started. It is an actor because its counts must survive the workers' deaths."""
 
     def __init__(self) -> None:
-        self._begun: Counter[int] = Counter()
+        self._started: Counter[int] = Counter()
 
     def begin(self, number: int) -> int:
-        self._begun[number] += 1
-        return self._begun[number]
+        self._started[number] += 1
+        return self._started[number]
 
 
 @contextmanager
 def _counting(ray: Any) -> Iterator[Any]:
-    """Have the actor that counts for one run, on the driver's own node, without which there is no run."""
+    """Start the actor that counts the attempts of one run, on the driver's node, which the run needs anyway."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -181,12 +195,12 @@ def _counting(ray: Any) -> Iterator[Any]:
         ray.kill(attempts)
 
 
-class _WorkerTraceback(Exception):  # noqa: N818  the cause that shows where in its worker an error was raised
-    """Where in its worker an error was raised."""
+class _WorkerTraceback(Exception):  # noqa: N818  only used as the cause of another exception
+    """The traceback of an exception in its worker, used as the cause of the exception in the driver."""
 
 
 def _portable(error: Exception) -> Exception:
-    """``error`` itself where every machine has its class, or one that names it."""
+    """Return ``error`` if its class is available on every machine, otherwise a :class:`RuntimeError` with its name."""
     home = type(error).__module__
     if isinstance(error, RagembedError) or home == "builtins":
         return error
@@ -194,7 +208,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _outcomes(dataset: Any) -> Iterator[TaskReport]:
-    """Yield the records of a pipeline as they come; raises what a task raised."""
+    """Yield the reports of a pipeline as tasks finish. Raises the exception of a failed task."""
     from ray import cloudpickle
 
     for batch in dataset.iter_batches(batch_size=1, prefetch_batches=0, batch_format="numpy"):
@@ -206,7 +220,7 @@ def _outcomes(dataset: Any) -> Iterator[TaskReport]:
 
 
 def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """How many workers a node with these resources has room for; thirds and tenths add up to a whole."""
+    """Return the number of workers that fit on a node with these resources, tolerating rounding errors of fractions."""
     room = resources.get("CPU", 0.0) / cpus
     if gpus:
         room = min(room, resources.get("GPU", 0.0) / gpus)
@@ -215,16 +229,16 @@ def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
 
 def _lost_message(stage: str, number: int) -> str:
     return (
-        f"the worker of task {number} of stage {stage!r} died {ATTEMPTS} times: most often its memory is too small, so"
-        " give a worker more CPUs, or a node fewer workers; Ray's logs say more. What is done is kept, and the same"
-        " command goes on from there"
+        f"the worker of task {number} of stage {stage!r} died {ATTEMPTS} times, probably for lack of memory: give each"
+        " worker more CPUs, or each node fewer workers, and see Ray's logs for details. Then run the same command"
+        " again; it continues from the finished tasks"
     )
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what Ray Data says from the terminal; its log files have all of it."""
-    import ray.data  # noqa: F401  it sets its handlers up when it is imported
+    """Hide the log messages of Ray Data from the terminal. Its log files contain all of them."""
+    import ray.data  # noqa: F401  the import installs its log handlers
 
     handlers = logging.getLogger("ray.data").handlers
     consoles = [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]

@@ -1,7 +1,7 @@
-"""What the tasks of each stage do: read shards of files, count ranges of chunks, encode blocks of texts.
+"""The tasks of each stage: read a shard of files, collect the statistics of a range of chunks, encode a block of texts.
 
-Blocks are the texts that one process would encode together, because a model that computes in bfloat16 gives a text a
-slightly different vector in other company.
+A block contains the texts that a single process would encode together. With bfloat16, the vector of a text depends
+slightly on the other texts of its batch, so the blocks make the vectors the same as those of a single process.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from ragembed.types import Floats, Integers
 
 SPOOL, INDEX, SCAN = "spool.jsonl", "index.safetensors", "scan.json"
 MOST_DEATHS = 3
-"""Workers that may die while they read a file; then it is skipped."""
+"""Number of workers that may die while they read a file. After that, the file is skipped."""
 
 FIT_BLOCK = 2048
-"""Texts that a fit takes at once: ranges of multiples of it add up to the same fit as all texts in a row."""
+"""Number of texts that a fit processes at once. Ranges of a multiple of this size give the same fit as one pass."""
 _MOST_RANGES = 64
 _HASHES, _PART = "hashes", "part."
 
@@ -54,9 +54,9 @@ _ENDS, _CHUNKS, _FIRST, _RAW = "ends", "chunks", "first", "raw"
 
 
 class Worker:
-    """Does tasks on one work folder, and keeps its models between them.
+    """Performs tasks on one work folder, and keeps its models between tasks.
 
-    Documents are encoded on ``device``, as :class:`ragembed.Embedder` takes it.
+    ``device`` is the device for encoding, as for :class:`ragembed.Embedder`.
     """
 
     def __init__(self, work: Path, device: str | None = None) -> None:
@@ -64,7 +64,7 @@ class Worker:
         self._device = device
 
     def __call__(self, stage: str, number: int) -> TaskReport:
-        """Do one task of a stage, unless its output is there."""
+        """Perform one task of a stage, unless its output exists."""
         started = time.monotonic()
         seconds, items = 0.0, 0
         if not self._work.output(stage, number).exists():
@@ -107,9 +107,9 @@ class Worker:
 
 
 def _peak_memory() -> float:
-    """Return the most memory that this process has had, in MiB; 0 if the system does not tell."""
+    """Return the peak memory of this process in MiB, or 0 if the system does not report it."""
     try:
-        with open("/proc/self/status", encoding="ascii") as lines:  # noqa: PTH123  no path of ours
+        with open("/proc/self/status", encoding="ascii") as lines:  # noqa: PTH123  a path of the system
             return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
     except (OSError, StopIteration):
         return 0.0
@@ -119,14 +119,14 @@ def _peak_memory() -> float:
 
 
 def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
-    """Read the files of a shard and write what is in them; return how many there are.
+    """Read the files of a shard and write their chunks. Return the number of files.
 
-    A file in which ``MOST_DEATHS`` workers died, one after the other, is skipped with that as the reason.
+    A file is skipped if ``MOST_DEATHS`` workers died while they read it.
     """
     files = work.candidates(shard)
     final = work.output(READ, shard)
     trial = _ReadingRecord(final.with_name(f"{final.name}.trying"))
-    # Another may be at the same shard: a worker that is only out of reach.
+    # Another worker that is only unreachable may still be reading the same shard, so the temporary folder is unique.
     temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
     result = Scan()
     with Spool(temporary / SPOOL) as spool:
@@ -151,7 +151,7 @@ def read_shard(work: Work, scanner: Scanner, shard: int) -> int:
     except OSError:
         if not final.is_dir():
             raise
-        shutil.rmtree(temporary)  # the other has been quicker
+        shutil.rmtree(temporary)  # another worker has finished the same shard first
     trial.remove()
     return len(files)
 
@@ -161,21 +161,21 @@ def _read_one(
 ) -> None:
     name = source_path(file.path, Path(work.plan.store))
     if (deaths := trial.deaths_in(name)) >= MOST_DEATHS:
-        result.skipped[name] = f"{deaths} processes that read it died one after the other"
+        result.skipped[name] = f"{deaths} processes died while they read it"
         return
     with trial.of(name):
         scanner.read(file, result, spool)
 
 
 class _ReadingRecord:
-    """Which file is being read, in a file that outlives the process: whoever finds it there knows what killed it."""
+    """Records the file that is being read in a file on disk. If the process dies, the next one knows the cause."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._deaths: dict[str, int] = {}
         try:
             kept = json.loads(file.read_bytes())
-        except (FileNotFoundError, ValueError):  # one that was not finished says nothing
+        except (FileNotFoundError, ValueError):  # no record, or an incomplete one
             return
         self._deaths = kept["deaths"]
         if kept["reading"] is not None:
@@ -189,7 +189,7 @@ class _ReadingRecord:
         self._write(name)
         try:
             yield
-        except BaseException:  # an interruption, or an error that is told, is no death
+        except BaseException:  # an interruption or an exception does not count as a death
             self.pause()
             raise
 
@@ -204,7 +204,7 @@ class _ReadingRecord:
 
 
 class ChunkedShards:
-    """The files of all shards, in the order in which they were found, read from the work folder as they are needed."""
+    """The files of all shards, in the order of discovery, read from the work folder when needed."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -213,9 +213,9 @@ class ChunkedShards:
         self._shards = np.repeat(np.arange(len(files)), np.array(files, dtype=np.int64))
         self._starts = self._whole("starts")
         self.sizes = self._whole("sizes")
-        """Chunks of each file."""
+        """Number of chunks of each file."""
         self.ends = np.cumsum(self.sizes)
-        """Chunks up to the end of each file."""
+        """Cumulative number of chunks up to the end of each file."""
 
     def _whole(self, name: str) -> Integers:
         return np.concatenate([np.empty(0, dtype=np.int64), *(index[name] for index in self._indexes)])
@@ -225,17 +225,17 @@ class ChunkedShards:
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self.sizes)
 
     @property
     def chunks(self) -> int:
-        """How many chunks they have."""
+        """The number of chunks."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     @cached_property
     def lines(self) -> dict[str, tuple[str, LineKeys]]:
-        """Of each file, by name, the hash of its content and the keys of its lines."""
+        """For each file name, the hash of the content and the keys of the lines."""
         lines: dict[str, tuple[str, LineKeys]] = {}
         for shard, index in enumerate(self._indexes):
             contents = json.loads(self._file(shard, SCAN).read_bytes())["contents"]
@@ -244,7 +244,7 @@ class ChunkedShards:
         return lines
 
     def scan(self) -> Scan:
-        """Return what comparing the files with the store gave."""
+        """Return the result of comparing the files with the store."""
         whole = Scan()
         for shard in range(len(self._indexes)):
             whole.add(Scan.from_dict(json.loads(self._file(shard, SCAN).read_bytes())["scan"]))
@@ -254,7 +254,7 @@ class ChunkedShards:
         return self.between(0, self.files)
 
     def between(self, first: int, stop: int) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
-        """Yield the files from ``first`` to before ``stop``, and the chunks of each."""
+        """Yield the files from ``first`` to ``stop`` (exclusive), each with its chunks."""
         for shard, numbers in groupby(range(first, stop), key=lambda number: int(self._shards[number])):
             with self._file(shard, SPOOL).open("rb") as spool:
                 for number in numbers:
@@ -262,7 +262,7 @@ class ChunkedShards:
                     yield spooled(spool.readline())
 
     def texts(self, start: int, stop: int, stripper: Stripper) -> Iterator[str]:
-        """Yield the texts that the chunks from ``start`` to before ``stop`` are embedded as, without boilerplate."""
+        """Yield the embedded texts of the chunks from ``start`` to ``stop`` (exclusive), without boilerplate."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.ends, stop, side="left"))
         position = int(self.ends[first] - self.sizes[first])
@@ -276,19 +276,19 @@ class ChunkedShards:
 
 
 def range_size(chunks: int) -> int:
-    """Return how many chunks a range has, the last excepted."""
+    """Return the number of chunks of each range except the last."""
     return FIT_BLOCK * max(1, -(-chunks // (FIT_BLOCK * _MOST_RANGES)))
 
 
 def ranges(chunks: int) -> int:
-    """Return how many ranges there are."""
+    """Return the number of ranges."""
     return -(-chunks // range_size(chunks))
 
 
 def count_range(work: Work, chunked: ChunkedShards, stripper: Stripper, embedder: Embedder, number: int) -> int:
-    """Go through the chunks of a range and write what they add; return how many they are.
+    """Write the text hashes of a range of chunks and its part of the fit. Return the number of chunks.
 
-    The extractor is fitted only where there is no store yet.
+    If a store exists, its extractor is already fitted, and only the hashes are written.
     """
     size = range_size(chunked.chunks)
     start = number * size
@@ -312,7 +312,7 @@ def _hashed(texts: Iterable[str], hashes: list[bytes]) -> Iterator[str]:
 
 
 def parts(work: Work, chunks: int) -> Iterator[Arrays]:
-    """Yield what each range adds to the fit."""
+    """Yield the part of the fit from each range."""
     for number in range(ranges(chunks)):
         arrays = read_arrays(work.output(FIT, number))
         yield {name.removeprefix(_PART): array for name, array in arrays.items() if name.startswith(_PART)}
@@ -329,9 +329,10 @@ def hashes(work: Work, chunks: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The chunks whose texts are encoded, block by block: ``chunks[ends[i - 1]:ends[i]]`` are those of block i.
+    """The chunks whose texts are encoded, grouped into blocks.
 
-    ``first`` are the hashes of the first text of each, uint8, shape ``(blocks, 16)``.
+    ``chunks[ends[i - 1]:ends[i]]`` are the chunks of block ``i``. ``first`` has the hash of the first text of each
+    block, as uint8 of shape ``(blocks, 16)``.
     """
 
     ends: Integers
@@ -342,24 +343,25 @@ class Blocks:
         return len(self.ends)
 
     def of(self, number: int) -> Integers:
-        """Return the chunks of a block, ascending."""
+        """Return the chunk numbers of a block, ascending."""
         return self.chunks[self.ends[number - 1] if number else 0 : self.ends[number]]
 
 
 def plan_blocks(sizes: Sequence[int], hashes: Sequence[bytes], known: Known) -> Blocks:
-    """Return the blocks of files with so many chunks each, whose texts have ``hashes``, leaving out what is known.
+    """Return the blocks to encode. Texts that the store already has are left out.
 
-    Whole files are taken together until they have ``BATCH`` chunks, as the writer takes them; of these chunks those
-    whose text was in none before are encoded, ``BATCH`` at a time.
+    ``sizes`` is the number of chunks of each file, and ``hashes`` has the hash of each chunk's text. Like the writer,
+    the function collects whole files until they have ``BATCH`` chunks. The new texts among them form blocks of at most
+    ``BATCH`` texts. A text is new if no earlier chunk has it.
     """
-    there = set(known(hashes))
+    seen = set(known(hashes))
     ends: list[int] = []
     chunks: list[int] = []
-    for start, stop in _together(sizes):
+    for start, stop in _file_groups(sizes):
         new = []
         for chunk in range(start, stop):
-            if hashes[chunk] not in there:
-                there.add(hashes[chunk])
+            if hashes[chunk] not in seen:
+                seen.add(hashes[chunk])
                 new.append(chunk)
         for i in range(0, len(new), BATCH):
             chunks += new[i : i + BATCH]
@@ -369,8 +371,8 @@ def plan_blocks(sizes: Sequence[int], hashes: Sequence[bytes], known: Known) -> 
     return Blocks(np.array(ends, dtype=np.int64), np.array(chunks, dtype=np.int64), first)
 
 
-def _together(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first chunk of files that are written together, and that after their last."""
+def _file_groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the chunk range ``(start, stop)`` of each group of files that the writer writes together."""
     stop = 0
     for group in grouped(sizes, int, BATCH):
         start, stop = stop, stop + sum(group)
@@ -379,12 +381,12 @@ def _together(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def write_blocks(work: Work, blocks: Blocks) -> None:
-    """Keep the blocks for the workers."""
+    """Write the blocks to the work folder, for the workers."""
     write_arrays(work.blocks_file, {_ENDS: blocks.ends, _CHUNKS: blocks.chunks, _FIRST: blocks.first})
 
 
 def read_blocks(work: Work) -> Blocks:
-    """Return the blocks."""
+    """Read the blocks from the work folder."""
     arrays = read_arrays(work.blocks_file)
     return Blocks(arrays[_ENDS], arrays[_CHUNKS], arrays[_FIRST])
 
@@ -392,7 +394,7 @@ def read_blocks(work: Work) -> Blocks:
 def embed_block(
     work: Work, chunked: ChunkedShards, stripper: Stripper, embedder: Embedder, blocks: Blocks, number: int
 ) -> int:
-    """Encode the texts of a block and write their raw vectors; return how many they are."""
+    """Encode the texts of a block and write their raw vectors. Return the number of texts."""
     chunks = blocks.of(number)
     start, stop = int(chunks[0]), int(chunks[-1]) + 1
     wanted = np.zeros(stop - start, dtype=bool)
@@ -403,7 +405,7 @@ def embed_block(
 
 
 class EncodedBlocks:
-    """What the blocks' tasks wrote, found again by text."""
+    """The raw vectors that the encoding tasks wrote, looked up by text."""
 
     def __init__(self, work: Work, blocks: Blocks) -> None:
         self._work = work
@@ -411,7 +413,7 @@ class EncodedBlocks:
         self._sizes = np.diff(blocks.ends, prepend=0)
 
     def raw(self, texts: Sequence[str]) -> Floats | None:
-        """Return the raw vectors of the texts of a block, float32, shape ``(n, d)``; None where they are no block's."""
+        """Return the raw vectors of ``texts``, float32 of shape ``(n, d)``, or None if the texts are not a block."""
         number = self._numbers.get(text_hash(texts[0]))
         if number is None or self._sizes[number] != len(texts):
             return None

@@ -1,19 +1,19 @@
-"""The plan of a run with workers, and the work folder: what one stage leaves for the next.
+"""The plan of a run with workers, and the work folder with the files between the stages.
 
 ::
 
-    plan.json                    what is indexed, with what, in how many shards
-    known.jsonl                  the files that the store held then
-    shards/00000.jsonl           files to be read
-    read/00000/                  of each shard: spool.jsonl, index.safetensors, scan.json
-    boilerplate.json             lines to be left out of what is searched
-    fit/00000.safetensors        of each range of chunks: hashes of their texts, and what the fit adds up
-    fitted/                      the embedder, its extractor fitted on all chunks
-    blocks.safetensors           which texts are encoded together
-    embed/00000.safetensors      of each block: raw vectors, float16
+    plan.json                    paths, settings and number of shards of the run
+    known.jsonl                  files that the store contained when the plan was made
+    shards/00000.jsonl           files to read
+    read/00000/                  for each shard: spool.jsonl, index.safetensors, scan.json
+    boilerplate.json             boilerplate lines, which are not searched
+    fit/00000.safetensors        for each range of chunks: text hashes and partial sums of the fit
+    fitted/                      the embedder, with its extractor fitted on all chunks
+    blocks.safetensors           texts that are encoded together
+    embed/00000.safetensors      for each block: raw vectors, float16
 
-Every file and folder is written whole, under another name, and then renamed: what is there is finished. Nothing in it
-is pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes nothing else.
+Each file or folder is written under a temporary name and then renamed, so every file with a final name is complete. No
+file is a pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes no other files.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from ragembed.indexes.types import Progress, SourceRecord
 from ragembed.tensor_map import map_tensors
 
 SHARD_BYTES = 8 * 1024 * 1024
-"""Bytes of files in a shard, about: what is read again where a worker dies in it."""
+"""Approximate size of the files of a shard, in bytes. If a worker dies, its whole shard is read again."""
 _LEAST_SHARDS = 8
-"""Shards of a plan that has as many files, so that a few workers share them evenly."""
+"""Minimum number of shards, if there are as many files, to distribute the files evenly over a few workers."""
 
 READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
-"""The stages that have a task for each shard, range and block."""
+"""The stages. They have one task per shard, per range and per block."""
 
 Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
-    """What a run indexes.
+    """The files and settings of a run.
 
-    ``id`` tells one plan from another with the same settings; ``store`` is the folder of the store, absolute.
-    ``config`` is the embedder's, with what depends on the machine written out, and without post-processors.
-    ``generation`` is that of the store when the plan was made, None where there was none. ``digest`` is a hash of all
-    shards.
+    ``id`` distinguishes plans with the same settings. ``store`` is the absolute path of the store. ``config`` is the
+    configuration of the embedder without post-processors; settings that depend on the machine are resolved.
+    ``generation`` is the generation of the store when the plan was made, or None if there was no store. ``digest`` is a
+    hash of all shards.
     """
 
     id: str
@@ -77,23 +77,23 @@ class WorkPlan:
     digest: str
 
     def same_request(self, other: WorkPlan) -> bool:
-        """Tell whether the other asks for the same, of the same files."""
+        """Return whether the other plan has the same settings and the same files."""
         names = ("store", "paths", "gone", "options", "config", "shards", "digest")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def indexing_options(self) -> IndexingOptions:
-        """What is read, and how it is chunked."""
+        """The options for reading and chunking."""
         return IndexingOptions.from_dict(dict(self.options))
 
     @property
     def embedder_config(self) -> EmbedderConfig:
-        """What the embedder is made of."""
+        """The configuration of the embedder."""
         return EmbedderConfig.from_dict(dict(self.config))
 
 
 class Work:
-    """Names and files of a work folder."""
+    """Reads and writes the files of a work folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class Work:
     # The plan
 
     def begin(self, plan: WorkPlan, known: Mapping[str, SourceRecord], shards: Iterable[list[FileCandidate]]) -> None:
-        """Write a plan, in place of another that the folder holds."""
+        """Write a plan. It replaces any plan in the folder."""
         self.files.restart()
         make_folders(self.folder / "shards")
         for stage in STAGES:
@@ -115,20 +115,20 @@ class Work:
         self.files.write_plan(asdict(plan))
 
     def find_plan(self) -> WorkPlan | None:
-        """Return the plan, None where there is none or it was not finished."""
+        """Return the plan, or None if there is no complete plan."""
         found = self.files.read_plan()
         return WorkPlan(**{**found, "paths": tuple(found["paths"]), "gone": tuple(found["gone"])}) if found else None
 
     @cached_property
     def plan(self) -> WorkPlan:
-        """The plan, which is there before any task."""
+        """The plan, which must exist before any task runs."""
         plan = self.find_plan()
         if plan is None:
-            raise ConfigError(f"{self.folder} holds no {PLAN}: it was removed during the run; run the command again")
+            raise ConfigError(f"{self.folder} has no {PLAN}: it was removed during the run; run the command again")
         return plan
 
     def known(self) -> dict[str, SourceRecord]:
-        """Return the files that the store held when the plan was made, by name."""
+        """Return the files that the store contained when the plan was made, by name."""
         with (self.folder / "known.jsonl").open(encoding="utf-8") as lines:
             sources = [SourceRecord(**json.loads(line)) for line in lines]
         return {source.path: source for source in sources}
@@ -144,68 +144,68 @@ class Work:
     # Outputs
 
     def output(self, stage: str, number: int) -> Path:
-        """Return the file, or for reading the folder, that a task writes."""
+        """Return the file that a task writes, or the folder for a reading task."""
         return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.safetensors")
 
     def missing(self, stage: str, tasks: int) -> list[int]:
-        """Return the tasks, of so many, that are not done."""
-        there = {entry.name for entry in (self.folder / stage).iterdir()}
-        return [number for number in range(tasks) if self.output(stage, number).name not in there]
+        """Return the numbers of the unfinished tasks of a stage with ``tasks`` tasks."""
+        finished = {entry.name for entry in (self.folder / stage).iterdir()}
+        return [number for number in range(tasks) if self.output(stage, number).name not in finished]
 
     @property
     def boilerplate_file(self) -> Path:
-        """The lines that are left out of what is searched."""
+        """The file with the boilerplate lines."""
         return self.folder / "boilerplate.json"
 
     def write_boilerplate(self, found: BoilerplateCounts) -> None:
-        """Keep what is boilerplate."""
+        """Write the boilerplate lines."""
         replace_file(self.boilerplate_file, json.dumps(found).encode())
 
     def boilerplate(self) -> dict[str, dict[int, int]]:
-        """Return what is boilerplate: by kind of file, the number of files for each key of a line."""
+        """Return, for each kind of file, the key of each boilerplate line and the number of files that contain it."""
         kept = json.loads(self.boilerplate_file.read_bytes())
         return {kind: {int(key): files for key, files in counts.items()} for kind, counts in kept.items()}
 
     @property
     def blocks_file(self) -> Path:
-        """Which texts are encoded together."""
+        """The file with the blocks of texts that are encoded together."""
         return self.folder / "blocks.safetensors"
 
     @property
     def fitted(self) -> Path:
-        """Folder of the embedder."""
+        """The folder of the fitted embedder."""
         return self.folder / "fitted"
 
 
 def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays, whole or not at all."""
+    """Write arrays to a file atomically."""
     from safetensors.numpy import save
 
     replace_file(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
 def read_arrays(file: Path) -> Arrays:
-    """Return the arrays of a file, as views of it."""
+    """Return the arrays of a file as memory-mapped views."""
     return dict(map_tensors(file))
 
 
 def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progress) -> tuple[WorkPlan, Scan]:
-    """Plan the reading of what differs, and return the plan, and what is known without reading.
+    """Plan which new or changed files to read. Return the plan, and the scan of the files that need no reading.
 
-    A plan of the same files that was begun before is carried on, where the store is as it was then or keeps the plan's
-    id. ``shards`` is how many there are to be; as many as the size of the files asks for if it is None.
+    An earlier plan for the same files is continued if the store still has the generation of that plan, or has the id
+    of the plan as its resume token. ``shards`` is the number of shards. By default, it depends on the total file size.
     """
     former = work.find_plan()
     if former is not None and (sources.generation == former.generation or sources.resume_token == former.id):
-        plan, scan, _ = _drawn(replace(sources, known=work.known()), shards or former.shards, progress)
+        plan, scan, _ = _new_plan(replace(sources, known=work.known()), shards or former.shards, progress)
         if former.same_request(plan):
             return former, scan
-    plan, scan, waiting = _drawn(sources, shards, progress)
+    plan, scan, waiting = _new_plan(sources, shards, progress)
     work.begin(plan, sources.known, balanced(waiting, plan.shards))
     return plan, scan
 
 
-def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[WorkPlan, Scan, list[FileCandidate]]:
+def _new_plan(sources: Sources, shards: int | None, progress: Progress) -> tuple[WorkPlan, Scan, list[FileCandidate]]:
     scan = Scan.of(sources.paths, sources.gone, sources.store)
     progress.start("listing", "files", None)
     waiting = []
@@ -217,15 +217,15 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Wo
     digest = hashlib.sha256()
     for candidate in waiting:
         digest.update(json.dumps(candidate.to_dict()).encode())
-    # The chain is fitted when all is encoded; until then a new store has another than it is to have.
+    # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
     config = sources.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
     plan = WorkPlan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
         paths=tuple(absolute(path) for path in sources.paths),
         gone=tuple(absolute(path) for path in sources.gone),
-        options=_as_kept(sources.options.to_dict()),
-        config=_as_kept(config.to_dict()),
+        options=_as_json(sources.options.to_dict()),
+        config=_as_json(config.to_dict()),
         generation=sources.generation,
         shards=min(shards or max(_LEAST_SHARDS, -(-size // SHARD_BYTES)), len(waiting)),
         files=len(waiting),
@@ -235,14 +235,14 @@ def _drawn(sources: Sources, shards: int | None, progress: Progress) -> tuple[Wo
     return plan, scan, waiting
 
 
-def _as_kept(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return JSON values as they are read back: lists for tuples."""
-    kept: dict[str, object] = json.loads(json.dumps(fields))
-    return kept
+def _as_json(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the values as they are read back from JSON, with lists in place of tuples."""
+    values: dict[str, object] = json.loads(json.dumps(fields))
+    return values
 
 
 def balanced(files: Sequence[FileCandidate], shards: int) -> list[list[FileCandidate]]:
-    """Return ``files``, in their order, as ``shards`` lists of about equal size in bytes; none is empty."""
+    """Divide ``files``, in order, into ``shards`` non-empty lists with about the same size in bytes."""
     if not shards:
         return []
     ends = np.cumsum([file.size + 1 for file in files])

@@ -1,7 +1,7 @@
-"""Pools of workers that do the tasks of stages; :class:`ProcessWorkers` is the one on this machine.
+"""Pools of workers that perform the tasks of a stage. :class:`ProcessWorkers` uses processes on the local machine.
 
-A task is a stage and a number. Its input and output are files in the work folder, so that a pool carries only numbers,
-and a task can be repeated at any time with the same result.
+A stage and a number identify a task. Its input and output are files in the work folder, so a pool transfers only
+numbers. A task can be repeated at any time with the same result.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.resources import processors
 
 MOST_LOSSES = 6
-"""Times that a task's worker may die before the run is given up: more than a file that kills its readers is given."""
+"""Number of times that the worker of a task may die before the run is aborted.
+
+It must be larger than ``MOST_DEATHS``, after which a file that kills its readers is skipped.
+"""
 
 _WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """A finished task: how many files or chunks it was about, and what it cost its worker.
+    """The report of a finished task.
 
-    ``seconds`` is 0 if the output existed already, ``memory`` the peak memory of the worker so far, in MiB, and
-    ``worker`` the host's name and the id of the process.
+    ``items`` is the number of files or chunks that the task processed. ``seconds`` is its duration, or 0 if the output
+    already existed. ``memory`` is the peak memory of the worker so far, in MiB. ``worker`` is the host name and the
+    process id.
     """
 
     number: int
@@ -45,21 +49,21 @@ class TaskReport:
 
 
 Perform: TypeAlias = Callable[[str, int], TaskReport]
-"""Does one task: the stage and the number; the same task may be repeated."""
+"""Performs the task with the given stage and number. The same task may be repeated."""
 
 
 class WorkerPool(Protocol):
-    """Runs tasks on workers, each of which is made once and keeps its model between tasks.
+    """Runs tasks on workers. Each worker is created once and keeps its model between tasks.
 
-    A context manager: workers may stay for the next stage until its end.
+    As a context manager, a pool may keep its workers for the next stage.
     """
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
 
-        ``worker`` is called once in the process of each worker, so it can be pickled. If a worker or its machine dies,
-        another worker repeats the task. Raises what a task raised, and :class:`ragembed.errors.WorkerLostError` if
-        workers of the same task die again and again.
+        ``worker`` is called once in the process of each worker, so it must be picklable. If a worker or its machine
+        dies, another worker repeats the task. Raises the exception of a failed task, and
+        :class:`ragembed.errors.WorkerLostError` if workers that perform the same task die repeatedly.
         """
         ...
 
@@ -73,7 +77,7 @@ class WorkerPool(Protocol):
 class ProcessWorkers:
     """Runs tasks in ``workers`` processes, each limited to its share of the cores.
 
-    If a process dies, a new one repeats its task; the others go on.
+    If a process dies, a new process repeats its task. The other processes continue.
     """
 
     def __init__(self, workers: int) -> None:
@@ -93,15 +97,15 @@ class ProcessWorkers:
         self._end()
 
     def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Have each task done; see :meth:`WorkerPool.run`."""
+        """Run each task; see :meth:`WorkerPool.run`."""
         waiting = deque(numbers)
         losses: dict[int, int] = {}
         busy: dict[Future[TaskReport], tuple[_Process, int]] = {}
         processes = self._processes_of(worker, min(self._workers, len(numbers)))
         try:
             while waiting or busy:
-                at_work = [process for process, _ in busy.values()]
-                for process in [process for process in processes if process not in at_work][: len(waiting)]:
+                active = [process for process, _ in busy.values()]
+                for process in [process for process in processes if process not in active][: len(waiting)]:
                     number = waiting.popleft()
                     busy[process.submit(stage, number)] = process, number
                 finished, _ = wait(busy, return_when=FIRST_COMPLETED)
@@ -118,7 +122,7 @@ class ProcessWorkers:
                     else:
                         yield done
         finally:
-            if waiting or busy:  # given up, or failed
+            if waiting or busy:  # the run was aborted or failed
                 self._end()
 
     def _processes_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
@@ -135,30 +139,31 @@ class ProcessWorkers:
 
 
 class _Process:
-    """A process that does one task at a time."""
+    """A process that performs one task at a time."""
 
     def __init__(self, worker: Callable[[], Perform], threads: int) -> None:
         self._make = worker, threads
         self.renew()
 
     def renew(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a copy of a process with threads may never answer
+        context = multiprocessing.get_context("spawn")  # a forked process with threads may deadlock
         self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(*self._make, os.getpid()))
 
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
-        with _interrupts_held():  # the first task starts the process, which imports for a while before it is prepared
+        # The first task starts the process, and _begin ignores Ctrl-C only after the imports.
+        with _interrupts_blocked():
             return self._pool.submit(_perform, stage, number)
 
     def stop(self) -> None:
-        """End the process now: what it does is done again by whoever carries on."""
+        """Terminate the process immediately. The next run repeats its task."""
         for process in list((getattr(self._pool, "_processes", None) or {}).values()):
             process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C for a moment: a process that is started within never hears it."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C. A process started inside this context inherits the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -174,9 +179,9 @@ _made: list[Perform] = []
 
 
 def _begin(worker: Callable[[], Perform], threads: int, parent: int) -> None:
-    """Prepare a new process: bounded, deaf to the keyboard, and gone soon after its parent."""
+    """Prepare a new process: limit its threads, ignore Ctrl-C, and exit soon after the parent dies."""
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and terminates this process
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[name] = str(threads)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -191,13 +196,13 @@ def _watch(parent: int) -> None:
 
 def _perform(stage: str, number: int) -> TaskReport:
     if not _made:
-        assert _worker is not None, "a process begins before it performs"  # noqa: S101  the executor's order
+        assert _worker is not None, "_begin must run before _perform"  # noqa: S101  the executor ensures it
         _made.append(_worker())
     return _made[0](stage, number)
 
 
 def _lost(stage: str, number: int) -> str:
     return (
-        f"the task {number} of the stage {stage!r} has cost {MOST_LOSSES} processes their lives: look for want of "
-        "memory (fewer workers need less), or for what killed them; run the same command again to carry on"
+        f"{MOST_LOSSES} processes died on task {number} of stage {stage!r}, probably for lack of memory: use fewer "
+        "workers, then run the same command again; it continues from the finished tasks"
     )

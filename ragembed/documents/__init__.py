@@ -1,1 +1,1 @@
-"""Files to chunks: discovering files, reading formats, splitting texts."""
+"""Turn files into chunks: find the files, read their formats and split their texts."""

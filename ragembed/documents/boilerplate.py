@@ -1,8 +1,8 @@
-"""Lines that many files repeat, such as licence headers, menus and footers: found by counting, and left out of texts.
+"""Detect lines that many files repeat, such as licence headers, menus and footers, and remove them from texts.
 
-Files of one kind are compared with one another, so that the file LICENSE keeps what every source file repeats of it.
-A line is known by its key: a hash of how it reads without case, white space and what stands around its words, and its
-length. So all that is kept of a file are its keys, in order.
+Only files of the same kind are compared. The file LICENSE therefore keeps its text, although every source file repeats
+parts of it. A line is represented by its key: a hash of its normalised text, combined with its length. Normalising
+removes case, repeated white space and the punctuation around the words. Only the keys of a file's lines are stored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from ragembed.documents.readers.registry import BY_NAME, BY_SUFFIX, PLAIN
 LineKeys = NDArray[np.uint64]
 
 LEAST_FILES = 5
-"""Files with different contents that repeat a line, at least."""
+"""Minimum number of files, with different contents, that must repeat a line."""
 LEAST_SHARE = 0.5
-"""Share of the files of one kind that repeat it, at least; paragraphs that a third of a manual's pages repeat answer
-queries."""
+"""Minimum share of the files of one kind that must repeat a line.
+
+A lower share would remove useful text: paragraphs that a third of a manual's pages repeat can still answer queries.
+"""
 LEAST_SHARE_OF_CODE = 0.05
-"""The same for comments in source code, which hardly repeat anything but licences and notes of generators."""
+"""Minimum share for comments in source code, which rarely repeat anything except licences and generator notes."""
 LEAST_RUN = 20
-"""Characters of such lines in a row, at least: what is shorter is as likely to be a heading or a word of a list."""
+"""Minimum number of characters in a run of repeated lines. A shorter run may be a heading or a list item."""
 MOST_OF_FILE = 0.9
+"""A file longer than ``LONG_FILE`` with a larger share of repeated text is nearly a copy, and is not counted."""
 LONG_FILE = 5_000
-"""A file of more characters, of which more than this share is repeated, does not count: it is nearly a copy."""
+"""Number of characters above which ``MOST_OF_FILE`` applies."""
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
@@ -51,73 +54,74 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 def kind_of(name: str) -> str | None:
-    """Return what a file is compared as, by its name; None for tables, whose rows repeat values."""
+    """Return the kind of a file, from its name; None for tables, because their rows repeat values."""
     path = PurePosixPath(name)
     reader = BY_NAME.get(path.name.lower()) or BY_SUFFIX.get(path.suffix.lower()) or PLAIN
     return None if reader.name in _ROWS else reader.name
 
 
 def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:
-    """Return the keys of a file's lines, uint64, shape ``(n,)``, in order.
+    """Return the keys of a file's lines in order, as uint64 of shape ``(n,)``.
 
-    ``texts`` are those of its chunks. Of source code, only comments have keys. What stands between lines that have one
-    is a single number below 1,024, its characters; lines without a word are nothing.
+    ``texts`` are the texts of the file's chunks. In source code, only comments have keys. Consecutive lines without a
+    key become one number below 1,024: their total number of characters, capped at 1,023. Lines without a word are
+    ignored.
     """
     if kind is None:
         return np.zeros(0, dtype=np.uint64)
     keys: list[int] = []
     for text in texts:
-        for _, of_line in _read(text, kind):
-            if of_line is None:
+        for _, parsed in _parse_lines(text, kind):
+            if parsed is None:
                 continue
-            if of_line.key <= _MOST_CHARACTERS and keys and keys[-1] <= _MOST_CHARACTERS:
-                keys[-1] = min(_MOST_CHARACTERS, keys[-1] + of_line.key)
+            if parsed.key <= _MOST_CHARACTERS and keys and keys[-1] <= _MOST_CHARACTERS:
+                keys[-1] = min(_MOST_CHARACTERS, keys[-1] + parsed.key)
             else:
-                keys.append(of_line.key)
+                keys.append(parsed.key)
     return np.array(keys, dtype=np.uint64)
 
 
 def line_key(line: str) -> int:
-    """Return the key of a line, as it is where it has one."""
+    """Return the key of a line that can be boilerplate."""
     return _key(line, _AROUND.sub("", line))
 
 
 class _Line(NamedTuple):
-    """A line with a word: ``key`` is its size alone where it cannot be boilerplate."""
+    """A line with at least one word. If it cannot be boilerplate, ``key`` is only its size."""
 
     key: int
     size: int
 
 
-def _read(text: str, kind: str) -> Iterator[tuple[str, _Line | None]]:
-    """Yield each line and what it is, None for one without a word that does not end a run."""
+def _parse_lines(text: str, kind: str) -> Iterator[tuple[str, _Line | None]]:
+    """Yield each line with its parsed form, or with None if it has no word and does not end a run."""
     only_comments, inside = kind in _CODE, False
     for line in text.split("\n"):
         comment = not only_comments or inside or _COMMENT.match(line) is not None
         if only_comments and comment:
             inside = (inside or _OPENING.match(line) is not None) and _CLOSING.search(line) is None
-        read = _AROUND.sub("", line)
-        if read and comment:
-            key = _key(line, read)
+        words = _AROUND.sub("", line)
+        if words and comment:
+            key = _key(line, words)
             yield line, _Line(key, key & _MOST_CHARACTERS)
-        elif read or (only_comments and not comment and line.strip()):
-            size = min(len(read), _MOST_CHARACTERS)
+        elif words or (only_comments and not comment and line.strip()):
+            size = min(len(words), _MOST_CHARACTERS)
             yield line, _Line(size, size)
         else:
             yield line, None
 
 
-def _key(line: str, read: str) -> int:
-    read = " ".join(read.split()).casefold()
+def _key(line: str, words: str) -> int:
+    words = " ".join(words.split()).casefold()
     if _COPYRIGHT.search(line):
-        read = _YEAR.sub("0", read)
-    digest = int.from_bytes(blake2b(read.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-    # A hash of nothing but zeros would read as no hash.
-    return (max(digest >> _SIZE_BITS, 1) << _SIZE_BITS) | min(len(read), _MOST_CHARACTERS)
+        words = _YEAR.sub("0", words)
+    digest = int.from_bytes(blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    # A hash of zero would mean that the line has no hash.
+    return (max(digest >> _SIZE_BITS, 1) << _SIZE_BITS) | min(len(words), _MOST_CHARACTERS)
 
 
 class FileLines(NamedTuple):
-    """A file as it is compared: what it is compared as, the hash of its content, and the keys of its lines."""
+    """The data of one file that is compared: its kind, the hash of its content, and the keys of its lines."""
 
     kind: str
     content: str
@@ -125,16 +129,18 @@ class FileLines(NamedTuple):
 
 
 BoilerplateCounts = Mapping[str, Mapping[int, int]]
-"""By kind of file, the key of each line that is boilerplate, and in how many files it is."""
+"""For each kind of file, the key of each boilerplate line and the number of files that contain it."""
 
 
 def find(files: Iterable[FileLines]) -> BoilerplateCounts:
-    """Return what is boilerplate among ``files``; files with the same content count once.
+    """Return the boilerplate lines of ``files``. Files with the same content count once.
 
-    It is the largest set of lines of which each is in at least ``LEAST_FILES`` and ``LEAST_SHARE`` (of code
-    ``LEAST_SHARE_OF_CODE``) of the files of its kind, in a run of nothing but lines of the set with ``LEAST_RUN``
-    characters or more. Files longer than ``LONG_FILE`` of which more than ``MOST_OF_FILE`` is in such runs do not
-    count: versions of one text are no boilerplate.
+    The result is the largest set of lines that meet two conditions. Each line occurs in at least ``LEAST_FILES`` files
+    and in at least the share ``LEAST_SHARE`` of the files of its kind (``LEAST_SHARE_OF_CODE`` for code). In these
+    files, the line is part of a run of lines from the set with ``LEAST_RUN`` characters or more.
+
+    Files longer than ``LONG_FILE`` are not counted if more than ``MOST_OF_FILE`` of their text is in such runs, because
+    several versions of one text are not boilerplate.
     """
     by_kind: dict[str, dict[str, LineKeys]] = {}
     for file in files:
@@ -159,11 +165,12 @@ def _find_in(files: Sequence[LineKeys], share: float) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The lines of several files one below the other, those together that are in too few files whatever the rest is.
+    """The lines of several files as arrays with one entry per line.
 
-    ``distinct`` are the other keys there are; of each line, ``number`` is the place of its key in them, -1 where it has
-    none, ``file`` the number of its file, and ``sizes`` its characters. A line without a key is above the first file
-    and ends each.
+    ``distinct`` holds the keys that occur often enough to be boilerplate, ascending. ``number`` is the index of each
+    line's key in ``distinct``, or -1 if the key is not in it. Consecutive lines with -1 are merged into one entry.
+    ``file`` is the number of each line's file, and ``sizes`` its number of characters. An entry without a key precedes
+    the first file and follows each file, so no run crosses the border between two files.
     """
 
     distinct: LineKeys
@@ -185,42 +192,42 @@ class _Lines:
         return cls(distinct, number[first], file[first], np.add.reduceat(sizes, first))
 
     def repeated(self, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return for each distinct key in how many files it is boilerplate, 0 for none; and of each line whether it is.
+        """Return the number of files in which each distinct key is boilerplate, and a mask of the boilerplate lines.
 
-        Begins with all lines that have a key, and takes out what is in fewer than ``share`` of the files or in too
-        short a run until nothing changes.
+        Starts with all lines that have a key. Repeatedly removes the lines that occur in less than ``share`` of the
+        files or in a run that is too short, until nothing changes.
         """
         least = max(LEAST_FILES, share * (self.file[-1] + 1))
         left = self.number >= 0
         while True:
             counts = self._files_of(left)
             counts[counts < least] = 0
-            kept = left & (counts[self.number] > 0)  # the last count for -1
+            kept = left & (counts[self.number] > 0)  # -1 selects the last count, which is 0
             kept &= self._long_enough(kept)
             if np.array_equal(kept, left):
                 return counts, kept
             left = kept
 
     def characters_of_files(self, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return how many characters of each file are in the lines that are chosen."""
+        """Return the number of characters that the chosen lines have in each file."""
         return np.bincount(self.file[1:], weights=(self.sizes * chosen)[1:]).astype(np.float64)
 
     def _files_of(self, left: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return in how many files each distinct key is among the lines that are left, and a 0 for lines without."""
+        """Return the number of files with each distinct key among the remaining lines, and a final 0 for no key."""
         files = max(self.file[-1] + 1, 1)
         pairs = np.sort(self.number[left] * files + self.file[left])
         differs = np.concatenate([np.ones(min(len(pairs), 1), dtype=bool), pairs[1:] != pairs[:-1]])
         return np.bincount(pairs[differs] // files, minlength=len(self.distinct) + 1)
 
     def _long_enough(self, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Tell of each line whether it is in a run of lines that are left with enough characters in all."""
-        run = np.cumsum(~left)  # of a line and of the one above it the same where it is left
+        """Return a mask of the lines in runs of remaining lines with at least ``LEAST_RUN`` characters."""
+        run = np.cumsum(~left)  # a remaining line has the same run number as the line above it
         characters = np.bincount(run, weights=self.sizes * left)
         return characters[run] >= LEAST_RUN
 
 
 def _frequent(keys: LineKeys) -> LineKeys:
-    """Return the keys of lines that are there ``LEAST_FILES`` times or more, ascending."""
+    """Return the keys of lines that occur ``LEAST_FILES`` times or more, ascending."""
     ordered = np.sort(keys)
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     often = np.diff(first, append=len(ordered)) >= LEAST_FILES
@@ -230,15 +237,15 @@ def _frequent(keys: LineKeys) -> LineKeys:
 
 @dataclass(slots=True)
 class Stripper:
-    """Takes boilerplate out of what is searched of chunks; ``seen`` are the lines that it took, by kind and key."""
+    """Removes boilerplate from the searched text of chunks. ``seen`` maps kind and key to the removed lines."""
 
     found: BoilerplateCounts
     seen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def strip(self, chunk: Chunk, kind: str | None) -> Chunk:
-        """Return the chunk with the text in which it is searched: without boilerplate, None for the whole text.
+        """Return the chunk with ``searched`` set to its text without boilerplate.
 
-        It is ``""`` where nothing else is left that has a word.
+        ``searched`` is None if the text has no boilerplate, and ``""`` if no word remains.
         """
         searched = self._without(chunk.text, kind)
         return chunk if searched == chunk.searched else replace(chunk, searched=searched)
@@ -248,23 +255,23 @@ class Stripper:
         if kind is None or not known:
             return None
         kept: list[str] = []
-        taken = 0
-        lines = [(line, of_line, of_line is None or of_line.key in known) for line, of_line in _read(text, kind)]
-        for goes, group in groupby(lines, key=lambda line: line[2]):
+        removed = 0
+        lines = [(line, parsed, parsed is None or parsed.key in known) for line, parsed in _parse_lines(text, kind)]
+        for removable, group in groupby(lines, key=lambda line: line[2]):
             run = list(group)
-            keyed = [(line, of_line) for line, of_line, _ in run if of_line is not None]
-            if not goes or sum(of_line.size for _, of_line in keyed) < LEAST_RUN:
+            keyed = [(line, parsed) for line, parsed, _ in run if parsed is not None]
+            if not removable or sum(parsed.size for _, parsed in keyed) < LEAST_RUN:
                 kept += [line for line, _, _ in run]
                 continue
-            taken += len(keyed)
-            kept += [line for line, of_line, _ in run if of_line is None and _stays(line, kind)]
-            self.seen.update(((kind, of_line.key), line.strip()) for line, of_line in keyed)
-        if not taken:
+            removed += len(keyed)
+            kept += [line for line, parsed, _ in run if parsed is None and _is_kept(line, kind)]
+            self.seen.update(((kind, parsed.key), line.strip()) for line, parsed in keyed)
+        if not removed:
             return None
         left = "\n".join(kept).strip("\n")
         return left if any(character.isalnum() for character in left) else ""
 
 
-def _stays(line: str, kind: str) -> bool:
-    """Tell whether a line without a word stays where a run around it goes: a rule of prose, but no mark of comments."""
+def _is_kept(line: str, kind: str) -> bool:
+    """Return whether a wordless line inside a removed run is kept: a rule in prose is, a comment marker is not."""
     return bool(line.strip()) and kind not in _CODE

@@ -1,12 +1,12 @@
-"""Splitting a document into the chunks that are embedded: by sections first, then by size.
+"""Split a document into the chunks that are embedded: by sections first, then by size.
 
-Sections that are too short to mean much alone join their neighbours under the same parent; what is too long is cut
-by :mod:`~ragembed.documents.cutting`. Every chunk is a slice of the document's text, and its embedded text, title and
-heading path included, never has more than ``max_tokens`` tokens.
+Sections that are too short to be useful alone are merged with their neighbours under the same parent. Sections that
+are too long are cut by :mod:`~ragembed.documents.cutting`. Every chunk is a slice of the document's text. Its embedded
+text, including title and heading path, never has more than ``max_tokens`` tokens.
 
-Where ``line_numbers`` are given, a chunk ends on the line before that of the text that follows it, or, if a blank
-line follows, on that line's: readers give it the line where the text above ends. ``page_numbers`` that are empty
-stand for a format with neither lines nor pages.
+If the document has ``line_numbers``, a chunk ends on the line before the text that follows it. If a blank line follows,
+the chunk ends on the line number of that blank line, because readers set it to the line where the text above ends. An
+empty ``page_numbers`` means that the format has neither lines nor pages.
 """
 
 from __future__ import annotations
@@ -36,35 +36,39 @@ SMALLEST_LIMIT = 16
 CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
 TINY_SHARE = 8
-"""A section whose body is less than an eighth of ``max_tokens`` joins a neighbour wherever it fits."""
-_SHORT_CHARACTERS, _TOGETHER_CHARACTERS = 4_000, 200_000
-"""Characters of a document whose tokens are counted together with those of others, and of all of these."""
+"""A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
+_SHORT_CHARACTERS, _BATCH_CHARACTERS = 4_000, 200_000
+"""Largest short document, and largest batch of short documents that are tokenised together, in characters."""
 SMALL_SHARE = 4
-"""A section of less than a quarter joins its siblings as long as they are less than half of ``max_tokens``."""
+"""A section of less than a quarter of ``max_tokens`` joins its siblings while their total is at most half of it."""
 
 
 @dataclass(frozen=True)
 class ChunkingConfig:
-    """``max_tokens`` of a chunk's embedded text, and ``overlap`` tokens that it repeats of the chunk before."""
+    """Limits of chunks, in tokens.
+
+    ``max_tokens`` is the maximum for a chunk's embedded text. ``overlap`` is the number of tokens that a chunk repeats
+    from the end of the previous chunk.
+    """
 
     max_tokens: int
     overlap: int = 0
 
     def __post_init__(self) -> None:
         if self.max_tokens < SMALLEST_LIMIT:
-            raise ConfigError(f"max_tokens is {self.max_tokens}; it has to be at least {SMALLEST_LIMIT}")
+            raise ConfigError(f"max_tokens is {self.max_tokens}: expected at least {SMALLEST_LIMIT}")
         if not 0 <= self.overlap < self.max_tokens // 2:
             raise ConfigError(
-                f"overlap is {self.overlap}; it has to be at least 0 and less than half of max_tokens, "
+                f"overlap is {self.overlap}: expected at least 0 and less than half of max_tokens, "
                 f"which is {self.max_tokens}"
             )
 
 
 class Chunker:
-    """Splits documents by the tokens of one model.
+    """Splits documents into chunks, measured in the tokens of one model.
 
-    ``offsets`` gives for each text the character spans of its tokens, without special tokens, as
-    ``Encoding.offsets`` of the tokenizers package does.
+    ``offsets`` returns the character spans of the tokens of each text, without special tokens, like
+    ``Encoding.offsets`` of the tokenizers package.
     """
 
     def __init__(self, config: ChunkingConfig, offsets: Offsets) -> None:
@@ -72,26 +76,26 @@ class Chunker:
         self.offsets = offsets
 
     def split(self, document: ParsedDocument) -> list[Chunk]:
-        """Split ``document`` into chunks, in the order of its text; together they cover all of its blocks."""
+        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document."""
         if not document.blocks:
             return []
         return _Split(self.config, self.offsets, document).chunks()
 
     def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
-        """Yield the chunks of one document after the other, as :meth:`split` gives them.
+        """Yield the chunks of all documents, the same as :meth:`split` returns for each.
 
-        The tokens of short ones, such as the rows of a table, are counted together.
+        Short documents, such as the rows of a table, are tokenised together, which is faster.
         """
-        for group in batches(documents, lambda document: len(document.text), _TOGETHER_CHARACTERS):
+        for group in batches(documents, lambda document: len(document.text), _BATCH_CHARACTERS):
             texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
             known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
-            together = Chunker(self.config, partial(_looked_up, known, self.offsets))
+            chunker = Chunker(self.config, partial(_cached_offsets, known, self.offsets))
             for document in group:
-                yield from together.split(document)
+                yield from chunker.split(document)
 
 
 def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
-    """Yield the texts whose tokens are counted where a document is one short block, and makes one chunk."""
+    """Yield the texts that are tokenised to split ``document``, if it is one short block that makes one chunk."""
     if len(document.blocks) != 1 or len(document.text) > _SHORT_CHARACTERS:
         return
     [block] = document.blocks
@@ -104,22 +108,22 @@ def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
         yield _context(document.title, block.headings[:depth])
 
 
-def _looked_up(known: Mapping[str, Spans], offsets: Offsets, texts: list[str]) -> list[Spans]:
-    """Return the spans of ``texts``, those of which are not ``known`` from ``offsets``."""
+def _cached_offsets(known: Mapping[str, Spans], offsets: Offsets, texts: list[str]) -> list[Spans]:
+    """Return the token spans of ``texts``: from ``known`` if possible, otherwise from ``offsets``."""
     others = [text for text in texts if text not in known]
     more = dict(zip(others, offsets(others), strict=True)) if others else {}
     return [known[text] if text in known else more[text] for text in texts]
 
 
 def _context(title: str | None, headings: tuple[str, ...]) -> str:
-    """Return title and headings as they stand above a chunk's text."""
-    # The first line of "\n" is empty, so no title or heading is taken for its repetition.
+    """Return the title and headings in the form in which they precede a chunk's text."""
+    # embedded_text drops a heading that the first line repeats. The first line of "\n" is empty and repeats none.
     return embedded_text("\n", headings, title).strip("\n")
 
 
 @dataclass(frozen=True)
 class _Section:
-    """Consecutive blocks under one heading path; a heading block begins a new one."""
+    """Consecutive blocks under one heading path. A heading block starts a new section."""
 
     headings: tuple[str, ...]
     blocks: list[Block]
@@ -134,7 +138,7 @@ class _Section:
 
     @property
     def body_start(self) -> int:
-        """Where its first block that is no heading begins; its end if there is none."""
+        """Start of the first block that is not a heading, or the end of the section if it has only headings."""
         return next((block.start for block in self.blocks if block.kind != "heading"), self.end)
 
 
@@ -142,8 +146,8 @@ class _Section:
 class _Unit:
     """Sections that are packed together.
 
-    ``is_bare`` means that they are headings only, ``context`` is the most tokens that title, heading path and line
-    break can take above a chunk of them, ``body`` counts the tokens below their headings.
+    ``is_bare`` is true if they have only headings. ``context`` is the maximum number of tokens that the title, heading
+    path and line break take above a chunk. ``body`` is the number of tokens below the headings.
     """
 
     sections: list[_Section]
@@ -160,7 +164,7 @@ class _Unit:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A chunk to be: ``text[start:end]``, of which what is before ``fresh`` repeats the chunk before."""
+    """A planned chunk: ``text[start:end]``. The part before ``fresh`` repeats the end of the previous chunk."""
 
     start: int
     fresh: int
@@ -170,7 +174,7 @@ class _Draft:
 
 
 class _Contexts:
-    """Title and heading path as they stand above a chunk's text, shortened to their share, with their tokens."""
+    """Titles and heading paths that precede the chunks' texts, shortened to their limit, with their token counts."""
 
     def __init__(self, title: str | None, limit: int, offsets: Offsets) -> None:
         self._title = title
@@ -179,13 +183,13 @@ class _Contexts:
         self._known: dict[tuple[str, ...], tuple[str | None, tuple[str, ...], int]] = {}
 
     def prepare(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Count the tokens of many paths and of all paths above them at once."""
+        """Count the tokens of ``paths`` and of all their parent paths in one pass."""
         wanted = list(dict.fromkeys(path[:depth] for path in paths for depth in range(len(path) + 1)))
         for path, size in zip(wanted, self._sizes([(self._title, path) for path in wanted]), strict=True):
             self._known[path] = (self._title, path, size) if size <= self._limit else self._shortened(path)
 
     def of(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
-        """Title, headings and tokens for ``path``, which is one of those prepared or above one."""
+        """Return title, headings and token count for ``path``, a prepared path or a parent of one."""
         return self._known[path]
 
     def _sizes(self, contexts: Sequence[tuple[str | None, tuple[str, ...]]]) -> list[int]:
@@ -193,7 +197,7 @@ class _Contexts:
         return [len(spans) for batch in batches(texts, len) for spans in self._offsets(batch)]
 
     def _shortened(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
-        """Drop the outer headings first, then cut what is left at tokens, then drop that."""
+        """Drop the outer headings; if that is not enough, truncate the rest; if that is not enough, drop everything."""
         title, headings = self._title, path
         size = self._limit + 1
         while len(headings) > 1 and size > self._limit:
@@ -214,7 +218,7 @@ class _Contexts:
 
 
 class _Split:
-    """One document on its way to chunks."""
+    """The state of splitting one document."""
 
     def __init__(self, config: ChunkingConfig, offsets: Offsets, document: ParsedDocument) -> None:
         self.limit = config.max_tokens
@@ -232,7 +236,7 @@ class _Split:
         self.contexts.prepare(section.headings for section in self.sections)
 
     def chunks(self) -> list[Chunk]:
-        """Draft the chunks unit by unit, count their real tokens, and make those smaller that have too many."""
+        """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
         pending = [draft for unit in self._units() for draft in self._drafts(unit)]
         done: list[tuple[_Draft, int]] = []
         while pending:
@@ -250,7 +254,7 @@ class _Split:
         return [places.chunk(draft, tokens) for draft, tokens in done]
 
     def _units(self) -> list[_Unit]:
-        """Group the sections that are to be packed together."""
+        """Group the sections that are packed together."""
         units: list[_Unit] = []
         for number, section in enumerate(self.sections):
             following = self.sections[number + 1].headings if number + 1 < len(self.sections) else ()
@@ -263,7 +267,7 @@ class _Split:
         return units
 
     def _joins(self, unit: _Unit, section: _Section, context: int, body: int, leads: bool) -> bool:
-        """Whether ``section`` goes on with ``unit``; ``leads`` tells that sections below it follow."""
+        """Return whether ``section`` is added to ``unit``. ``leads`` is true if subsections of it follow."""
         tiny = self.limit // TINY_SHARE
         if unit.is_bare or (unit.body < tiny and _is_below(section.headings, unit.sections[-1].headings)):
             return True
@@ -281,7 +285,7 @@ class _Split:
         return self._cut(blocks, blocks[0].start, blocks[-1].end, self.limit - unit.context)
 
     def _cut(self, blocks: Sequence[Block], start: int, end: int, budget: int) -> list[_Draft]:
-        """Cut ``text[start:end]``, which ``blocks`` cover, into drafts of about ``budget`` tokens at most."""
+        """Cut ``text[start:end]``, which ``blocks`` cover, into drafts of at most about ``budget`` tokens."""
         soft = max(1, budget - self.overlap)
         atoms = (Atom(max(block.start, start), min(block.end, end), block.kind) for block in blocks)
         groups = rebalance(self.tokens, pack(self.text, self.tokens, atoms, soft, budget), soft)
@@ -301,7 +305,7 @@ class _Split:
         return drafts
 
     def _path(self, start: int, end: int) -> tuple[str, ...]:
-        """Give the heading path that all sections in ``text[start:end]`` share."""
+        """Return the heading path that all sections in ``text[start:end]`` share."""
         first = bisect_right(self.section_starts, start) - 1
         last = max(first + 1, bisect_left(self.section_starts, end))
         path = self.sections[first].headings
@@ -314,7 +318,7 @@ class _Split:
         return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)
 
     def _smaller(self, draft: _Draft, tokens: int) -> list[_Draft]:
-        """Make one draft or more of a draft of too many ``tokens``; none if it cannot be made any smaller."""
+        """Replace a draft that has too many ``tokens`` by smaller ones. Return none if it cannot be made smaller."""
         if draft.start < draft.fresh:
             trimmed = trim(self.text, draft.fresh, draft.end)
             start = trimmed[0] if trimmed else draft.fresh
@@ -337,7 +341,7 @@ class _Split:
 
 
 class _Positions:
-    """Lines and pages of the file for offsets into a document's text."""
+    """Maps offsets into a document's text to lines and pages of the file."""
 
     def __init__(self, document: ParsedDocument) -> None:
         self._document = document

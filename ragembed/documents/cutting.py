@@ -1,7 +1,7 @@
-"""Where a text may be cut: paragraphs, lines, sentences and tokens, and how pieces are packed up to a limit.
+"""Cut a text at paragraphs, lines, sentences or tokens, and pack the pieces up to a token limit.
 
-Everything here works on character offsets into one text and counts by :class:`TokenMap`, so that a text is
-tokenised once however it is cut.
+All functions work on character offsets into one text and count tokens with :class:`TokenMap`, so each text is tokenised
+only once.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from ragembed.documents.model import BlockKind
 
 Spans: TypeAlias = "list[tuple[int, int]]"
 Offsets = Callable[[list[str]], list[Spans]]
-"""Gives for each text the character spans of its tokens, without special tokens."""
+"""Returns the character spans of the tokens of each text, without special tokens."""
 
 PIECE_CHARACTERS = 1 << 14
 BATCH_CHARACTERS = 1 << 20
 LONGEST_TOKEN = 64
-"""Characters; a longer stretch that makes one token or none is counted as tokens of ``VIRTUAL_TOKEN``."""
+"""Maximum length of a token, in characters.
+
+A longer stretch with only one token or none is counted as virtual tokens of ``VIRTUAL_TOKEN`` characters each.
+"""
 VIRTUAL_TOKEN = 16
 
 PARAGRAPH_BREAK = re.compile(r"\n(?:[^\S\n]*\n)+")
 LINE_BREAK = re.compile(r"\n")
 NEW_SENTENCE_LINE_BREAK = re.compile(r"\n(?=[^\S\n]*[^\sa-zß-öø-ÿ])")
-"""In hard-wrapped prose, a line that begins with a small letter goes on with a sentence."""
+"""In hard-wrapped prose, a line that starts with a lower-case letter continues a sentence."""
 SENTENCE_BREAK = re.compile(r"[.!?…]['\"’”»)\]]*\s+(?=[^\sa-zß-öø-ÿ])|[。！？][」』’”）]*\s*(?=\S)")
 NON_BLANK = re.compile(r"\S")
 BLANK_BEFORE_WORD = re.compile(r"\s(?=\S)")
@@ -44,7 +47,7 @@ Item = TypeVar("Item")
 
 
 class TokenMap:
-    """The starts of the tokens of one text, made by one pass over its blocks."""
+    """The start offsets of the tokens of one text, found in one pass over its blocks."""
 
     def __init__(self, text: str, ranges: Sequence[tuple[int, int]], offsets: Offsets) -> None:
         starts: array[int] = array("q")
@@ -56,22 +59,22 @@ class TokenMap:
         self._starts = starts
 
     def count(self, start: int, end: int) -> int:
-        """How many tokens begin in ``text[start:end]``."""
+        """Return the number of tokens that start in ``text[start:end]``."""
         return bisect_left(self._starts, end) - bisect_left(self._starts, start)
 
     def furthest(self, start: int, end: int, limit: int) -> int:
-        """Find the largest place up to ``end`` such that ``limit`` tokens begin between ``start`` and it."""
+        """Return the largest offset up to ``end`` with at most ``limit`` tokens between ``start`` and it."""
         index = bisect_left(self._starts, start) + limit
         return min(end, self._starts[index]) if index < len(self._starts) else end
 
     def earliest(self, start: int, end: int, limit: int) -> int:
-        """Find the smallest place from ``start`` such that ``limit`` tokens begin between it and ``end``."""
+        """Return the smallest offset from ``start`` on with at most ``limit`` tokens between it and ``end``."""
         index = bisect_left(self._starts, end) - limit
         return max(start, self._starts[index]) if index > 0 else start
 
 
 def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cut a long range at white space, so that a tokenizer never gets megabytes in one text."""
+    """Cut a long range at white space, because a tokenizer should not get megabytes in one text."""
     while end - start > PIECE_CHARACTERS:
         window = start + PIECE_CHARACTERS
         cut = max(text.rfind("\n", start, window), text.rfind(" ", start + PIECE_CHARACTERS // 2, window))
@@ -82,7 +85,7 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _token_starts(spans: Sequence[tuple[int, int]], length: int, shift: int) -> np.ndarray:
-    """Give the starts, (n,) int64, of the tokens of a piece, with virtual ones in stretches without any."""
+    """Return the token starts of a piece, int64 of shape ``(n,)``, with virtual tokens in long gaps."""
     real = np.fromiter((start for start, end in spans if end > start), dtype=np.int64)
     real = np.maximum.accumulate(real)
     edges = np.concatenate(([0], real, [length]))
@@ -93,7 +96,7 @@ def _token_starts(spans: Sequence[tuple[int, int]], length: int, shift: int) -> 
 
 
 def batches(items: Iterable[Item], size: Callable[[Item], int], most: int = BATCH_CHARACTERS) -> Iterator[list[Item]]:
-    """Group ``items`` so that the sizes in a group add up to about ``most`` characters."""
+    """Yield groups of ``items`` with a total size of about ``most`` characters each."""
     batch: list[Item] = []
     total = 0
     for item in items:
@@ -108,7 +111,7 @@ def batches(items: Iterable[Item], size: Callable[[Item], int], most: int = BATC
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A range that is best kept whole; ``level`` counts the ways of breaking it that are used up."""
+    """A range that is best kept whole. ``level`` is the number of break patterns already applied to it."""
 
     start: int
     end: int
@@ -117,11 +120,12 @@ class Atom:
 
 
 def pack(text: str, tokens: TokenMap, atoms: Iterable[Atom], soft: int, hard: int) -> list[list[Atom]]:
-    """Pack ``atoms`` in their order into groups of at most ``hard`` tokens, breaking those that are too long.
+    """Pack ``atoms`` in order into groups of at most ``hard`` tokens. Atoms that are too long are broken.
 
-    A group grows up to ``soft`` only, which leaves room for an overlap, unless it is the first or one table or
-    piece of code. What has to be broken fills up the group before it. A heading stays with what follows it, which is
-    broken for that, if the heading leaves it a quarter of the room.
+    A group grows only to ``soft`` tokens, to leave room for an overlap. The first group and a group of a single table
+    or piece of code can grow to ``hard``. The first part of a broken atom fills up the previous group. A heading stays
+    with the text that follows it, and that text is broken if necessary, if at least a quarter of the limit is left for
+    it.
     """
     groups: list[list[Atom]] = []
     group: list[Atom] = []
@@ -146,12 +150,12 @@ def pack(text: str, tokens: TokenMap, atoms: Iterable[Atom], soft: int, hard: in
             groups.append(group)
             group, has_body = [], False
         else:
-            pending.extendleft(reversed(_broken(text, tokens, atom, room)))
+            pending.extendleft(reversed(_break_atom(text, tokens, atom, room)))
     return [*groups, group] if group else groups
 
 
 def rebalance(tokens: TokenMap, groups: list[list[Atom]], limit: int) -> list[list[Atom]]:
-    """Share out the last two groups evenly if the last one is a crumb, less than a third of ``limit``."""
+    """Divide the last two groups evenly if the last one has less than a third of ``limit`` tokens."""
     if len(groups) < 2 or _size(tokens, groups[-1]) >= limit // 3:
         return groups
     atoms = groups[-2] + groups[-1]
@@ -167,9 +171,9 @@ def rebalance(tokens: TokenMap, groups: list[list[Atom]], limit: int) -> list[li
 
 
 def overlap_start(text: str, tokens: TokenMap, last: Atom, start: int, limit: int) -> int:
-    """Where the last whole sentences or lines of ``text[start:last.end]`` begin that fit in ``limit`` tokens.
+    """Return the start of the last whole sentences or lines of ``text[start:last.end]`` that fit in ``limit`` tokens.
 
-    It is after ``start``; the end is returned if not one fits.
+    Return ``last.end`` if not even one fits.
     """
     earliest = tokens.earliest(start, last.end, limit) if limit > 0 else last.end
     breaks = (LINE_BREAK,) if last.kind in ("code", "table") else (LINE_BREAK, SENTENCE_BREAK)
@@ -182,7 +186,10 @@ def overlap_start(text: str, tokens: TokenMap, last: Atom, start: int, limit: in
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Leave out blank lines at both ends, and blanks before a start within a line; None if all is blank."""
+    """Return the range without blank lines at its ends, and without blanks before a start inside a line.
+
+    Return None if the range is blank.
+    """
     first = NON_BLANK.search(text, start, end)
     if first is None:
         return None
@@ -193,12 +200,12 @@ def trim(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def middle(text: str, start: int, end: int) -> int:
-    """Find a place in the middle of ``text[start:end]`` that does not part a character from its marks."""
+    """Return an offset in the middle of ``text[start:end]`` that does not separate a character from its marks."""
     return _before_marks(text, start, (start + end) // 2)
 
 
 def _leads_in(text: str, tokens: TokenMap, group: list[Atom], atom: Atom, limit: int) -> bool:
-    """Whether the last of ``group`` announces ``atom`` ("For example:") and can move on with it."""
+    """Return whether the last atom of ``group`` introduces ``atom`` ("For example:") and can move to its group."""
     if len(group) < 2 or group[-1].kind != "text" or group[-2].kind == "heading":
         return False
     announces = text[group[-1].start : group[-1].end].rstrip().endswith((":", "："))
@@ -218,8 +225,8 @@ BREAKS: dict[BlockKind, tuple[re.Pattern[str], ...]] = {
 }
 
 
-def _broken(text: str, tokens: TokenMap, atom: Atom, room: int) -> list[Atom]:
-    """Break ``atom`` in the gentlest way that is left; the last is at a token, so that ``room`` is filled."""
+def _break_atom(text: str, tokens: TokenMap, atom: Atom, room: int) -> list[Atom]:
+    """Break ``atom`` with the first remaining pattern that matches, otherwise at the token where ``room`` is full."""
     for level, pattern in enumerate(BREAKS[atom.kind][atom.level :], atom.level + 1):
         cuts = _breaks(pattern, text, atom.start, atom.end)
         if cuts:
@@ -231,7 +238,10 @@ def _broken(text: str, tokens: TokenMap, atom: Atom, room: int) -> list[Atom]:
 
 
 def _token_cut(text: str, tokens: TokenMap, atom: Atom, room: int) -> int:
-    """Find the last line, else word, else token that begins within ``room`` tokens; words only in the second half."""
+    """Return the start of the last line, else word, else token within ``room`` tokens.
+
+    Lines and words are considered only in the second half of the range.
+    """
     furthest = min(max(tokens.furthest(atom.start, atom.end, room), atom.start + 1), atom.end - 1)
     half = (atom.start + furthest) // 2
     line = text.rfind("\n", half, furthest)
@@ -242,7 +252,7 @@ def _token_cut(text: str, tokens: TokenMap, atom: Atom, room: int) -> int:
 
 
 def _before_marks(text: str, start: int, at: int) -> int:
-    """Move ``at`` back before a character whose combining marks or joined characters it would cut off."""
+    """Move ``at`` back if it would separate a character from its combining marks or joined characters."""
     cut = at
     while cut > start and _continues(text, cut):
         cut -= 1

@@ -1,12 +1,11 @@
-r"""Bytes to text: which encoding a file is written in, and whether it is text at all.
+r"""Decode bytes: detect whether a file is text, and its encoding.
 
-Valid UTF-8 always wins. What is not UTF-8 is read with each of the few encodings that people meet (Windows-1252,
-Shift-JIS, EUC-JP), and the reading that looks most like writing is kept: :func:`_western_share` and
-:func:`_japanese_share` tell how many of the characters beyond ASCII stand where such a text has them. That works from
-a handful of characters on, where statistical detectors guess; those (``charset-normalizer``) are asked when neither
-reading is convincing.
+Valid UTF-8 always wins. Other files are decoded with each of the most common legacy encodings (Windows-1252, Shift-JIS,
+EUC-JP), and the most plausible result is kept. :func:`_western_share` and :func:`_japanese_share` return the share of
+non-ASCII characters that are in a plausible position for such a text. This works with only a few non-ASCII characters,
+too few for a statistical detector. If no result is plausible, ``charset-normalizer`` decides.
 
-Lines are ended by ``\n`` only, so that line numbers are those of ``sed``, ``grep`` and editors.
+Only ``\n`` ends a line, so line numbers match those of ``sed``, ``grep`` and editors.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _WESTERN_QUOTATION = frozenset("“”„‘’‚‹›«»…–—\xa0")
 _WESTERN_SIGNS_IN_WORDS = frozenset("\xa0\xad’‘–—·°")
 _WESTERN_SIGNS = _WESTERN_QUOTATION | _WESTERN_SIGNS_IN_WORDS | frozenset("•€£¥¢§©®™¿¡ªº¹²³½¼¾×±µ†‰")
 
-_ASKED_OF_CHARSET_NORMALIZER = [
+_CHARSET_NORMALIZER_CODECS = [
     "big5", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp932", "cp949",
     "euc_jp", "gb18030", "iso8859_2", "iso8859_5", "iso8859_7", "koi8_r", "koi8_u", "mac_roman", "tis_620",
 ]  # fmt: skip
@@ -59,10 +58,10 @@ _ASKED_OF_CHARSET_NORMALIZER = [
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    r"""The text of a file, with ``\n`` at its line ends, and the encoding it was read with.
+    r"""The text of a file, with ``\n`` line ends, and its encoding.
 
-    ``encoding`` is the name of a Python codec, followed by `` (with replacements)`` where bytes without meaning
-    in it became U+FFFD.
+    ``encoding`` is the name of a Python codec. If undecodable bytes were replaced by U+FFFD, the suffix
+    ``(with replacements)`` follows after a space.
     """
 
     text: str
@@ -70,20 +69,20 @@ class Decoded:
 
 
 def decode(data: bytes) -> Decoded:
-    r"""Read ``data`` in the encoding it is most likely written in; never fails.
+    r"""Decode ``data`` with its most likely encoding. Never fails.
 
-    A byte order mark is removed. ``\r\n`` becomes ``\n``; so does ``\r`` in a text that has no ``\n`` at all (old
-    Macintosh files). A lone ``\r`` in any other text is no line end to ``sed`` or ``git`` and becomes a blank.
+    A byte order mark is removed. ``\r\n`` becomes ``\n``. A lone ``\r`` becomes ``\n`` if the text has no ``\n`` at all
+    (old Macintosh files). Otherwise it becomes a space, because ``sed`` and ``git`` do not treat it as a line end.
     """
     text, encoding = _decoded(data)
     return Decoded(_with_plain_newlines(text), encoding)
 
 
 def is_binary(sample: bytes) -> bool:
-    """Whether a file that begins with ``sample`` is no text; looks at the first 8 KB.
+    """Return whether a file that starts with ``sample`` is binary. Only the first 8 KB are examined.
 
-    A NUL byte makes it binary, as for git, unless the sample carries a byte order mark or is UTF-16. So do control
-    characters: 30 % of them in ASCII or UTF-8, 5 % otherwise.
+    A NUL byte means binary, as in git, unless the sample has a byte order mark or is UTF-16. A large share of control
+    characters also means binary: more than 30 % in ASCII or UTF-8, more than 5 % otherwise.
     """
     sample = sample[:_SNIFFED_BYTES]
     if not sample or sample.startswith(_BOM_BYTES):
@@ -129,12 +128,15 @@ def _starts_as_utf8(sample: bytes) -> bool:
 
 
 def _utf16_without_bom(data: bytes) -> str | None:
-    """Tell which UTF-16 ``data`` is by its NUL bytes, which are the upper halves of its ASCII characters; else None."""
+    """Return the UTF-16 codec of ``data`` without a byte order mark, or None if it is not UTF-16.
+
+    The positions of NUL bytes give the byte order: they are the upper halves of ASCII characters.
+    """
     sample = data[:_SNIFFED_BYTES]
     units = len(sample) // 2
     little, big = sample[1::2].count(0), sample[::2].count(0)
     nuls, codec = (little, "utf-16-le") if little >= big else (big, "utf-16-be")
-    # Few NULs in a short sample or amid ASCII make a binary file; a long text proves itself by its characters.
+    # Few NULs in a short sample, or among ASCII, mean a binary file. A longer text is judged by its characters below.
     if units < 2 or (nuls < units / 2 and (units < 16 or _starts_as_utf8(sample))):
         return None
     try:
@@ -151,9 +153,9 @@ def _is_impossible(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_usual(char: str) -> bool:
-    """Whether ``char`` is of an alphabet or among the Han characters and syllables that national standards hold.
+    """Return whether ``char`` is alphabetic, or a Han character or syllable that a national standard includes.
 
-    Random 16-bit numbers are mostly rare Han characters and Hangul syllables.
+    Random 16-bit numbers decode mostly to rare Han characters and Hangul syllables.
     """
     if char < "\u2e80" or "\U0001f000" <= char < "\U00020000":
         return True
@@ -178,7 +180,7 @@ def _legacy_codec(data: bytes) -> str:
     shares = {
         "cp932": _japanese_share(_lenient(sample, "cp932")[0]),
         "cp1252": _western_share(western),
-        # Chinese and Korean texts are kanji in it, so only kana tell.
+        # Chinese and Korean texts decode to kanji here, so only kana indicate Japanese.
         "euc_jp": _japanese_share(euc_jp) if _kana_share(euc_jp) > 0.2 else 0,
     }
     codec = max(shares, key=lambda name: shares[name])
@@ -188,12 +190,12 @@ def _legacy_codec(data: bytes) -> str:
         return "utf-8"
     from charset_normalizer import from_bytes
 
-    guess = from_bytes(sample, cp_isolation=_ASKED_OF_CHARSET_NORMALIZER).best()
+    guess = from_bytes(sample, cp_isolation=_CHARSET_NORMALIZER_CODECS).best()
     return codec if guess is None else guess.encoding
 
 
 def _scored_lines(data: bytes) -> list[bytes]:
-    """Collect the lines of ``data`` that hold bytes beyond ASCII, up to 64 KB of them."""
+    """Return the lines of ``data`` with non-ASCII bytes, up to about 64 KB."""
     lines, size = [], 0
     for match in _BEYOND_ASCII.finditer(data):
         lines.append(match[0])
@@ -204,7 +206,7 @@ def _scored_lines(data: bytes) -> list[bytes]:
 
 
 def _western_share(text: str) -> float:
-    """Share of the characters beyond ASCII that stand where a Western European text has them."""
+    """Return the share of non-ASCII characters that are plausible in a Western European text."""
     good = 0
     for match in _WORD.finditer(text):
         word = match[0]
@@ -212,7 +214,7 @@ def _western_share(text: str) -> float:
             good += _count_beyond_ascii(word)
     for match in _SIGNS.finditer(text):
         run, signs = match[0], set(match[0])
-        # Two different signs in a row are one character of another encoding, unless they are quotation.
+        # Two different signs in a row are usually one character of another encoding, unless they are quotation marks.
         if len(signs) == 1 or signs <= _WESTERN_QUOTATION or "\xa0" in signs:
             in_word = (
                 text[match.start() - 1 : match.start()].isalpha() and text[match.end() : match.end() + 1].isalpha()
@@ -222,7 +224,7 @@ def _western_share(text: str) -> float:
 
 
 def _is_western_spelling(text: str) -> bool:
-    """Whether one Western alphabet nearly covers ``text``; False for Czech or Turkish read as Windows-1252."""
+    """Return whether one Western alphabet covers most of ``text``. Czech or Turkish read as Windows-1252 fails."""
     letters = [char for char in text.lower() if char in _WESTERN_LETTERS]
     covered = max(sum(char in alphabet for char in letters) for alphabet in _WESTERN_ALPHABETS)
     return len(letters) < 20 or covered >= 0.8 * len(letters)
@@ -239,11 +241,11 @@ def _is_western_word(word: str) -> bool:
 
 
 def _japanese_share(text: str) -> float:
-    """Share of the characters beyond ASCII that stand where a Japanese text has them."""
+    """Return the share of non-ASCII characters that are plausible in a Japanese text."""
     good = 0.0
     for run in re.finditer(r"[^\x00-\x7f]+", text):
         before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
-        # An accented letter and the ASCII letter after it read as one kanji amid a word.
+        # An accented letter and the ASCII letter after it decode to one kanji inside a word.
         alone = len(run[0]) == 1 and (before.isalpha() or after.isalpha())
         good += 0 if alone else sum(map(_japanese_weight, run[0]))
     return good / _count_beyond_ascii(text)
@@ -262,12 +264,12 @@ def _japanese_weight(char: str) -> float:
         return 1.0
     if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Co"):
         return 0.0
-    # Kanji of level 2 and half-width katakana occur, but are also what other encodings read as.
+    # Level 2 kanji and half-width katakana occur, but other encodings also decode to them.
     return 0.5
 
 
 @lru_cache(maxsize=1)
 def _common_kanji() -> frozenset[str]:
-    """List the 2,965 kanji of level 1 of JIS X 0208, which nearly all Japanese writing consists of."""
+    """Return the 2,965 kanji of level 1 of JIS X 0208. Nearly all Japanese text consists of them."""
     cells = (bytes((row, cell)) for row in range(0xB0, 0xD0) for cell in range(0xA1, 0xFF))
     return frozenset("".join(cell.decode("euc_jp", "ignore") for cell in cells))

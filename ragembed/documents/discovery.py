@@ -1,8 +1,8 @@
-"""Which files below the given places are read, and for every other one why not.
+"""Find the files below the given roots that are read, and the reason why each other file is skipped.
 
-The walk streams: it holds the entries of the folders between a root and the current file, never the tree. Entries
-come in the order of their names. What a root excludes is decided on the way down by :mod:`ragembed.documents.ignore`;
-contents are not looked at beyond the first 8 KB, which tell text from binary.
+The walk is streamed: it keeps only the entries of the folders between a root and the current file in memory. Entries
+are sorted by name. :mod:`ragembed.documents.ignore` applies the ignore rules on the way down. Only the first 8 KB of a
+file are read, to distinguish text from binary files.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _NEVER_READ = frozenset({".git", ".hg", ".svn", ".ragembed", "node_modules", "__
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryOptions:
-    """What is read below a root.
+    """Options that select the files below a root.
 
-    ``exclude`` and ``include`` are gitignore patterns relative to the root; if there are ``include`` patterns, only
-    files that match one are read. ``max_bytes`` caps the size of a file. ``hidden`` lets files and folders whose name
-    begins with a dot be read. Files with one of ``binary_suffixes`` are read although they are not text.
+    ``exclude`` and ``include`` are gitignore patterns relative to the root. If there are ``include`` patterns, only
+    files that match one of them are read. ``max_bytes`` is the maximum size of a file. With ``hidden``, files and
+    folders whose names start with a dot are read too. Files with one of the ``binary_suffixes`` are read although they
+    are not text.
     """
 
     exclude: tuple[str, ...] = ()
@@ -42,13 +43,13 @@ class DiscoveryOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileCandidate:
-    """A file (or, where asked for, a folder that is not entered) below ``root``.
+    """A file below ``root``, or a folder that the walk does not enter.
 
-    ``path`` begins with ``root`` as it was given, and equals it for a root that is a file. ``skipped`` is None for
-    a file to be read, otherwise the reason in words. ``size`` is in bytes; it and
-    ``mtime_ns`` are 0 for what cannot be looked up. ``mtime_ns`` is None where nothing tells one version from the next;
-    for a URL see :class:`ragembed.documents.remote.RemoteStatus`. ``ignored`` tells a file left out by a rule from one
-    that cannot be read; ``unseen`` marks what cannot be looked at now, so that nothing is known of what is there.
+    ``path`` starts with ``root`` as you gave it. If the root is a file, the two are equal. ``skipped`` is None if the
+    file is read; otherwise it is the reason, in words. ``size`` is in bytes. ``size`` and ``mtime_ns`` are 0 if the
+    file's status cannot be read. ``mtime_ns`` is None if nothing distinguishes one version of the file from the next;
+    for a URL, see :class:`ragembed.documents.remote.RemoteStatus`. ``ignored`` is true if a rule excludes the file.
+    ``unseen`` is true if the file or folder cannot be accessed now, so its state is unknown.
     """
 
     path: Place
@@ -61,40 +62,45 @@ class FileCandidate:
     unseen: bool = False
 
     def read(self) -> tuple[bytes, int | None]:
-        """Return the content, and the ``mtime_ns`` that it has now; raises :class:`OSError`.
+        """Return the content and the current ``mtime_ns``. Raises :class:`OSError`.
 
-        The file may have been replaced since it was found: what is a symbolic link or no regular file is not read.
+        The file may have been replaced since it was found. Symbolic links and special files are not read.
         """
         if isinstance(self.path, RemotePath) or isinstance(self.root, RemotePath):
             return self.path.read_bytes(), self.mtime_ns
         with open_regular(self.path, self.root) as file:
-            mtime_ns = os.fstat(file.fileno()).st_mtime_ns  # before the content: a later change shows at the next run
+            # Read the time before the content: if the file changes in between, the next run reads it again.
+            mtime_ns = os.fstat(file.fileno()).st_mtime_ns
             return file.read(), mtime_ns
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values, from which another process, in any folder, finds the file."""
+        """Return the fields as JSON values. Paths are absolute, so a process in another folder can use them."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "path": absolute(self.path), "root": absolute(self.root)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FileCandidate:
-        """Build from :meth:`to_dict`'s output; a path that was relative is absolute then."""
+        """Create a candidate from the output of :meth:`to_dict`. Its paths are absolute."""
         return cls(**{**values, "path": from_absolute(values["path"]), "root": from_absolute(values["root"])})
 
 
 def discover(
     paths: Sequence[Place], options: DiscoveryOptions | None = None, *, pruned: bool = False
 ) -> Iterator[FileCandidate]:
-    """Yield every file below ``paths``, in the order of ``paths`` and of the names below each.
+    """Yield every file below ``paths``, in the order of ``paths`` and sorted by name below each.
 
-    A path given is itself followed even if it is a link, hidden or ignored; a file given is skipped only for its
-    size or as binary. Where one path lies in another, the inner one's files are its own and come once. Folders that
-    a rule excludes are not entered and come only with ``pruned``; folders that cannot be read always come.
+    The given paths themselves are followed even if they are links, hidden or ignored. A given file is skipped only if
+    it is too large or binary. If one path lies inside another, the files of the inner path are yielded once, with this
+    path as their root. Folders that a rule excludes are not entered, and are yielded only with ``pruned``. Folders that
+    cannot be read are always yielded.
 
-    Raises:
-        ConfigError: one of ``paths`` does not exist or cannot be reached, a glob is no pattern, or an ignore file above
-            a root cannot be read. Raised before the first file.
-        MissingExtraError: one of ``paths`` is a URL and fsspec is not installed; likewise.
+    Raises
+    ------
+    ConfigError
+        If one of ``paths`` does not exist or cannot be reached, a glob is not a valid pattern, or an ignore file
+        above a root cannot be read. Raised before the first file is yielded.
+    MissingExtraError
+        If one of ``paths`` is a URL and fsspec is not installed. Raised before the first file is yielded.
     """
     walks = _walks(paths, options or DiscoveryOptions())
     return (
@@ -106,11 +112,14 @@ def discover(
 
 
 def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = None) -> str:
-    """Tell in one sentence whether :func:`discover` would have ``path`` read, and by which rule.
+    """Return one sentence that says whether ``path`` is read, and which rule decides it.
 
-    Raises:
-        ConfigError: as :func:`discover`.
-        OSError: ``path`` is a URL that cannot be reached.
+    Raises
+    ------
+    ConfigError
+        For the same reasons as :func:`discover`.
+    OSError
+        If ``path`` is a URL that cannot be reached.
     """
     name = shown(path)
     walks = _walks(paths, options or DiscoveryOptions())
@@ -118,16 +127,16 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     if not exists(path):
         return f"{name} does not exist"
     if not places:
-        return f"{name} is not read: it lies outside {', '.join(shown(walk.tree.root) for walk in walks)}"
+        return f"{name} is not read: it is outside {', '.join(shown(walk.tree.root) for walk in walks)}"
     parts, walk = min(places, key=lambda place: len(place[0]))
     found = next(walk.run(only=parts), None)
     if found is None:
         return f"{name} is a folder that is searched"
     candidate = found.candidate
     if candidate.skipped is None:
-        return f"{name} is read" + (f": taken back in by {shown(found.rule)}" if found.rule else "")
+        return f"{name} is read" + (f": re-included by {shown(found.rule)}" if found.rule else "")
     if candidate.path != walk.tree.place("/".join(parts)):
-        return f"{name} is not read, because {shown(candidate.path)} is not: {candidate.skipped}"
+        return f"{name} is not read, because {shown(candidate.path)} is not read: {candidate.skipped}"
     return f"{name} is not read: {candidate.skipped}"
 
 
@@ -145,10 +154,10 @@ def _look_up(path: Place) -> Status:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         link = isinstance(path, Path) and path.is_symlink()
-        problem = "is a symbolic link to nothing" if link else "does not exist"
+        problem = "is a broken symbolic link" if link else "does not exist"
         raise ConfigError(f"{shown(path)} {problem}: give a file or folder to read") from error
     except OSError as error:
-        raise ConfigError(f"{shown(path)} cannot be looked up: {error.strerror}") from error
+        raise ConfigError(f"{shown(path)} cannot be accessed: {error.strerror}") from error
 
 
 def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
@@ -157,7 +166,7 @@ def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """A candidate, the rule that decided on it, and whether it is skipped because it could not be read."""
+    """A candidate, the rule that decided on it, and whether it is skipped because it cannot be read."""
 
     candidate: FileCandidate
     rule: Rule | None = None
@@ -166,7 +175,7 @@ class _Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder being walked: its place below the root ("" or "a/b/"), its rules, the entries still to come."""
+    """A folder being walked: its path below the root ("" or "a/b/"), its rules and its remaining entries."""
 
     below: str
     scope: IgnoreScope
@@ -174,7 +183,7 @@ class _Folder:
 
 
 class _Walk:
-    """The walk over one tree; raises :class:`ConfigError` where a glob is no pattern."""
+    """The walk over one tree. Raises :class:`ConfigError` if a glob is not a valid pattern."""
 
     def __init__(self, tree: Tree, options: DiscoveryOptions) -> None:
         self.tree = tree
@@ -184,7 +193,7 @@ class _Walk:
             self._scope = tree.scope(options.exclude)
 
     def run(self, only: tuple[str, ...] | None = None) -> Iterator[_Decision]:
-        """Yield what lies below the root; with ``only``, what is met on the way along those names."""
+        """Yield the decisions on all entries below the root, or only on those along the path ``only``."""
         root, status = self.tree.root, self.tree.status
         candidate = FileCandidate(root, root, status.st_size, status.st_mtime_ns)
         if not _is_unicode(str(root)):
@@ -195,26 +204,26 @@ class _Walk:
             yield _Decision(replace(candidate, skipped=reason) if reason else self._with_content(candidate, ""))
             return
         folders: list[_Folder] = []
-        met: _Decision | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
+        found: _Decision | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
         while True:
-            if isinstance(met, _Folder):
-                folders.append(met)
-            elif met is not None:
-                yield met
+            if isinstance(found, _Folder):
+                folders.append(found)
+            elif found is not None:
+                yield found
             if not folders:
                 return
             depth = len(folders) - 1
             entry = next(folders[depth].entries, None)
             if entry is None:
                 folders.pop()
-                met = None
+                found = None
             elif only is None or only[depth : depth + 1] == (entry.name,):
-                met = self._visit(entry, folders[depth])
+                found = self._visit(entry, folders[depth])
             else:
-                met = None
+                found = None
 
     def _visit(self, entry: Entry, folder: _Folder) -> _Decision | _Folder | None:
-        """Judge one entry; enter it if it is a folder to be walked. None for what another walk has."""
+        """Decide on one entry, and enter it if it is a folder to walk. Return None if it belongs to another walk."""
         relative = folder.below + entry.name
         if self.tree.is_other_root(relative):
             return None
@@ -222,7 +231,7 @@ class _Walk:
         try:
             status = entry.lstat()
         except OSError as error:
-            unseen = f"cannot be looked up: {error.strerror}"
+            unseen = f"cannot be accessed: {error.strerror}"
             return _Decision(FileCandidate(path, root, 0, 0, unseen, unseen=True), failed=True)
         is_dir = stat.S_ISDIR(status.st_mode)
         candidate = FileCandidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
@@ -261,7 +270,7 @@ class _Walk:
         if name in _NEVER_READ:
             return f"{name} is never read"
         if name.startswith(".") and not self._options.hidden:
-            return "hidden (--hidden reads what begins with a dot)"
+            return "its name starts with a dot (use --hidden to include it)"
         return None
 
     def _include_reason(self, relative: str) -> str | None:
@@ -272,10 +281,10 @@ class _Walk:
             rule = rule or self._include.deciding(folder.as_posix(), is_dir=True)
         if rule is None:
             return "matches no --include pattern"
-        return f"left out by {rule}" if rule.negated else None
+        return f"excluded by {rule}" if rule.negated else None
 
     def _with_content(self, candidate: FileCandidate, relative: str) -> FileCandidate:
-        """Skip the file if its size or its first bytes say so."""
+        """Mark the candidate as skipped if it is too large, unreadable or binary."""
         if reason := size_reason(candidate.size, self._options.max_bytes):
             return replace(candidate, skipped=reason)
         try:
@@ -287,7 +296,7 @@ class _Walk:
 
 
 def size_reason(size: int, limit: int) -> str | None:
-    """Tell why a file of ``size`` bytes is not read where ``limit`` is the largest, None where it is."""
+    """Return the reason to skip a file of ``size`` bytes with the limit ``limit``, or None if it is small enough."""
     if size <= limit:
         return None
     megabyte = 1024 * 1024
@@ -299,11 +308,11 @@ def size_reason(size: int, limit: int) -> str | None:
 
 def _contents_reason(names: Container[str]) -> str | None:
     if "pyvenv.cfg" in names:
-        return "a Python virtual environment (holds pyvenv.cfg)"
+        return "a Python virtual environment (contains pyvenv.cfg)"
     if "store.db" in names and "segments" in names:
-        return "a ragembed store (holds store.db and segments)"
+        return "a ragembed store (contains store.db and segments)"
     if "writer.lock" in names and ("writer.pid" in names or "plan.json" in names):
-        return "a ragembed work folder (holds writer.lock)"
+        return "a ragembed work folder (contains writer.lock)"
     return None
 
 

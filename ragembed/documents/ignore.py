@@ -1,13 +1,18 @@
-"""Which files the user does not want read: ``.gitignore``, ``.ragembedignore`` and the globs of the command line.
+"""Ignore rules from ``.gitignore`` files, ``.ragembedignore`` files and the globs of the command line.
 
-The semantics are git's (``man gitignore``): the last matching pattern decides, ``!`` takes a file back in, a deeper
-file overrides one above it, and nothing is taken back in below an excluded folder, because :class:`IgnoreScope` is
-asked for each folder on the way down and the walk does not enter an excluded one. From weakest to strongest:
-``.git/info/exclude``, the ``.gitignore`` files from the repository's root down, the ``.ragembedignore`` files from
-there down, ``--exclude``. Every decision is a :class:`Rule` that names its file, line and pattern.
+The semantics are those of git (``man gitignore``). The last matching pattern decides. ``!`` re-includes a file. A rule
+in a deeper folder overrides one above it. Nothing below an excluded folder can be re-included, because the walk does
+not enter such a folder. The sources, from weakest to strongest:
 
-:mod:`pathspec` translates single patterns. Its way of combining them answers for whole paths only (``*`` followed by
-``!*/`` excludes every folder), so the combination is made here.
+1. ``.git/info/exclude``
+2. the ``.gitignore`` files from the root of the repository down
+3. the ``.ragembedignore`` files from the root of the repository down
+4. ``--exclude``
+
+Every decision is a :class:`Rule` with its file, line and pattern.
+
+:mod:`pathspec` translates single patterns. It can combine patterns only for complete paths (``*`` followed by ``!*/``
+excludes every folder), so this module combines them itself.
 """
 
 from __future__ import annotations
@@ -39,9 +44,9 @@ _POSIX_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern of an ignore file or of the command line, and where it is written.
+    """One pattern of an ignore file or of the command line, with its source.
 
-    ``line`` is 1-based and None for a pattern of the command line. ``negated`` patterns take files back in.
+    ``line`` is 1-based, and None for a pattern of the command line. ``negated`` patterns re-include files.
     """
 
     source: str
@@ -56,20 +61,20 @@ class Rule:
         return f"{place} {self.pattern}"
 
     def matches(self, path: str, is_dir: bool) -> bool:
-        """Whether the pattern is about ``path`` itself (relative to its ignore file), not a folder above it."""
+        """Return whether the pattern matches ``path`` itself (relative to its ignore file), not a parent folder."""
         if self.folders_only and not is_dir:
             return False
         match = self.regex.search(path)
-        # The only group in pathspec's regexes stands for a match of a folder above.
+        # The only group in pathspec's regular expressions captures a match of a parent folder.
         return match is not None and match.lastindex is None
 
 
 @dataclass(frozen=True, slots=True)
 class RuleList:
-    """The rules of one file, last first, and how paths below the walk's root become relative to its folder.
+    """The rules of one ignore file, last first, and the position of the file relative to the walk's root.
 
-    ``below`` is the folder of the file relative to the root, with a slash at its end, or empty; ``above`` is the
-    root relative to the folder of the file, likewise, for files above the root.
+    ``below`` is the folder of the file relative to the root, with a trailing slash, or an empty string. If the file is
+    above the root, ``above`` is the root relative to the folder of the file, in the same form.
     """
 
     rules: tuple[Rule, ...]
@@ -84,27 +89,28 @@ class RuleList:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreScope:
-    """The ignore rules that hold for the entries of one folder, strongest first."""
+    """The ignore rules that apply to the entries of one folder, strongest first."""
 
     command_line: RuleList
     own: tuple[RuleList, ...] = ()
     git: tuple[RuleList, ...] = ()
 
     def deciding(self, relative: str, is_dir: bool) -> Rule | None:
-        """Return the rule that decides on ``relative``; it is ignored if there is one that is not ``negated``."""
+        """Return the rule that decides on ``relative``, if any. The path is ignored unless the rule is ``negated``."""
         for rules in (self.command_line, *self.own, *self.git):
             if rule := rules.deciding(relative, is_dir):
                 return rule
         return None
 
     def enter(self, folder: Place, relative: str, names: Iterable[str]) -> IgnoreScope:
-        """Return the scope for the entries of ``folder``, which lies at ``relative`` below the walk's root.
+        """Return the scope for the entries of ``folder``, whose path below the walk's root is ``relative``.
 
-        ``names`` is what the folder holds. A repository inside the tree is judged by its own git rules alone, as
-        git does.
+        ``names`` are the names of the folder's entries. As in git, only its own git rules apply to a nested repository.
 
-        Raises:
-            ConfigError: the folder has an ignore file that cannot be read.
+        Raises
+        ------
+        ConfigError
+            If an ignore file of the folder cannot be read.
         """
         below = f"{relative}/" if relative else ""
         held = {".git", ".gitignore", ".ragembedignore"}.intersection(names)
@@ -118,10 +124,12 @@ class IgnoreScope:
 
 
 def scope_above(root: Path, exclude: Sequence[str]) -> IgnoreScope:
-    """Return what holds for ``root`` before its own ignore files: ``exclude`` and the enclosing git repository.
+    """Return the rules from outside ``root``: the globs of ``exclude`` and those of the enclosing git repository.
 
-    Raises:
-        ConfigError: an ignore file of the repository cannot be read, or a glob of ``exclude`` means nothing.
+    Raises
+    ------
+    ConfigError
+        If an ignore file of the repository cannot be read, or a glob of ``exclude`` is not a valid pattern.
     """
     own: tuple[RuleList, ...] = ()
     git: tuple[RuleList, ...] = ()
@@ -139,14 +147,16 @@ def scope_above(root: Path, exclude: Sequence[str]) -> IgnoreScope:
 def command_line_rules(option: str, globs: Sequence[str]) -> RuleList:
     """Parse the values of a command-line option that takes patterns relative to the root.
 
-    Raises:
-        ConfigError: a value is no pattern.
+    Raises
+    ------
+    ConfigError
+        If a value is not a valid pattern.
     """
     rules = []
     for glob in globs:
         rule = _parse(glob, option, None)
         if rule is None:
-            raise ConfigError(f"{option} {glob!r} is not a pattern; see `man gitignore` for the syntax")
+            raise ConfigError(f"{option} {glob!r} is not a pattern: see 'man gitignore' for the syntax")
         rules.append(rule)
     return RuleList(tuple(reversed(rules)))
 
@@ -161,7 +171,7 @@ def _repository_rules(repository: Place, below: str = "", above: str = "") -> Ru
 
 
 def _git_folder(dot_git: Place) -> Place:
-    """Find the shared git folder of a repository: a work tree or submodule has a ``.git`` file that points to it."""
+    """Return the shared git folder of a repository. In work trees and submodules, ``.git`` is a file that names it."""
     try:
         if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
@@ -173,14 +183,14 @@ def _git_folder(dot_git: Place) -> Place:
 
 
 def _read_rules(path: Place) -> tuple[Rule, ...]:
-    """Read the rules of an ignore file, last first; none where there is no such file."""
+    """Read the rules of an ignore file, last first. Return no rules if there is no such file."""
     try:
         data = _content(path)
     except (FileNotFoundError, NotADirectoryError, NotRegularFileError):
         return ()
     except OSError as error:
         raise ConfigError(
-            f"its ignore file {path} cannot be read ({error.strerror}): make it readable or remove it"
+            f"the ignore file {path} cannot be read ({error.strerror}): make it readable or remove it"
         ) from error
     lines = os.fsdecode(data.removeprefix(b"\xef\xbb\xbf")).split("\n")
     source = path.as_posix()
@@ -189,7 +199,7 @@ def _read_rules(path: Place) -> tuple[Rule, ...]:
 
 
 def _content(path: Place) -> bytes:
-    """Read a file with rules; it may be a symbolic link, because rules of elsewhere put no text into a store."""
+    """Read an ignore file. It may be a symbolic link, because rules add no text to a store."""
     if isinstance(path, RemotePath):
         return path.read_bytes()
     with open_regular(path) as file:
@@ -197,7 +207,7 @@ def _content(path: Place) -> bytes:
 
 
 def _parse(line: str, source: str, number: int | None) -> Rule | None:
-    """Read one line; None for blank lines, comments and patterns that git, too, lets match nothing."""
+    """Parse one line. Return None for blank lines, comments and patterns that match nothing in git either."""
     pattern = re.sub(r"(?<!\\) +$", "", line.removesuffix("\r"))
     if pattern.startswith("#"):
         return None

@@ -1,8 +1,8 @@
-"""What readers give and chunkers make: documents with structure, and chunks with places.
+"""The data model: documents with their structure, and chunks with their positions.
 
-A reader turns one file into one or more :class:`ParsedDocument`; the chunker turns each into
-:class:`Chunk` objects. Lines and pages are 1-based and refer to the *file*, so that
-``sed -n 'start,endp' file`` shows what a chunk was made from.
+A reader turns one file into one or more :class:`ParsedDocument` objects. The chunker turns each of them into
+:class:`Chunk` objects. Line and page numbers are 1-based and refer to the *file*, so ``sed -n 'start,endp' file``
+prints the source of a chunk.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ BlockKind = Literal["text", "heading", "code", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of a document's text that is best kept together.
+    """A part of a document's text that is best kept together.
 
-    ``start`` and ``end`` are character offsets into :attr:`ParsedDocument.text` (``end`` exclusive).
-    Blocks are in order and do not overlap; only white space lies between them. ``headings`` is the path of
-    headings above the block, outermost first; a heading block carries itself as the last entry.
+    ``start`` and ``end`` are character offsets into :attr:`ParsedDocument.text` (``end`` exclusive). Blocks are sorted
+    and do not overlap. Only white space lies between them. ``headings`` is the path of headings above the block,
+    outermost first. For a heading block, the last entry is the heading itself.
     """
 
     start: int
@@ -31,13 +31,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    r"""The text of one document with its structure and its place in the file.
+    r"""The text of one document with its structure and its position in the file.
 
-    ``line_numbers[i]`` is the 1-based line of the file from which line ``i`` of ``text`` came (lines are
-    ended by ``\n``); None stands for ``1, 2, 3, …``, the text being the file's own. Where the text was built, the
-    blank line after a block has the line at which the block ends in the file. ``page_numbers[i]`` is the page (or
-    slide) instead, for formats without lines; it is empty where a format has neither. ``metadata`` holds JSON
-    values only.
+    ``line_numbers[i]`` is the 1-based line of the file from which line ``i`` of ``text`` came (``\n`` ends a line).
+    None means ``1, 2, 3, …``: the text is the unchanged text of the file. If a reader built the text, the line number
+    of the blank line after a block is the line where the block ends in the file. ``page_numbers[i]`` is the page (or
+    slide) of line ``i`` for formats without lines. It is empty if the format has neither lines nor pages. ``metadata``
+    holds only JSON values.
     """
 
     text: str
@@ -50,12 +50,12 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The unit that is embedded and found: a run of a document's text, and where it stands.
+    """A part of a document's text that is embedded and found as a unit, with its position in the file.
 
-    ``start_line``/``end_line`` (inclusive) and ``page`` are 1-based and None where the format has none.
-    ``tokens`` counts the model's tokens of :attr:`embedded_text` without special tokens. ``searched`` is the part of
-    the text that search goes by, by meaning and by words; None stands for all of it. Where it is ``""``, no search
-    finds the chunk. Lone surrogates, which no encoding of Unicode holds, become question marks.
+    ``start_line`` and ``end_line`` (inclusive) and ``page`` are 1-based, and None if the format has none. ``tokens`` is
+    the number of model tokens of :attr:`embedded_text`, without special tokens. ``searched`` is the part of the text
+    that dense and lexical search use. None means the whole text, and ``""`` means that no search finds the chunk. Lone
+    surrogates, which UTF-8 cannot represent, are replaced by question marks.
     """
 
     text: str
@@ -77,7 +77,7 @@ class Chunk:
 
     @property
     def embedded_text(self) -> str:
-        """The text that is given to the model: the chunk, or its part that search goes by, below title and headings."""
+        """The text that the model receives: title and headings, then ``searched``, or ``text`` if that is not set."""
         return embedded_text(self.searched or self.text, self.headings, self.title)
 
 
@@ -86,7 +86,7 @@ def _encodable(text: str) -> str:
 
 
 def embedded_text(text: str, headings: Sequence[str], title: str | None) -> str:
-    """Put the title and the heading path that ``text`` does not itself begin with above ``text``."""
+    """Return ``text`` below its title and heading path. A heading that the first line already contains is left out."""
     context = list(headings)
     if title and title not in context:
         context.insert(0, title)

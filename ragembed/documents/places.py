@@ -1,7 +1,7 @@
-"""Where documents are: a path of this machine, or a URL that fsspec reads, such as ``s3://bucket/docs``.
+"""The location of documents: a local path, or a URL that fsspec reads, such as ``s3://bucket/docs``.
 
-A :class:`RemotePath` has the part of :class:`pathlib.Path` that reading documents needs, so that most code need not
-tell the two apart. The text of the URL is all there is to it: nothing is looked up before it is asked for.
+:class:`RemotePath` implements the part of :class:`pathlib.Path` that is needed to read documents, so most code treats
+the two alike. It holds only the text of the URL, and makes no request before a method needs one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 from ragembed.documents import remote
 from ragembed.errors import ConfigError
 
-# Two letters or more: C:// is a drive.
+# A scheme has at least two letters, because C:// is a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _SECRET = re.compile(r"[^/:@\[\]]*:(?!\d+(?:/|$))[^@]*@")
 _WEB = frozenset({"http", "https"})
@@ -31,7 +31,7 @@ _SECRET_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RemotePath:
-    """A file or folder that ``url`` names; see :meth:`parse` for one that a person has written."""
+    """A file or folder with the URL ``url``. Use :meth:`parse` for a URL that a user typed."""
 
     url: str
 
@@ -43,16 +43,18 @@ class RemotePath:
 
     @classmethod
     def parse(cls, text: str) -> RemotePath:
-        """Return the place of a URL, without what does not change it: a slash at its end, ``..`` in ``file://``.
+        """Return the path of a URL in normal form: no trailing slash, and no ``..`` in ``file://``.
 
-        Raises:
-            ConfigError: it holds a password or another secret, leads through another URL, or is relative.
+        Raises
+        ------
+        ConfigError
+            If the URL contains a password or another secret, is a chain of URLs, or is relative.
         """
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         _require_no_secret(scheme, rest)
         if "::" in rest:
-            raise ConfigError(f"{text} leads through another URL (::): give the URL of a file or folder that has files")
+            raise ConfigError(f"{text} is a chain of URLs (::): expected the URL of one file or folder")
         if scheme in _WEB:
             return cls(f"{scheme}://{rest.partition('#')[0]}")
         if scheme in ("file", "local"):
@@ -67,7 +69,7 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """What follows the last slash; of ``http://`` without the query, and decoded."""
+        """The part after the last slash. For ``http://``, without the query string and percent-decoded."""
         scheme, _, rest = self.url.partition("://")
         if scheme in _WEB:
             return PurePosixPath(unquote(rest.partition("?")[0].partition("/")[2])).name
@@ -75,15 +77,15 @@ class RemotePath:
 
     @property
     def suffix(self) -> str:
-        """The last dot of the name and what follows, as of a path."""
+        """The suffix of the name, with its dot, as in :attr:`pathlib.PurePath.suffix`."""
         return PurePosixPath(self.name).suffix
 
     def stat(self) -> remote.RemoteStatus:
-        """Ask what is there; raises :class:`FileNotFoundError` for nothing, another :class:`OSError` for no answer."""
+        """Return the status. Raises :class:`FileNotFoundError` if nothing exists, other :class:`OSError` if unknown."""
         return remote.status(self.url)
 
     def exists(self) -> bool:
-        """Tell whether something is there; raises :class:`OSError` where that cannot be asked."""
+        """Return whether the file or folder exists. Raises :class:`OSError` if that cannot be determined."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -91,44 +93,44 @@ class RemotePath:
         return True
 
     def read_bytes(self) -> bytes:
-        """Read the file; raises :class:`OSError`."""
+        """Read the file. Raises :class:`OSError`."""
         return remote.read(self.url)
 
 
 Place: TypeAlias = Path | RemotePath
-"""A file or folder: both have ``name``, ``suffix``, ``stat``, ``read_bytes``, and ``/`` for what is in a folder."""
+"""A file or folder. Both types have ``name``, ``suffix``, ``stat``, ``read_bytes`` and the ``/`` operator."""
 
 
 def is_url(text: str) -> bool:
-    """Tell whether ``text`` is ``scheme://`` and what follows, rather than a path of this machine."""
+    """Return whether ``text`` is a URL (``scheme://…``) and not a local path."""
     return _SCHEME.match(text) is not None
 
 
 def place_of(text: str) -> Place:
-    """Return the place of ``text``, a path or a URL; raises :class:`ConfigError` as :meth:`RemotePath.parse`."""
+    """Convert ``text``, a path or a URL, to a place. Raises :class:`ConfigError` like :meth:`RemotePath.parse`."""
     return RemotePath.parse(text) if is_url(text) else Path(text)
 
 
 def absolute(place: Place) -> str:
-    """Return the name by which :func:`from_absolute` finds ``place`` from any working directory."""
-    return place.url if isinstance(place, RemotePath) else os.path.abspath(place)  # noqa: PTH100  links stay
+    """Return ``place`` as a string that :func:`from_absolute` converts back in any working directory."""
+    return place.url if isinstance(place, RemotePath) else os.path.abspath(place)  # noqa: PTH100  keeps links
 
 
 def from_absolute(name: str) -> Place:
-    """Return the place that :func:`absolute` gave ``name`` for."""
+    """Convert the output of :func:`absolute` back to a place."""
     return RemotePath(name) if is_url(name) else Path(name)
 
 
 def exists(place: Place) -> bool:
-    """Tell whether something is there, be it a link to nothing; raises :class:`OSError` where a URL gives no answer."""
+    """Return whether ``place`` exists; a broken link does. Raises :class:`OSError` if a URL cannot be reached."""
     return place.exists() if isinstance(place, RemotePath) else os.path.lexists(place)
 
 
 def _require_no_secret(scheme: str, rest: str) -> None:
-    """Raise :class:`ConfigError`, which does not repeat the URL, where its name would give a secret away."""
+    """Raise :class:`ConfigError` if the URL contains a secret. The message does not repeat the URL."""
     authority = rest.partition("/")[0]
     fields = {name.lower() for name, _ in parse_qsl(rest.partition("?")[2])}
-    # github://organisation:repository@branch has the form of a password.
+    # github://organisation:repository@branch has the form of a password but is none.
     if scheme != "github" and (_SECRET.match(rest) or (scheme in _WEB and "@" in authority)):
         what = "a user name, password or key before its '@'"
     elif found := sorted(fields & _SECRET_FIELDS):
@@ -136,6 +138,6 @@ def _require_no_secret(scheme: str, rest: str) -> None:
     else:
         return
     raise ConfigError(
-        f"a URL of {scheme}:// has {what}, which would be kept in the store and shown: leave it out, and give it to "
-        "the driver by its environment variables or in ~/.config/fsspec/"
+        f"a {scheme}:// URL contains {what}, which would be saved in the store and displayed: remove it from the URL "
+        "and set it in the driver's environment variables or in ~/.config/fsspec/"
     )

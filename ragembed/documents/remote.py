@@ -1,9 +1,9 @@
-"""What fsspec is asked: what a URL names, what is in a folder, the bytes of a file. The only importer of fsspec.
+"""Access to URLs through fsspec: the status of a URL, the entries of a folder, the content of a file.
 
-fsspec's drivers raise whatever their libraries raise. Here that becomes an :class:`OSError` whose ``strerror`` is one
-sentence, and :class:`FileNotFoundError` only where the other side has said that there is nothing: who deletes what is
-gone must know it from what cannot be reached. Settings and credentials are the drivers' own (environment variables,
-``~/.config/fsspec/``).
+Only this module imports fsspec. The drivers of fsspec raise the exceptions of their own libraries. This module converts
+them to :class:`OSError` with a one-sentence ``strerror``. It raises :class:`FileNotFoundError` only if the server
+reports that nothing exists, because deleting missing files from a store must not confuse them with unreachable ones.
+The drivers take their settings and credentials from environment variables and ``~/.config/fsspec/``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "Last-Modified", "modified")
+"""Names that drivers use for the time of the last change."""
 _VERSIONS = ("ETag", "etag", "md5Hash", "Content-MD5", "content_md5", "Digest", "checksum", "blob_id", "sha", "hex")
-"""What drivers call the time of the last change, and what else changes with the content."""
+"""Names that drivers use for a version or hash of the content."""
 _GONE = frozenset({404, 410, "404", "NoSuchKey", "NoSuchBucket"})
 _SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """What is known of a file or folder without opening it, called as in :class:`os.stat_result`.
+    """The status of a file or folder, with the attribute names of :class:`os.stat_result`.
 
-    ``st_size`` is in bytes, 0 where the driver does not tell it. ``st_mtime_ns`` changes with the content: the time of
-    the last change in nanoseconds since 1970, its fraction of a second made of the version (ETag, hash) where the time
-    has none; a negative number made of the version alone; None where there is neither.
+    ``st_size`` is in bytes, or 0 if the driver does not report it. ``st_mtime_ns`` changes when the content changes. It
+    is the time of the last change in nanoseconds since 1970. If that time has no fraction of a second, the fraction is
+    derived from the version (ETag or hash). If only a version is known, ``st_mtime_ns`` is a negative number derived
+    from it. It is None if neither is known.
     """
 
     st_mode: int
@@ -46,66 +48,69 @@ class RemoteStatus:
 
 @dataclass(frozen=True, slots=True)
 class RemoteEntry:
-    """A file or folder in a folder, with what the listing of the folder said of it."""
+    """A file or folder inside a folder, with its status from the listing of the folder."""
 
     name: str
     status: RemoteStatus
 
     def lstat(self) -> RemoteStatus:
-        """Return what the listing of the folder said."""
+        """Return the status from the listing of the folder."""
         return self.status
 
 
 def status(url: str) -> RemoteStatus:
-    """Ask what ``url`` names; raises :class:`FileNotFoundError` for nothing, another :class:`OSError` for no answer."""
+    """Return the status of ``url``. Raises :class:`FileNotFoundError` if nothing exists, else :class:`OSError`."""
     with _as_os_error(url):
         system, path = _connect(url)
-        system.invalidate_cache()  # what was listed before is not what is there now
+        system.invalidate_cache()  # a cached listing can be out of date
         return _status(system.info(path), url)
 
 
 def entries(url: str) -> list[RemoteEntry]:
-    """List a folder in the order of names, a file before a folder of its name; raises :class:`OSError`."""
+    """List a folder, sorted by name, a file before a folder of the same name. Raises :class:`OSError`."""
     with _as_os_error(url):
         system, path = _connect(url)
-        system.invalidate_cache()  # nor does memory grow with all that was listed
+        system.invalidate_cache()  # otherwise the cache grows with every listing
         listed = [(info["name"].rstrip("/"), info) for info in system.ls(path, detail=True)]
-        # Some stores have an object that stands for the folder itself.
+        # Some object stores list an object that represents the folder itself.
         own = path.rstrip("/")
         found = [RemoteEntry(name.rpartition("/")[2], _status(info, url)) for name, info in listed if name != own]
     return sorted(found, key=lambda entry: (entry.name, stat.S_ISDIR(entry.status.st_mode)))
 
 
 def read(url: str, limit: int | None = None) -> bytes:
-    """Read a file, or its first ``limit`` bytes; raises :class:`OSError`."""
+    """Read a file, or its first ``limit`` bytes. Raises :class:`OSError`."""
     with _as_os_error(url):
         system, path = _connect(url)
         data: bytes = system.cat_file(path) if limit is None else system.cat_file(path, start=0, end=limit)
-    return data[:limit]  # a web server may give the whole
+    return data[:limit]  # a web server may ignore the range and send the whole file
 
 
 def _connect(url: str) -> tuple[AbstractFileSystem, str]:
-    """Return the driver for ``url`` and what it calls the place.
+    """Return the driver for ``url`` and the path that the driver uses for it.
 
-    Raises:
-        OSError: fsspec does not know the scheme, or the scheme's driver is not installed.
-        MissingExtraError: fsspec is not installed.
+    Raises
+    ------
+    OSError
+        If fsspec does not know the scheme, or the driver of the scheme is not installed.
+    MissingExtraError
+        If fsspec is not installed.
     """
     with needed_for(f"reading {url}"):
         from fsspec.core import url_to_fs
         from fsspec.registry import get_filesystem_class
     if "::" in url:
-        raise OSError(errno.EINVAL, "its name has '::', which fsspec takes for a chain of URLs")
+        raise OSError(errno.EINVAL, "its name contains '::', which fsspec reads as a chain of URLs")
     scheme = url.partition("://")[0]
     try:
         get_filesystem_class(scheme)
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None)
         remedy = f": pip install {missing.partition('.')[0]}" if missing else ""
-        told = f"its driver is not installed{remedy} (fsspec says: {error})"
-        raise OSError(errno.EPROTONOSUPPORT, told) from error
+        message = f"its driver is not installed{remedy} (fsspec says: {error})"
+        raise OSError(errno.EPROTONOSUPPORT, message) from error
     except ValueError as error:
-        raise OSError(errno.EPROTONOSUPPORT, f"fsspec knows no {scheme}://") from error
+        raise OSError(errno.EPROTONOSUPPORT, f"fsspec does not support {scheme}://") from error
     system, path = url_to_fs(url)
     return system, path
 
@@ -118,25 +123,28 @@ def _as_os_error(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         if not _is_gone(error):
-            raise OSError(errno.EIO, _told(error.__cause__ or error), url) from error
+            raise OSError(errno.EIO, _message(error.__cause__ or error), url) from error
         raise FileNotFoundError(errno.ENOENT, "does not exist", url) from error
     except Exception as error:
-        raise OSError(errno.EIO, _told(error), url) from error
+        raise OSError(errno.EIO, _message(error), url) from error
 
 
 def _is_gone(error: FileNotFoundError) -> bool:
-    """Tell whether the other side has said so: fsspec's driver for the web says the same of a server that is away."""
+    """Return whether the server reported that nothing exists.
+
+    fsspec's HTTP driver raises the same exception if the server cannot be reached.
+    """
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError):
         return True
     response = getattr(cause, "response", None)
     codes = [getattr(cause, name, None) for name in ("status", "status_code")]
-    if isinstance(response, Mapping):  # of Amazon's library
+    if isinstance(response, Mapping):  # from botocore
         codes.append(response.get("Error", {}).get("Code"))
     return any(code in _GONE for code in codes if isinstance(code, (int, str)))
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())
 
@@ -154,7 +162,7 @@ def _mode(info: Mapping[str, Any]) -> int:
 
 
 def _version(info: Mapping[str, Any], url: str) -> int | None:
-    # In memory files are replaced, never changed.
+    # Files of memory:// are never modified in place, only replaced, so their creation time is enough.
     names = (*_TIMES, "created") if url.startswith("memory:") else _TIMES
     time = next((found for name in names if (found := _nanoseconds(info.get(name))) is not None), None)
     version = next((f"{name}={info[name]}" for name in _VERSIONS if info.get(name)), None)
@@ -167,19 +175,19 @@ def _version(info: Mapping[str, Any], url: str) -> int | None:
 
 
 def _nanoseconds(time: object) -> int | None:
-    """Return a time as nanoseconds since 1970, None for what is no time. Without a time zone it is in UTC."""
+    """Convert a time to nanoseconds since 1970, or return None if it is not a time. The default time zone is UTC."""
     if isinstance(time, str):
         time = _parsed(time)
     if isinstance(time, datetime):
         time = (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
     if isinstance(time, bool) or not isinstance(time, (int, float)):
         return None
-    # 64 bits, as in the database; nor is NaN less than anything.
+    # The database stores 64-bit integers. The comparison also rejects NaN.
     return int(time * _SECOND) if abs(time) < 2**63 / _SECOND else None
 
 
 def _parsed(time: str) -> datetime | None:
-    """Read a time as in ISO 8601, or as web servers write it."""
+    """Parse a time in ISO 8601 format or in the format of HTTP headers."""
     from email.utils import parsedate_to_datetime
 
     try:

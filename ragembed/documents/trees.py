@@ -1,8 +1,8 @@
-"""What lies below a root: a folder or file of this machine, or what a URL names.
+"""A root and the files and folders below it: a local folder or file, or a URL.
 
-A :class:`Tree` lists folders, opens files and knows its own places; which of them are read is decided by the walk over
-it (:mod:`discovery`), for all trees alike. Places below a root are given by the way to them, ``"a/b"``, ``""`` for the
-root itself.
+A :class:`Tree` lists folders and opens files. :mod:`ragembed.documents.discovery` walks over it and selects the files
+to read, in the same way for all trees. A place below a root is identified by its relative path, such as ``"a/b"``, or
+``""`` for the root itself.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from ragembed.documents.readers.registry import named_reader
 from ragembed.files import list_folder, open_regular
 
 SNIFFED_BYTES = 8192
-"""How much of a file tells text from binary."""
+"""Number of bytes read to distinguish text from binary files."""
 
 
 class Status(Protocol):
-    """What is known of a place that is not opened: :class:`os.stat_result` and :class:`remote.RemoteStatus`."""
+    """The status of a file or folder: :class:`os.stat_result` or :class:`remote.RemoteStatus`."""
 
     @property
     def st_mode(self) -> int:
-        """Whether it is a file or a folder."""
+        """The mode bits, which give the type: file, folder, link, …."""
         ...
 
     @property
     def st_size(self) -> int:
-        """Its bytes."""
+        """The size in bytes."""
         ...
 
     @property
     def st_mtime_ns(self) -> int | None:
-        """What changes with the content; None where nothing does."""
+        """A number that changes when the content changes, or None if there is none."""
         ...
 
 
 class Entry(Protocol):
-    """A file or folder in a folder: :class:`LocalEntry` and :class:`remote.RemoteEntry`."""
+    """A file or folder inside a folder: :class:`LocalEntry` or :class:`remote.RemoteEntry`."""
 
     @property
     def name(self) -> str:
-        """Its name in the folder."""
+        """The name of the entry in its folder."""
         ...
 
     def lstat(self) -> Status:
-        """Look it up without following a symbolic link; raises :class:`OSError`."""
+        """Return the status without following a symbolic link. Raises :class:`OSError`."""
         ...
 
 
 class Tree(Protocol):
-    """A root and what lies below it."""
+    """A root and the files and folders below it."""
 
     @property
     def root(self) -> Place:
-        """The root as it was given."""
+        """The root as the caller gave it."""
         ...
 
     @property
     def status(self) -> Status:
-        """What was known of the root when it was looked up."""
+        """The status of the root when the tree was made."""
         ...
 
     def place(self, relative: str) -> Place:
@@ -73,38 +73,39 @@ class Tree(Protocol):
         ...
 
     def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """Return the names that lead from the root to ``place``; None if it lies elsewhere."""
+        """Return the names of the path from the root to ``place``, or None if it is outside the tree."""
         ...
 
     def is_other_root(self, relative: str) -> bool:
-        """Tell whether the place is a root of its own, which is left to its own walk."""
+        """Return whether the place is another root, which has its own walk."""
         ...
 
     def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """Return what holds for the root before its own ignore files; raises :class:`ConfigError`."""
+        """Return the ignore rules from outside the root. Raises :class:`ConfigError`."""
         ...
 
     def entries(self, relative: str) -> Sequence[Entry]:
-        """List a folder in the order of names; raises :class:`OSError`."""
+        """List a folder, sorted by name. Raises :class:`OSError`."""
         ...
 
     def sample(self, relative: str, size: int) -> bytes | None:
-        """Return the first bytes of a file of ``size`` bytes; None if reading it is to tell what it is.
+        """Return the first bytes of a file of ``size`` bytes, or None to skip the check for binary files.
 
         Raises :class:`OSError`.
         """
         ...
 
     def link_reason(self, relative: str) -> str:
-        """Tell why a symbolic link is not read."""
+        """Return the reason why a symbolic link is not read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEntry:
-    """A name in a folder of this machine.
+    """An entry of a local folder.
 
-    It is looked up by its path: if the folder becomes a link meanwhile, a foreign file is seen, but cannot be opened.
+    :meth:`lstat` uses the path. If a link replaces the folder in the meantime, the status can be that of a file outside
+    the tree, but such a file is never opened.
     """
 
     name: str
@@ -116,7 +117,7 @@ class LocalEntry:
 
 
 class LocalTree:
-    """A root on this machine; ``roots`` are the real paths of all, where there are others."""
+    """A local root. ``roots`` are the resolved paths of all roots, or empty if there is only one."""
 
     def __init__(self, root: Path, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -129,7 +130,7 @@ class LocalTree:
         return self.root / relative
 
     def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """See :class:`Tree`; by name or by where links lead."""
+        """See :class:`Tree`. Compares both the given and the resolved paths."""
         if isinstance(place, RemotePath):
             return None
         by_name = Path(os.path.normpath(place.absolute()))
@@ -154,7 +155,7 @@ class LocalTree:
         folder = self.place(relative)
         return [LocalEntry(name, folder) for name in sorted(list_folder(folder, self.root))]
 
-    def sample(self, relative: str, size: int) -> bytes:  # noqa: ARG002  some file systems tell no sizes
+    def sample(self, relative: str, size: int) -> bytes:  # noqa: ARG002  some file systems report no sizes
         """See :class:`Tree`."""
         with open_regular(self.place(relative), self.root) as file:
             return file.read(SNIFFED_BYTES)
@@ -165,17 +166,17 @@ class LocalTree:
         try:
             path.stat()
         except FileNotFoundError:
-            return "symbolic link to nothing"
+            return "broken symbolic link"
         except OSError as error:
             return f"symbolic link that cannot be followed: {error.strerror}"
         target = path.resolve()
         if not target.is_relative_to(self._real):
-            return f"symbolic link that leaves the folder, to {shown(target)}"
-        return f"symbolic link to {shown(self.root / target.relative_to(self._real))}, which has its own entry"
+            return f"symbolic link to {shown(target)}, outside the folder"
+        return f"symbolic link to {shown(self.root / target.relative_to(self._real))}, which is listed separately"
 
 
 class RemoteTree:
-    """A root that a URL names; ``roots`` are all, where there are others."""
+    """A root given as a URL. ``roots`` are all roots, or empty if there is only one."""
 
     def __init__(self, root: RemotePath, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -200,7 +201,7 @@ class RemoteTree:
         return bool(self._roots) and self.place(relative) in self._roots
 
     def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """See :class:`Tree`; nothing above a URL is looked at."""
+        """See :class:`Tree`. Ignore files above a URL are not read."""
         return IgnoreScope(command_line_rules("--exclude", exclude))
 
     def entries(self, relative: str) -> Sequence[Entry]:
@@ -208,15 +209,15 @@ class RemoteTree:
         return remote.entries(self.place(relative).url)
 
     def sample(self, relative: str, size: int) -> bytes | None:
-        """See :class:`Tree`; a request is worth it only where the name does not tell the format."""
+        """See :class:`Tree`. Makes a request only if the format is not known from the name."""
         place = self.place(relative)
         return None if size == 0 or named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
 
-    def link_reason(self, relative: str) -> str:  # noqa: ARG002  of a link, drivers tell no more
+    def link_reason(self, relative: str) -> str:  # noqa: ARG002  drivers report nothing else about a link
         """See :class:`Tree`."""
         return "symbolic link, which is not followed below a URL"
 
 
 def shown(place: object) -> str:
-    """Write a path or rule so that it can be printed whatever bytes its name has."""
+    """Return a path or rule as a printable string. Bytes that are not valid UTF-8 are escaped."""
     return str(place).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,21 +1,21 @@
-"""Training an encoder from a dictionary, with no labels: DefSent and DefSent+.
+"""Train an encoder on a dictionary, without labels: DefSent and DefSent+.
 
-Definitions are projected onto vectors of the entries they define. Source: Liu 2024 (DefSent+), and for DefSent,
-Tsukagoshi et al. 2021 as that paper describes it.
+The model learns to project each definition onto the vector of the entry that it defines. Source: Liu 2024 (DefSent+);
+for DefSent, Tsukagoshi et al. 2021 as described by Liu 2024.
 
-======================  ============================================================================
-``dictionaries``        readers of each format, and merging
-``settings``            what is chosen; ``recipes`` are the paper's choices
-``material``            what is asked for, read and checked
-``train``               a whole training; ``progressive`` its steps, ``run`` one copy of the model
-``entry_space``         equation 2; ``ica`` transforms it, ``pictures`` draws it
-``objective``           equation 1, for the ``encoder`` and its ``heads``; ``optimizer`` goes down it
-``held_out``            accuracy on definitions kept out; ``similarity`` on sentence pairs
-``checkpoints``         what an interrupted training goes on from; ``outcome`` what one leaves
-``reverse_dictionary``  the entries that a description defines
-======================  ============================================================================
+======================  ======================================================================================
+``dictionaries``        readers for the dictionary formats, and merging of dictionaries
+``settings``            settings of a training; ``recipes`` has the settings of the paper
+``material``            the inputs of a training, read and validated
+``train``               a complete training; ``progressive`` its steps, ``run`` the training of one model copy
+``entry_space``         entry vectors (equation 2); ``ica`` transforms them, ``pictures`` plots them
+``objective``           the loss (equation 1), with the ``encoder``, its ``heads`` and the ``optimizer``
+``held_out``            accuracy on held-out definitions; ``similarity`` measures on sentence pairs
+``checkpoints``         files from which an interrupted training continues; ``outcome`` writes the result
+``reverse_dictionary``  look up entries by a description
+======================  ======================================================================================
 
-Importing this package is cheap: each name brings its module in when it is first used.
+Importing this package is fast, because each name loads its module on first use.
 """
 
 from __future__ import annotations

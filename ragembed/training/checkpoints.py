@@ -1,18 +1,18 @@
-"""What a training leaves on disk while it runs, so that it goes on after an interruption with the same result.
+"""Checkpoint files. After an interruption, a training continues from them and gives the same result.
 
 ::
 
     checkpoints/
-      plan.json                what is trained: settings, hashes of dictionary, model and sentence pairs
-      before.json              what was measured of the untrained model
+      plan.json                settings, and hashes of dictionary, model and sentence pairs
+      before.json              measurements of the untrained model
       step-1/entries.safetensors   the entry vectors
-      step-1/space.json        what was measured of them
-      step-1/run-0.json        what was measured of a finished run
-      step-1/best/             the best model of the step so far, a folder as any model's
-      lock                     held by the process that trains
-      running.safetensors      the run that is under way: parameters, moments, generators, losses
+      step-1/space.json        measurements of the entry vectors
+      step-1/run-0.json        measurements of a finished run
+      step-1/best/             the best model of the step so far, an ordinary model folder
+      lock                     locked by the process that trains
+      running.safetensors      the current run: parameters, moments, generator states, losses
 
-Files are replaced whole. Nothing in them is code.
+Files are replaced atomically. They contain no code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAMES = re.compile(rf"{re.escape(PLAN)}|before\.json|{re.escape(_RUNNING)}|{_LO
 
 
 class Checkpoints:
-    """The folder of a training under way; ``seconds`` is the pause between two states of a run that are saved."""
+    """The checkpoint folder of a training. ``seconds`` is the interval between two saved states of a run."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
@@ -52,25 +52,27 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and keep other processes from it; raises :class:`TrainingError` where one has it.
+        """Create the folder and lock it. Raises :class:`TrainingError` if another process has locked it.
 
-        The operating system drops the lock when its holder dies. Raises :class:`ConfigError` where the folder is a
-        symbolic link, or holds files that no training wrote: it is removed at the end.
+        The operating system releases the lock if the process dies. Because the folder is deleted at the end of the
+        training, raises :class:`ConfigError` if it is a symbolic link or contains files from other programs.
         """
         if self.folder.is_symlink():
-            raise ConfigError(f"{self.folder} is a symbolic link, which is not followed: give another folder")
+            raise ConfigError(f"{self.folder} is a symbolic link, which is not followed: choose another folder")
         names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
         foreign = [name for name in names if not _NAMES.fullmatch(_TEMPORARY.sub(r"\1", name))]
         begun = [name for name in names if _TEMPORARY.sub(r"\1", name) not in (_LOCK, PLAN)]
         if foreign or (begun and PLAN not in names):
-            raise ConfigError(f"{self.folder} holds {(foreign or begun)[0]!r}, not of a training: give another folder")
+            raise ConfigError(
+                f"{self.folder} contains {(foreign or begun)[0]!r}, which is not from a training: choose another folder"
+            )
         make_folders(self.folder)
         lock = FileLock(self.folder / _LOCK)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             raise TrainingError(
-                f"another process trains in {self.folder.parent}: wait for it, or give another folder"
+                f"another process is training in {self.folder.parent}: wait until it ends, or choose another folder"
             ) from None
         try:
             yield
@@ -78,9 +80,10 @@ class Checkpoints:
             lock.release()
 
     def begin(self, plan: Mapping[str, Any]) -> bool:
-        """Take the locked folder for ``plan``, and tell whether it holds a training of it that was interrupted.
+        """Start or resume the training with this ``plan`` in the locked folder. Return whether it is resumed.
 
-        Raises :class:`ConfigError` where it holds another one, naming what differs.
+        Raises :class:`ConfigError` if the folder contains a training with another plan. The message names the first
+        difference.
         """
         known = self.read(PLAN)
         if known is None:
@@ -91,38 +94,38 @@ class Checkpoints:
         if differ:
             name = differ[0]
             raise ConfigError(
-                f"{self.folder} is of a training with another {name}: {known.get(name)!r}, now {wanted.get(name)!r}; "
-                "go on with the same settings, or give another folder"
+                f"{self.folder} contains a training with different {name!r}: it has {known.get(name)!r}, you gave "
+                f"{wanted.get(name)!r}; use the same values, or choose another folder"
             )
         return True
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return the JSON object in the file ``name``, None where there is none; raises :class:`TrainingError`."""
+        """Return the JSON object in the file ``name``, or None if there is no file. Raises :class:`TrainingError`."""
         file = self.folder / name
         if not file.is_file():
             return None
         try:
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise TrainingError(f"{file} is damaged: {error}; delete {self.folder} to begin again") from error
+            raise TrainingError(f"{file} is damaged: {error}; delete {self.folder} to start again") from error
         return found
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
-        """Put a JSON object in the file ``name``."""
+        """Write a JSON object to the file ``name``."""
         make_folders((self.folder / name).parent)
         replace_file(self.folder / name, json.dumps(value, indent=2).encode())
 
     def due(self) -> bool:
-        """Tell whether it is time to save the state of a run."""
+        """Return whether enough time has passed to save the state of the run."""
         return time.monotonic() - self._saved >= self._seconds
 
     def save_run(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Save the run that is under way."""
+        """Save the state of the current run."""
         replace_tensors(self.folder / _RUNNING, tensors, state)
         self._saved = time.monotonic()
 
     def load_run(self, step: int, run: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """Return the state of the run ``run`` of ``step``, None where none of it is saved."""
+        """Return the saved state of the run ``run`` of ``step``, or None if there is none."""
         file = self.folder / _RUNNING
         if not file.is_file():
             return None
@@ -130,23 +133,23 @@ class Checkpoints:
         return (tensors, state) if (state["step"], state["run"]) == (step, run) else None
 
     def end_run(self) -> None:
-        """Forget the run that was under way."""
+        """Delete the state of the current run."""
         (self.folder / _RUNNING).unlink(missing_ok=True)
         self._saved = time.monotonic()
 
     def remove(self) -> None:
-        """Delete what the training wrote, and the folder if nothing else is in it."""
+        """Delete the files of the training, and the folder if it is then empty."""
         for entry in self.folder.iterdir():
             if entry.name.startswith("step-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             elif _NAMES.fullmatch(_TEMPORARY.sub(r"\1", entry.name)):
                 entry.unlink()
-        with contextlib.suppress(OSError):  # somebody has put a file there meanwhile
+        with contextlib.suppress(OSError):  # another program added a file in the meantime
             self.folder.rmdir()
 
 
 def replace_tensors(file: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-    """Put tensors and a JSON object in place of ``file``, whole or not at all, and wait until it is on disk."""
+    """Replace ``file`` atomically by tensors and a JSON object, and wait until they are on disk."""
     make_folders(file.parent)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     save_file(
@@ -158,10 +161,10 @@ def replace_tensors(file: Path, tensors: Mapping[str, torch.Tensor], state: Mapp
 
 
 def read_tensors(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return what :func:`replace_tensors` has written; raises :class:`TrainingError` where the file is damaged."""
+    """Return the data that :func:`replace_tensors` wrote. Raises :class:`TrainingError` if the file is damaged."""
     try:
         with safe_open(str(file), framework="pt") as stored:
             state: dict[str, Any] = json.loads((stored.metadata() or {}).get("state", "{}"))
-            return {name: stored.get_tensor(name) for name in stored.keys()}, state  # noqa: SIM118  no mapping
+            return {name: stored.get_tensor(name) for name in stored.keys()}, state  # noqa: SIM118  not a mapping
     except (OSError, ValueError, SafetensorError) as error:
         raise TrainingError(f"{file} is damaged: {error}") from error

@@ -18,7 +18,10 @@ from ragembed.types import Integers
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Texts as token ids between special tokens; ``truncated`` counts those that were cut, ``pad`` fills batches."""
+    """Texts as token ids with special tokens.
+
+    ``truncated`` is the number of truncated texts. ``pad`` is the id of the padding token.
+    """
 
     tokens: TokenIds
     truncated: int
@@ -26,7 +29,7 @@ class Windows:
 
     @property
     def lengths(self) -> Integers:
-        """Tokens of each, shape ``(texts,)``."""
+        """Number of tokens of each text, shape ``(texts,)``."""
         return self.tokens.lengths
 
     @cached_property
@@ -35,7 +38,7 @@ class Windows:
         return starts
 
     def batch(self, rows: Integers, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids and mask of ``rows``, each of shape ``(rows, tokens)``, padded behind to the longest."""
+        """Return ids and mask of ``rows``, each of shape ``(rows, tokens)``, right-padded to the longest text."""
         places = np.arange(self.lengths[rows].max())
         mask = places < self.lengths[rows, None]
         at = np.minimum(self._starts[rows, None] + places, len(self.tokens.flat) - 1)
@@ -43,7 +46,10 @@ class Windows:
         return torch.from_numpy(ids).to(device), torch.from_numpy(mask.astype(np.int64)).to(device)
 
     def by_length(self, batch_tokens: int) -> Iterator[Integers]:
-        """Yield the rows of batches of at most ``batch_tokens`` tokens, padding counted; longest first."""
+        """Yield the rows of each batch, longest texts first.
+
+        A batch has at most ``batch_tokens`` tokens, including padding, or a single text.
+        """
         order = np.argsort(-self.lengths, kind="stable")
         start = 0
         while start < len(order):
@@ -53,13 +59,13 @@ class Windows:
 
 
 def make_windows(tokenizer: TextTokenizer, texts: Sequence[str], max_tokens: int | None, pad: int) -> Windows:
-    """Cut ``texts`` into tokens; of one with more than ``max_tokens``, special tokens included, the rest is left out.
+    """Tokenise ``texts`` and truncate each to ``max_tokens``, including special tokens.
 
-    None is what the model takes. Raises :class:`ConfigError` where that is less than what is asked for.
+    None stands for the maximum of the model. Raises :class:`ConfigError` if ``max_tokens`` exceeds this maximum.
     """
     limit = tokenizer.max_tokens if max_tokens is None else max_tokens
     if limit > tokenizer.max_tokens:
-        raise ConfigError(f"max_tokens is {limit}, but the model takes {tokenizer.max_tokens}: choose no more")
+        raise ConfigError(f"max_tokens is {limit}: expected at most {tokenizer.max_tokens}, the maximum of the model")
     own = limit - tokenizer.special_tokens
     found = tokenizer.ids(texts)
     tokens = TokenIds.of(text[:own] for text in found).framed(tokenizer.prefix, tokenizer.suffix)
@@ -68,9 +74,9 @@ def make_windows(tokenizer: TextTokenizer, texts: Sequence[str], max_tokens: int
 
 @dataclass(frozen=True, eq=False)
 class TrainingTexts:
-    """What is trained on: the pair ``i`` is the text ``text[i]`` of ``windows`` and the entry ``entry[i]``.
+    """The training pairs: pair ``i`` consists of the text ``text[i]`` of ``windows`` and the entry ``entry[i]``.
 
-    Entries that share a definition share its window.
+    Entries with the same definition share one text.
     """
 
     windows: Windows
@@ -80,7 +86,7 @@ class TrainingTexts:
 
     @classmethod
     def of(cls, dictionary: Dictionary, tokenizer: TextTokenizer, max_tokens: int | None, pad: int) -> TrainingTexts:
-        """Cut the definitions of ``dictionary`` into tokens; see :func:`make_windows`."""
+        """Tokenise the definitions of ``dictionary``; see :func:`make_windows`."""
         numbers: dict[str, int] = {}
         pairs = [(numbers.setdefault(text, len(numbers)), entry) for entry, text in dictionary.pairs()]
         text, entry = np.array(pairs, dtype=np.int64).T

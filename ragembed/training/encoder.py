@@ -1,4 +1,4 @@
-"""The encoder that is trained: a Hugging Face model, a pooling and a head; loading and saving it."""
+"""The encoder that is trained (a Hugging Face model, a pooling and a head), and loading and saving it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 class DefinitionEncoder(nn.Module):
-    """``h(s)`` of equation 1: a model's last layer, pooled and projected.
+    """``h(s)`` of equation 1: the last layer of a model, pooled and projected.
 
-    ``body`` is the Hugging Face model, whose parameters include those of a :class:`PoolerHead`, so that saving the body
-    saves both.
+    ``body`` is the Hugging Face model. Its parameters include those of a :class:`PoolerHead`, so saving the body saves
+    both.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
@@ -43,9 +43,10 @@ class DefinitionEncoder(nn.Module):
         self.head = head
 
     def pooled(self, ids: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
-        """Return the vectors of windows, shape ``(n, d)``: their first token's, or the mean over all, special ones too.
+        """Return the pooled vectors of texts, shape ``(n, d)``.
 
-        ``ids`` and ``mask`` have the shape ``(n, tokens)``; ``mask`` is 1 at tokens and 0 at padding behind them.
+        ``cls`` takes the vector of the first token, ``mean`` the mean over all tokens, including special tokens.
+        ``ids`` and ``mask`` have the shape ``(n, tokens)``. ``mask`` is 1 for tokens and 0 for the padding after them.
         """
         states: torch.Tensor = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
         if pooling == "cls":
@@ -54,13 +55,13 @@ class DefinitionEncoder(nn.Module):
         return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
-        """Return the projections of windows, shape ``(n, d)``; see :meth:`pooled`."""
+        """Return the projections of texts, shape ``(n, d)``; see :meth:`pooled`."""
         projected: torch.Tensor = self.head(self.pooled(ids, mask, pooling))
         return projected
 
     @property
     def dim(self) -> int:
-        """Dimension of its vectors."""
+        """Dimension of the vectors."""
         config: Any = self.body.config
         return int(config.hidden_size)
 
@@ -72,26 +73,26 @@ class DefinitionEncoder(nn.Module):
 
 
 def load_encoder(folder: Path, head: Head) -> DefinitionEncoder:
-    """Load a fresh copy of the model in ``folder``, in float32, with the head that ``head`` names.
+    """Load a new copy of the model in ``folder``, in float32, with the head ``head``.
 
-    Raises :class:`ModelError` where the model cannot be loaded, has no pooler in its architecture, or lacks the
-    weights of the head.
+    Raises :class:`ModelError` if the model cannot be loaded, its architecture has no pooler, or the weights of the head
+    are missing.
     """
     body = _load_body(folder)
     pooler = getattr(body, "pooler", None)
     dense = getattr(pooler, "dense", None)
     if not isinstance(dense, nn.Linear):
         raise ModelError(
-            f"the model in {folder} is a {body.config.model_type!r} without a pooler of one dense layer: expected a "
-            "BERT, RoBERTa, or a model built like them"
+            f"the model in {folder} has the type {body.config.model_type!r} and no pooler with one dense layer: "
+            "expected BERT, RoBERTa or a similar model"
         )
     chosen = choose_head(head, body.config.model_type)
     tensors = _tensors(folder, (_OWN,) if chosen == "own" else _MLM_DENSE)
     if set(tensors) != {"weight", "bias"}:
         wanted, other = ("pooler.dense", "mlm-head") if chosen == "own" else (" or ".join(_MLM_DENSE), "own")
         raise ModelError(
-            f"the model in {folder} has no weights {wanted}, which the head {chosen!r} is made of: choose the head "
-            f"{other!r}, or a checkpoint that has them"
+            f"the model in {folder} has no weights {wanted}, which the head {chosen!r} needs: choose the head "
+            f"{other!r}, or a checkpoint with these weights"
         )
     with torch.no_grad():
         dense.weight.copy_(tensors["weight"])
@@ -101,28 +102,29 @@ def load_encoder(folder: Path, head: Head) -> DefinitionEncoder:
 
 
 def choose_head(head: Head, model_type: str) -> Head:
-    """Return ``own`` or ``mlm-head``: RoBERTa's pooler has never been trained, its head for masked words has."""
+    """Return ``own`` or ``mlm-head``. RoBERTa's pooler is untrained, so ``auto`` uses its masked-word head."""
     if head != "auto":
         return head
     return "mlm-head" if model_type in _ROBERTA else "own"
 
 
 def load_trained(folder: Path, activation: Activation) -> DefinitionEncoder:
-    """Load what :func:`save_encoder` has saved of an encoder with a :class:`PoolerHead`."""
+    """Load an encoder with a :class:`PoolerHead` that :func:`save_encoder` saved."""
     body = _load_body(folder)
     return DefinitionEncoder(body, PoolerHead(body.pooler.dense, activation))
 
 
 def load_bare(folder: Path) -> DefinitionEncoder:
-    """Load the model in ``folder`` without a head, for vectors that are pooled alone (equation 2)."""
+    """Load the model in ``folder`` without a head, for pooled vectors without projection (equation 2)."""
     return DefinitionEncoder(_load_body(folder), nn.Identity())
 
 
 def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = None) -> DefinitionEncoder:
-    """Load a fresh copy of the model in ``folder`` with its frozen head for masked words, for DefSent.
+    """Load a new copy of the model in ``folder`` with its frozen masked-word head, for DefSent.
 
-    The word embeddings, which the head's last product shares, are frozen, too. ``head`` are the head's tensors; None
-    reads those of the model. Raises :class:`ModelError` where it has none, or its head has another activation.
+    The word embeddings are frozen too, because the last layer of the head shares them. ``head`` has the tensors of the
+    head; None means those of the model. Raises :class:`ModelError` if the model has no such head, or a head with an
+    activation other than GELU.
     """
     body = _load_body(folder)
     if body.config.hidden_act != "gelu":
@@ -133,12 +135,12 @@ def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = N
 
 
 def mlm_head_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors that :class:`MlmHead` takes; raises :class:`ModelError` where the model lacks them."""
+    """Return the tensors for :class:`MlmHead`. Raises :class:`ModelError` if the model has none."""
     dense, norm = _tensors(folder, _MLM_DENSE), _tensors(folder, _MLM_NORM)
     if set(dense) != {"weight", "bias"} or set(norm) != {"weight", "bias"}:
         raise ModelError(
-            f"the model in {folder} has no head for masked words ({' or '.join(_MLM_DENSE)}): DefSent needs one; "
-            "DefSent+ does not"
+            f"the model in {folder} has no masked-word head ({' or '.join(_MLM_DENSE)}), which DefSent needs: "
+            "train with DefSent+, or choose another model"
         )
     return {
         f"{part}.{name}": tensor for part, found in (("dense", dense), ("norm", norm)) for name, tensor in found.items()
@@ -146,17 +148,20 @@ def mlm_head_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def mlm_bias(folder: Path) -> torch.Tensor:
-    """Return what the head for masked words adds to the score of each token, shape ``(vocabulary,)``."""
+    """Return the bias of the masked-word head, which it adds to the score of each token, shape ``(vocabulary,)``."""
     found = _tensors(folder, _MLM_BIAS)
     if not found:
-        raise ModelError(f"the model in {folder} has no {' or '.join(_MLM_BIAS)}, a part of its head for masked words")
+        raise ModelError(
+            f"the model in {folder} has no {' or '.join(_MLM_BIAS)}, a part of the masked-word head: choose a "
+            "checkpoint with this tensor"
+        )
     return found[""].float()
 
 
 def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None:
-    """Save the model, and the tokenizer of the model in ``source``, to ``folder``: whole or not at all.
+    """Save the model, with the tokenizer of the model in ``source``, to ``folder`` atomically.
 
-    A pooler head is among the model's weights as ``pooler.dense``; what its activation is, the caller records.
+    A pooler head is saved among the weights of the model as ``pooler.dense``. The caller must record its activation.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -172,7 +177,7 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Load or save without transformers' progress bars, and without its list of weights, which is checked here."""
+    """Load or save without the progress bars and warnings of transformers. This module checks the weights itself."""
     logging: Any = transformers.utils.logging
     with loading_model():
         level = logging.get_verbosity()
@@ -185,7 +190,7 @@ def _quietly() -> Iterator[None]:
 
 def _load_body(folder: Path) -> Any:
     try:
-        # Weights that the file lacks are drawn, which must not move the generator of whoever calls.
+        # Missing weights are initialised at random. This must not change the caller's random generator.
         with _quietly(), torch.random.fork_rng(devices=[]):
             model, loaded = transformers.AutoModel.from_pretrained(
                 str(folder),
@@ -198,18 +203,18 @@ def _load_body(folder: Path) -> Any:
         raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
     missing = sorted(name for name in loaded["missing_keys"] if not name.startswith("pooler."))
     if missing:
-        raise ModelError(f"the model in {folder} lacks {len(missing)} of its weights, such as {missing[0]}")
+        raise ModelError(f"the model in {folder} has {len(missing)} missing weights, such as {missing[0]}")
     if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "is_decoder", False):
         raise ModelError(f"the model in {folder} is a decoder: expected an encoder such as BERT")
     return model.float()
 
 
 def _tensors(folder: Path, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Return the tensors one of ``names`` is the beginning of, but for a prefix, by what follows it."""
+    """Return the tensors whose names contain one of ``names`` after an optional prefix, by the rest of their name."""
     found: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):
         with safe_open(str(file), framework="pt") as tensors:
-            for key in tensors.keys():  # noqa: SIM118  no mapping
+            for key in tensors.keys():  # noqa: SIM118  not a mapping
                 for name in names:
                     head, marker, rest = key.rpartition(name)
                     if marker and (not head or head.endswith(".")):
@@ -218,5 +223,5 @@ def _tensors(folder: Path, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
 
 
 def model_type(folder: Path) -> str:
-    """Return the family that ``config.json`` names."""
+    """Return the model type from ``config.json``."""
     return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))

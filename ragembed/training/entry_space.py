@@ -1,4 +1,4 @@
-"""Vectors of entries (Liu 2024, equation 2): means over their definitions, or the model's word embeddings (DefSent)."""
+"""Entry vectors (Liu 2024, equation 2): means over their definitions, or the word embeddings of the model (DefSent)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def entry_embeddings(
     arithmetic: Arithmetic,
     progress: TrainingProgress,
 ) -> Floats:
-    """Return the vector of each entry, float32, shape ``(entries, d)``: the mean of those of its definitions.
+    """Return the entry vectors, float32 of shape ``(entries, d)``.
 
-    A definition's is the last layer's at [CLS] (``ac``), or the mean of the last layer over all its tokens, special
-    ones included (``amp``). In eval mode and without gradients.
+    The vector of an entry is the mean over its definitions. The vector of a definition is taken from the last layer: at
+    ``[CLS]`` (``ac``), or as the mean over all tokens, including special tokens (``amp``). The model runs in evaluation
+    mode and without gradients.
     """
     pooling: Pooling = "cls" if kind == "ac" else "mean"
     vectors = np.empty((len(texts.windows.lengths), encoder.dim), dtype=np.float32)
@@ -48,7 +49,7 @@ def entry_embeddings(
 
 
 def mean_by_entry(vectors: Floats, texts: TrainingTexts) -> Floats:
-    """Return the mean over each entry's definitions of ``vectors``, which has a row for each window."""
+    """Return the mean of ``vectors`` over the definitions of each entry. ``vectors`` has one row per text."""
     sums = np.zeros((texts.n_entries, vectors.shape[1]), dtype=np.float32)
     np.add.at(sums, texts.entry, vectors[texts.text])
     counts = np.bincount(texts.entry, minlength=texts.n_entries).astype(np.float32)
@@ -56,13 +57,13 @@ def mean_by_entry(vectors: Floats, texts: TrainingTexts) -> Floats:
 
 
 def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dictionary, NDArray[np.int64]]:
-    """Return the entries that are single tokens, with the id of each, for DefSent.
+    """Return the entries that are single tokens, and the token id of each, for DefSent.
 
-    Entries that are one token, as upper and lower case are to an uncased model, become one. Raises
-    :class:`DictionaryError` where no entry is a single token.
+    Entries with the same token are merged, such as upper and lower case with an uncased model. Raises
+    :class:`DictionaryError` if no entry is a single token.
     """
     found: dict[int, tuple[str, dict[str, None]]] = {}
-    # Behind a space, as a word stands in a sentence: to a byte-level tokenizer the token without it is another one.
+    # With a leading space, as inside a sentence. In a byte-level tokenizer, the token without the space is different.
     for entry, definitions, ids in zip(
         dictionary.entries,
         dictionary.definitions,
@@ -74,7 +75,8 @@ def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dic
             known.update(dict.fromkeys(definitions))
     if not found:
         raise DictionaryError(
-            f"none of {len(dictionary):,} entries is a single token of the model, which DefSent needs: train DefSent+"
+            f"none of {len(dictionary):,} entries is a single token of the model, as DefSent requires: train with "
+            "DefSent+ instead"
         )
     entries = tuple(entry for entry, _ in found.values())
     texts = tuple(tuple(definitions) for _, definitions in found.values())

@@ -1,4 +1,4 @@
-"""Heads: what turns the pooled vector of a definition into a point among the entries (Liu 2024, section 3.2)."""
+"""Heads project the pooled vector of a definition into the space of the entries (Liu 2024, section 3.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Activation = Literal["tanh", "gelu"]
 
 
 class PoolerHead(nn.Module):
-    """A dense layer and an activation: BERT's pooler has tanh, the dense layer of RoBERTa's MLM head GELU (erf)."""
+    """A dense layer and an activation: tanh for BERT's pooler, GELU (erf) for the dense layer of RoBERTa's MLM head."""
 
     def __init__(self, dense: nn.Linear, activation: Activation) -> None:
         super().__init__()
@@ -27,10 +27,10 @@ class PoolerHead(nn.Module):
 
 
 class MlmHead(nn.Module):
-    """A model's head for masked words without its last product: dense layer, GELU (erf), layer normalisation.
+    """The frozen masked-word head of a model, without its last product: dense layer, GELU (erf), layer normalisation.
 
-    It is frozen (DefSent). ``tensors`` has ``dense.weight`` and ``dense.bias``, shapes ``(d, d)`` and ``(d,)``, and
-    ``norm.weight`` and ``norm.bias``, shape ``(d,)``.
+    DefSent uses it. ``tensors`` has ``dense.weight`` and ``dense.bias`` of shapes ``(d, d)`` and ``(d,)``, and
+    ``norm.weight`` and ``norm.bias`` of shape ``(d,)``.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], epsilon: float) -> None:

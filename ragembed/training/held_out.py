@@ -1,4 +1,4 @@
-"""Definitions kept out of training, and how often a model finds the entry of one (a reverse dictionary)."""
+"""Held-out definitions, and the accuracy with which a model finds their entries (as a reverse dictionary)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BATCH_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A definition that no training sees, and the numbers of the entries that it belongs to."""
+    """A definition that is excluded from the training, and the numbers of its entries."""
 
     definition: str
     entries: tuple[int, ...]
@@ -33,7 +33,21 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class ReverseAccuracy:
-    """How often an entry of a definition is among the first 1, 10, 100, in per cent, and the mean reciprocal rank."""
+    """How well a model finds the entries of definitions.
+
+    Attributes
+    ----------
+    top1 : float
+        Percentage of definitions for which one of their entries is the first result.
+    top10 : float
+        Percentage of definitions for which one of their entries is among the first 10 results.
+    top100 : float
+        Percentage of definitions for which one of their entries is among the first 100 results.
+    mrr : float
+        Mean reciprocal rank, from 0 to 1.
+    definitions : int
+        Number of definitions.
+    """
 
     top1: float
     top10: float
@@ -47,11 +61,11 @@ class ReverseAccuracy:
 
 
 def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dictionary, tuple[HeldOut, ...]]:
-    """Draw ``count`` definitions and return the dictionary without them, and them.
+    """Draw ``count`` definitions at random. Return the dictionary without them, and the drawn definitions.
 
-    A definition that several entries share leaves all of them, so that no entry tells it. One is drawn only where each
-    of its entries keeps another. None is a twentieth of the definitions that differ, 1,000 at most, as far as there are
-    such. Raises :class:`ConfigError` where ``count`` of them cannot be had.
+    A definition that several entries share is removed from all of them. A definition is drawn only if each of its
+    entries keeps another one. If ``count`` is None, up to a twentieth of the distinct definitions is drawn, at most
+    1,000. Raises :class:`ConfigError` if fewer than ``count`` definitions can be drawn.
     """
     owners: dict[str, list[int]] = {}
     for entry, definition in dictionary.pairs():
@@ -69,7 +83,7 @@ def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dict
             left.subtract(owners[definition])
     if count is not None and len(drawn) < count:
         raise ConfigError(
-            f"{count} definitions are to be held out, but only {len(drawn)} belong to entries that have another: "
+            f"cannot hold out {count} definitions: only {len(drawn)} belong to entries with another definition; "
             f"choose at most {len(drawn)}"
         )
     kept = tuple(tuple(text for text in texts if text not in drawn) for texts in dictionary.definitions)
@@ -84,9 +98,9 @@ def ranks(
     pooling: Pooling,
     arithmetic: Arithmetic,
 ) -> NDArray[np.int64]:
-    """Return the best rank, from 1, of each window's ``answers`` among all entries, shape ``(windows,)``.
+    """Return the best rank of the ``answers`` of each text among all entries, from 1, shape ``(texts,)``.
 
-    An entry with the same score as the answer counts as before it.
+    Other entries with the same score as the best answer rank before it.
     """
     found = np.zeros(len(answers), dtype=np.int64)
     entries = torch.from_numpy(space.vectors).to(arithmetic.device)
@@ -107,6 +121,6 @@ def ranks(
 
 
 def accuracy(found: NDArray[np.int64]) -> ReverseAccuracy:
-    """Return what ``ranks`` come to; there is at least one."""
+    """Return the accuracy for the given ranks. There must be at least one."""
     top1, top10, top100 = (100.0 * float((found <= depth).mean()) for depth in (1, 10, 100))
     return ReverseAccuracy(top1, top10, top100, float((1.0 / found).mean()), len(found))

@@ -1,13 +1,14 @@
-"""Independent components of the entry vectors (Liu 2024, sections 3.2 and appendix A).
+"""Independent components of the entry vectors (Liu 2024, section 3.2 and appendix A).
 
-Standardised columns, FastICA over all dimensions with the log-cosh contrast, times 100. The paper scales by 100
-"because typically after ICA-transformation, the dimensional values are approximately 1% of original scale". This is so
-of scikit-learn's ``arbitrary-variance`` alone: components of unit norm, so that values are about ``1/sqrt(n)`` for
-``n`` entries. The authors' program runs with the present default, ``unit-variance``: values ``sqrt(n)`` times larger.
+The columns are standardised, transformed with FastICA over all dimensions (log-cosh contrast), and multiplied by 100.
+The paper scales by 100 "because typically after ICA-transformation, the dimensional values are approximately 1% of
+original scale". This is true only for scikit-learn's ``arbitrary-variance``, where components have unit norm and values
+are about ``1/sqrt(n)`` for ``n`` entries. The authors' program uses the current default, ``unit-variance``, with values
+larger by the factor ``sqrt(n)``.
 
-A last layer that ends in layer normalisation, as BERT's does, leaves its vectors no variance in one of the d
-directions. What there is of it is rounding, which whitening enlarges to a component like the others. The authors'
-program does so, too; it is one component of d, but its values may differ between machines.
+If the last layer ends with layer normalisation, as in BERT, the vectors have no variance in one of ``d`` directions.
+This direction contains only rounding errors, and whitening enlarges them to the scale of the other components. The
+authors' program has the same property. It concerns one of ``d`` components, whose values may differ between machines.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ragembed.training.settings import Ica
 SCALE = 100.0
 ITERATIONS = 1000
 _SEED = 42
-_ROUNDING = 1e-5  # of the largest spread, below which a direction of float32 vectors holds rounding alone
+_ROUNDING = 1e-5  # relative to the largest spread; a direction with less contains only float32 rounding errors
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The transformed vectors, float32, shape ``(n, d)``, the iterations taken, and whether they converged."""
+    """The transformed vectors (float32 of shape ``(n, d)``), the number of iterations, and whether they converged."""
 
     vectors: NDArray[np.float32]
     iterations: int
@@ -40,19 +41,20 @@ class Components:
 
 
 def require_entries(entries: int, dimensions: int) -> None:
-    """Raise :class:`ConfigError` where there are no more entries than dimensions."""
+    """Raise :class:`ConfigError` unless there are more entries than dimensions."""
     if entries <= dimensions:
         raise ConfigError(
-            f"{entries:,} entries, vectors of {dimensions} dimensions: independent components need more entries than "
-            "dimensions; choose ica none"
+            f"there are {entries:,} entries and vectors of {dimensions} dimensions: independent components need more "
+            "entries than dimensions; set ica to 'none'"
         )
 
 
 def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Components:
-    """Return the independent components of ``vectors``, shape ``(n, d)``, in scikit-learn's ``convention``.
+    """Return the independent components of ``vectors``, shape ``(n, d)``.
 
-    After :data:`ITERATIONS` it stops where it is, as the authors' program does. Raises :class:`ConfigError` where there
-    are no more rows than columns, or the rows vary in fewer than ``d - 1`` directions.
+    ``convention`` is the scaling in scikit-learn's terms. Like the authors' program, the function uses the result after
+    :data:`ITERATIONS` iterations even if it has not converged. Raises :class:`ConfigError` if there are not more rows
+    than columns, or the rows vary in fewer than ``d - 1`` directions.
     """
     rows, columns = vectors.shape
     require_entries(rows, columns)
@@ -61,8 +63,8 @@ def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Com
     varying = int((spread > _ROUNDING * spread[-1]).sum())
     if varying < columns - 1:
         raise ConfigError(
-            f"the entry vectors vary in {varying} of {columns} directions: independent components need all of them, "
-            "but for the one that layer normalisation takes; choose ica none"
+            f"the entry vectors vary in {varying} of {columns} directions: independent components need at least "
+            f"{columns - 1}; set ica to 'none'"
         )
     transform = FastICA(fun="logcosh", max_iter=ITERATIONS, random_state=_SEED, whiten=convention)
     with warnings.catch_warnings(record=True) as raised:

@@ -1,4 +1,4 @@
-"""What a training works on: texts, model, sentence pairs, device; read and checked before anything is trained."""
+"""The inputs of a training (texts, model, sentence pairs, device), which are read and validated before it starts."""
 
 from __future__ import annotations
 
@@ -31,27 +31,39 @@ from ragembed.training.similarity import read_pairs
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """What is asked for.
+    """The inputs, the output and the settings of a training.
+
+    Pass it to :func:`ragembed.training.train_from_dictionary`.
 
     Parameters
     ----------
-    dictionaries
-        Files or folders; see :func:`ragembed.training.dictionaries.reading.read_dictionaries`.
-    model
-        Id or folder of the model that is trained.
-    out
-        Folder that the trained model is written to; an interrupted training in it goes on.
-    settings
-        See :class:`TrainingSettings`.
-    sentence_pairs
-        Tables with ``score``, ``sentence1``, ``sentence2``: measured before and after, and what the best of several
-        runs is chosen by. Without them that is the mean reciprocal rank of held-out definitions.
-    pictures
-        Whether the entry spaces are drawn.
-    device
-        As :class:`ragembed.Embedder` takes it; a training runs on the first of them.
-    checkpoint_seconds
-        Pause between two states of a run that are saved.
+    dictionaries : tuple of Path
+        Dictionary files or folders; see :func:`ragembed.training.read_dictionaries` for the formats.
+    model : str
+        Hugging Face id or folder of the model to train.
+    out : Path
+        Folder for the trained model. If it contains an interrupted training, this training is resumed.
+    settings : TrainingSettings
+        Settings of the training.
+    sentence_pairs : tuple of Path, optional
+        Tables with the columns ``score``, ``sentence1`` and ``sentence2``. The correlation with the scores is measured
+        before and after the training, and selects the best of several runs. Without sentence pairs, the mean reciprocal
+        rank of the held-out definitions selects it.
+    pictures : bool, default False
+        Whether to plot the entry vectors of each step. Needs the extra ``plot``.
+    device : str, optional
+        Device, as for :class:`ragembed.Embedder`. If it names several devices, the training uses the first one.
+    checkpoint_seconds : float, default 300.0
+        Interval between two saved states of a run, in seconds.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.training import RECIPES, TrainingRequest, TrainingSettings
+    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
+    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
+    >>> request.checkpoint_seconds
+    300.0
     """
 
     dictionaries: tuple[Path, ...]
@@ -66,10 +78,11 @@ class TrainingRequest:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """All that steps and runs share.
+    """The data that all steps and runs share.
 
-    ``dictionary`` is what is trained on, without the definitions held out; ``statistics`` are of the whole.
-    ``token_ids`` are those of its entries in DefSent, else None. ``pictures`` is the folder for them, or None.
+    ``dictionary`` is the training data, without the held-out definitions. ``statistics`` describe the complete
+    dictionary. ``token_ids`` are the token ids of the entries for DefSent, otherwise None. ``pictures`` is the folder
+    for pictures, or None.
     """
 
     settings: TrainingSettings
@@ -89,7 +102,7 @@ class Material:
 
     @classmethod
     def of(cls, request: TrainingRequest) -> Material:
-        """Read and check everything; raises what the parts raise, before anything has taken long."""
+        """Read and validate all inputs. Raises their errors before any slow step starts."""
         if request.pictures:
             require_matplotlib()
         arithmetic = Arithmetic.of(request.device, request.settings.bf16)
@@ -110,7 +123,7 @@ class Material:
         dictionary, held_out = hold_out(whole, settings.held_out, settings.seed)
         if settings.runs > 1 and not (held_out or similarity):
             raise ConfigError(
-                f"{settings.runs} runs, and nothing to choose the best by: give sentence pairs, or hold out definitions"
+                f"cannot choose the best of {settings.runs} runs: give sentence pairs, or hold out definitions"
             )
         drawn = [each.definition for each in held_out]
         return cls(

@@ -1,4 +1,4 @@
-"""The loss (Liu 2024, equations 1 and 5): cross-entropy of a definition's projection over all entries."""
+"""The loss (Liu 2024, equations 1 and 5): the cross-entropy of projected definitions over all entries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch.nn import functional
 
 
 def entry_scores(projected: torch.Tensor, entries: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return ``h(s) · entry_embed(e)`` of every definition and entry in float32, shape ``(n, entries)``.
+    """Return ``h(s) · entry_embed(e)`` for each definition and entry, float32 of shape ``(n, entries)``.
 
-    ``projected`` has the shape ``(n, d)``, ``entries``, which are frozen, ``(entries, d)``. There is no temperature and
-    no normalisation, and a ``bias``, shape ``(entries,)``, in DefSent alone.
+    ``projected`` has the shape ``(n, d)``. ``entries`` has the shape ``(entries, d)`` and is frozen. There is no
+    temperature and no normalisation. Only DefSent uses a ``bias``, of shape ``(entries,)``.
     """
     with torch.autocast(projected.device.type, enabled=False):
         return functional.linear(projected.float(), entries, bias)
@@ -19,5 +19,5 @@ def entry_scores(projected: torch.Tensor, entries: torch.Tensor, bias: torch.Ten
 def entry_loss(
     projected: torch.Tensor, entries: torch.Tensor, target: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the mean of ``-log P(e|s)`` over a batch; ``target`` has the number of each definition's entry."""
+    """Return the mean of ``-log P(e|s)`` over a batch. ``target`` has the entry number of each definition."""
     return functional.cross_entropy(entry_scores(projected, entries, bias), target)

@@ -1,4 +1,4 @@
-"""AdamW, its learning rate by batch, and its state as named tensors."""
+"""AdamW, its learning-rate schedule, and its state as named tensors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ragembed.training.settings import OptimizerSettings
 
 
 def linear_decay(batch: int, batches: int, warmup: float = 0.0) -> float:
-    """Return the share of the learning rate that the batch number ``batch`` of ``batches``, from 0, is taken with.
+    """Return the factor on the learning rate for batch number ``batch`` (from 0) of ``batches``.
 
-    It rises from 0 over the share ``warmup`` of batches, and falls to 0, which the one after the last would have.
+    The factor rises linearly from 0 over the share ``warmup`` of the batches. Then it falls linearly to 0, which it
+    would reach one batch after the last.
     """
     rising = int(warmup * batches)
     if batch < rising:
@@ -22,16 +23,16 @@ def linear_decay(batch: int, batches: int, warmup: float = 0.0) -> float:
 
 
 class Optimizer:
-    """AdamW over the parameters of ``module`` that are trained.
+    """AdamW for the trainable parameters of ``module``.
 
-    ``learning_rate`` is that of the first batch after the warm-up.
+    ``learning_rate`` is the learning rate of the first batch after the warm-up.
     """
 
     def __init__(self, module: nn.Module, learning_rate: float, settings: OptimizerSettings) -> None:
         self._named = {name: each for name, each in module.named_parameters() if each.requires_grad}
         self._learning_rate = learning_rate
         self._settings = settings
-        # One kernel for each parameter, where PyTorch has it; it keeps its count of steps beside the parameter.
+        # PyTorch has a fused kernel for these devices. It keeps the step count on the device of the parameter.
         self._fused = all(each.device.type in ("cpu", "cuda") for each in self._named.values())
         self._adam = torch.optim.AdamW(
             list(self._named.values()),
@@ -43,7 +44,7 @@ class Optimizer:
         )
 
     def step(self, batch: int, batches: int) -> None:
-        """Clip the gradients, change the parameters, and forget the gradients."""
+        """Clip the gradients, update the parameters and clear the gradients."""
         nn.utils.clip_grad_norm_(self._named.values(), self._settings.max_grad_norm)
         for group in self._adam.param_groups:
             group["lr"] = self._learning_rate * linear_decay(batch, batches, self._settings.warmup)
@@ -60,7 +61,7 @@ class Optimizer:
         return found
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take up what :meth:`tensors` returned."""
+        """Restore the tensors that :meth:`tensors` returned."""
         with torch.no_grad():
             for name, parameter in self._named.items():
                 parameter.copy_(tensors[f"model.{name}"])

@@ -1,12 +1,12 @@
-"""The folder that a training ends in: a model as any other, and what a reverse dictionary needs beside it.
+"""The output folder of a training: an ordinary model folder, with additional files for the reverse dictionary.
 
 ::
 
     config.json, model.safetensors, tokenizer.json …    the model; the pooler is among its weights
     entries.json, entries.safetensors                   the entries and their vectors (and the head of DefSent)
-    held-out.jsonl                                      the definitions that were held out
-    pictures/step-1.png …                               the entry spaces, where they were asked for
-    training.json                                       settings and measures; written last
+    held-out.jsonl                                      the held-out definitions
+    pictures/step-1.png …                               plots of the entry vectors, if requested
+    training.json                                       settings and measurements; written last
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _ENTRIES, _VECTORS, _HELD_OUT = "entries.json", "entries.safetensors", "held-out
 
 
 def require_folder(out: Path) -> None:
-    """Raise :class:`ConfigError` where ``out`` holds anything but a training under way."""
+    """Raise :class:`ConfigError` unless ``out`` is new, empty or contains an unfinished training."""
     if (out / FILE).exists():
-        raise ConfigError(f"{out} already holds a trained model: give another folder")
+        raise ConfigError(f"{out} already contains a trained model: choose another folder")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file: expected a folder")
-    holds = {entry.name for entry in out.iterdir()} - {CHECKPOINTS} if out.is_dir() else set()
-    if holds and not (out / CHECKPOINTS / PLAN).is_file():
-        raise ConfigError(f"the folder {out} is not empty: give one that is, or that does not exist")
+    others = {entry.name for entry in out.iterdir()} - {CHECKPOINTS} if out.is_dir() else set()
+    if others and not (out / CHECKPOINTS / PLAN).is_file():
+        raise ConfigError(f"the folder {out} is not empty: choose an empty or new folder")
 
 
 def write_entries(
     out: Path, dictionary: Dictionary, space: EntrySpace, head: Mapping[str, torch.Tensor], held_out: Iterable[HeldOut]
 ) -> None:
-    """Write the entries, their vectors, DefSent's head where there is one, and the definitions held out."""
+    """Write the entries, their vectors, the head of DefSent, if any, and the held-out definitions."""
     tensors = {"entries": torch.from_numpy(space.vectors), **{f"head.{name}": each for name, each in head.items()}}
     if space.bias is not None:
         tensors["bias"] = torch.from_numpy(space.bias)
@@ -62,7 +62,7 @@ def write_entries(
 
 
 def read_entries(folder: Path) -> tuple[Sequence[str], EntrySpace, dict[str, torch.Tensor]]:
-    """Return what :func:`write_entries` has written but the definitions; raises :class:`TrainingError`."""
+    """Read the entries, vectors and head that :func:`write_entries` wrote. Raises :class:`TrainingError`."""
     tensors, _ = read_tensors(folder / _VECTORS)
     try:
         entries: list[str] = json.loads((folder / _ENTRIES).read_text(encoding="utf-8"))
@@ -74,22 +74,22 @@ def read_entries(folder: Path) -> tuple[Sequence[str], EntrySpace, dict[str, tor
 
 
 def write_report(out: Path, report: Mapping[str, Any]) -> None:
-    """Write ``training.json``, by which the folder is a trained model."""
+    """Write ``training.json``, which marks the folder as a trained model."""
     replace_file(out / FILE, json.dumps({"format": FORMAT, **report}, indent=2, ensure_ascii=False).encode())
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Return what ``training.json`` holds; raises :class:`TrainingError` where there is none that can be read."""
+    """Return the content of ``training.json``. Raises :class:`TrainingError` if it is missing or damaged."""
     file = folder / FILE
     if not file.is_file():
-        raise TrainingError(f"{folder} has no {FILE}: expected a folder that ragembed train has written")
+        raise TrainingError(f"{folder} has no {FILE}: expected a folder written by 'ragembed train'")
     try:
         report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         version = report["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise TrainingError(f"{file} is damaged: {error}") from error
     if version != FORMAT:
-        raise TrainingError(f"{file} has the format {version}: this version of ragembed reads {FORMAT}")
+        raise TrainingError(f"{file} has the format {version}: this version of ragembed reads only format {FORMAT}")
     return report
 
 

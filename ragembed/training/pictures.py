@@ -1,4 +1,4 @@
-"""Pictures of an entry space in two dimensions, as figures 1 and 2 of Liu 2024, with matplotlib (extra ``plot``)."""
+"""Two-dimensional plots of entry vectors, like figures 1 and 2 of Liu 2024, with matplotlib (extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MOST_POINTS = 20_000
 
 
 def require_matplotlib() -> None:
-    """Raise :class:`MissingExtraError` where matplotlib is not installed."""
+    """Raise :class:`MissingExtraError` if matplotlib is not installed."""
     require("matplotlib", "drawing the entry space")
 
 
 def svd_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the first two columns of ``U S`` of the vectors as they are, shape ``(n, 2)`` (figure 1)."""
+    """Return the first two columns of ``U S`` from the SVD of the uncentred vectors, shape ``(n, 2)`` (figure 1)."""
     return _project(vectors.astype(np.float64))
 
 
 def pca_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the first two principal components, each with the variance 1, shape ``(n, 2)`` (figure 2)."""
+    """Return the first two principal components, scaled to variance 1, shape ``(n, 2)`` (figure 2)."""
     centred = vectors.astype(np.float64)
     centred -= centred.mean(axis=0)
     plane = _project(centred)
@@ -34,7 +34,7 @@ def pca_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
-    """Draw both planes side by side to ``file``, a PNG; of many entries, every k-th."""
+    """Plot both planes side by side to the PNG file ``file``. If there are many entries, plot only every k-th one."""
     from matplotlib.figure import Figure
 
     require_matplotlib()
@@ -45,7 +45,7 @@ def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
         panels, (svd_plane(vectors), pca_plane(vectors)), ("SVD", "PCA, whitened"), strict=True
     ):
         axes.scatter(*plane[::every].T, s=2, alpha=0.4, linewidths=0)
-        axes.set_aspect("equal", adjustable="datalim")  # what is as wide as high is isotropic
+        axes.set_aspect("equal", adjustable="datalim")  # the same scale on both axes makes isotropy visible
         axes.axhline(0, color="grey", linewidth=0.5)
         axes.axvline(0, color="grey", linewidth=0.5)
         axes.set_title(name, fontsize=9)
@@ -54,7 +54,7 @@ def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
 
 
 def _project(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``points`` along the two directions of largest second moment, their largest values positive."""
+    """Project ``points`` on the two directions of largest second moment, with positive largest values."""
     _, directions = np.linalg.eigh(points.T @ points)
     plane: NDArray[np.float64] = points @ directions[:, :-3:-1]
     largest = np.take_along_axis(plane, np.abs(plane).argmax(axis=0)[None], axis=0)

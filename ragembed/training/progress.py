@@ -1,4 +1,4 @@
-"""What a training says of itself; how it is shown is for others to decide."""
+"""The interface through which a training reports its progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class TrainingProgress(Protocol):
-    """A listener. One phase runs at a time."""
+    """Receives the progress of a training. One phase runs at a time."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin ``phase`` ("step 1 of 3, run 1 of 10"), of ``total`` units if that is known."""
+        """Start ``phase`` (such as "step 1 of 3, run 1 of 10") with ``total`` units, or None if unknown."""
         ...
 
     def advance(self, count: int, detail: str = "") -> None:
-        """Take note that ``count`` more units are done; ``detail`` is what else there is to say ("loss 4.21")."""
+        """Report ``count`` more finished units. ``detail`` is additional information (such as "loss 4.21")."""
         ...
 
     def finish(self) -> None:
@@ -21,12 +21,12 @@ class TrainingProgress(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Say something once: a resumed training, definitions that are cut."""
+        """Report a single message, such as a resumed training or truncated definitions."""
         ...
 
 
 class SilentTraining:
-    """Says nothing."""
+    """Ignores all progress."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Ignore the phase."""

@@ -1,7 +1,7 @@
 """Progressive separate training (Liu 2024, section 3.2, equations 3 to 13).
 
-Every step trains fresh copies of the original model. Only the encoder that builds the entry vectors moves forward: that
-of the first step is the original model, that of the next the best copy of the step before.
+Each step trains new copies of the original model. Only the encoder that builds the entry vectors changes: the first
+step uses the original model, each further step uses the best copy of the previous step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CURVE_POINTS = 20
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """A finished step: its best model's folder and entry vectors, what was measured of them and of each run."""
+    """A finished step: the folder of its best model, its entry vectors, and the measurements of vectors and runs."""
 
     model: Path
     space: EntrySpace
@@ -53,7 +53,7 @@ class StepOutcome:
 
 
 class ProgressiveTraining:
-    """The steps of a training; what one that was interrupted has finished is taken up from ``checkpoints``."""
+    """Performs the steps of a training. Finished parts of an interrupted training are read from ``checkpoints``."""
 
     def __init__(self, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
         self._material = material
@@ -62,7 +62,7 @@ class ProgressiveTraining:
         self._progress = progress
 
     def step(self, number: int, builder: Path) -> StepOutcome:
-        """Do the step ``number``, from 0, whose entry vectors the model in the folder ``builder`` builds."""
+        """Perform the step ``number`` (from 0). The model in the folder ``builder`` builds its entry vectors."""
         space, measured = self._entry_space(number, builder)
         best_folder = self._folder(number) / "best"
         runs: list[Mapping[str, Any]] = []
@@ -84,7 +84,7 @@ class ProgressiveTraining:
         return self._checkpoints.folder / _name(number)
 
     def _entry_space(self, number: int, builder: Path) -> tuple[EntrySpace, dict[str, Any]]:
-        """Return the entry vectors of a step, and what is measured of them."""
+        """Return the entry vectors of a step and their measurements."""
         file = self._folder(number) / "entries.safetensors"
         known = self._checkpoints.read(f"{_name(number)}/space.json")
         if known is not None:
@@ -106,7 +106,9 @@ class ProgressiveTraining:
                 "ica_converged": components.converged,
             }
             if not components.converged:
-                self._progress.note(f"independent components: not converged in {components.iterations:,} iterations")
+                self._progress.note(
+                    f"the independent components did not converge in {components.iterations:,} iterations"
+                )
             self._draw(space, f"step {number + 1}, ICA", f"{_name(number)}-ica")
         tensors = {"entries": torch.from_numpy(space.vectors)}
         if space.bias is not None:
@@ -129,7 +131,7 @@ class ProgressiveTraining:
             draw_space(space.vectors, title, self._material.pictures / f"{name}.png")
 
     def _run(self, place: RunPlace, space: EntrySpace, highest: float, best_folder: Path) -> dict[str, Any]:
-        """Train one fresh copy, measure it, and keep it in ``best_folder`` where its score is above ``highest``."""
+        """Train and measure one new copy. Save it to ``best_folder`` if its score is higher than ``highest``."""
         material, source = self._material, self._material.model.folder
         started = time.monotonic()
         words = material.token_ids is not None
@@ -170,7 +172,7 @@ def _name(number: int) -> str:
 
 
 def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArray[np.int64]) -> EntrySpace:
-    """Return the word embeddings of ``token_ids`` and their part of ``bias``, the space of DefSent."""
+    """Return the entry space of DefSent: the word embeddings and the biases of ``token_ids``."""
     body: Any = encoder.body
     table = body.get_input_embeddings().weight.detach()
     ids = torch.from_numpy(token_ids)
@@ -178,7 +180,7 @@ def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArra
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Put the folder ``new`` in place of ``old``."""
+    """Replace the folder ``old`` by ``new``."""
     if old.exists():
         shutil.rmtree(old)
     new.replace(old)

@@ -1,4 +1,4 @@
-"""Settings that have a name: the encoding combinations and learning rates of Liu 2024 (DefSent+), tables 2, 3 and 5."""
+"""Named settings: the encoding combinations and learning rates of Liu 2024 (DefSent+), tables 2, 3 and 5."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The combination and the learning rate of each step, and whether the last has its entry vectors transformed."""
+    """The combinations and learning rates of a training.
+
+    Attributes
+    ----------
+    combinations : tuple of (str, str)
+        Pooling of definitions (``"cls"`` or ``"mean"``) and kind of entry vectors (``"ac"`` or ``"amp"``) for each
+        step. The last combination also applies to all further steps.
+    learning_rates : tuple of float
+        Learning rate of each step.
+    ica : bool
+        Whether the entry vectors of the last step are transformed with ICA.
+    """
 
     combinations: tuple[tuple[Pooling, EntryKind], ...]
     learning_rates: tuple[float, ...]
@@ -29,19 +40,44 @@ class Recipe:
         learning_rates: tuple[float, ...] = (),
         ica: Ica | None = None,
     ) -> tuple[StepSettings, ...]:
-        """Return the settings of ``count`` steps (None: those of the recipe), with what is given in its place.
+        """Return the settings of all steps. Your values replace those of the recipe.
 
-        Where fewer combinations or learning rates are given than there are steps, the last holds for the rest: a
-        learning rate is to be no larger than the one before. ``ica`` holds for the last step; None is that of the
-        recipe, in the convention of the authors' program.
+        Parameters
+        ----------
+        count : int, optional
+            Number of steps. By default, the number of learning rates in the recipe, or more if you give more learning
+            rates or combinations.
+        combinations : tuple of (str, str), optional
+            Pooling and kind of entry vectors for each step, such as ``("cls", "amp")``. The last one applies to all
+            further steps.
+        learning_rates : tuple of float, optional
+            Learning rate of each step. The last one applies to all further steps, because a learning rate should not
+            be larger than the previous one.
+        ica : {"none", "unit-variance", "arbitrary-variance"}, optional
+            ICA convention of the last step. By default, that of the recipe: ``"unit-variance"``, as in the authors'
+            program, or ``"none"``.
+
+        Returns
+        -------
+        tuple of StepSettings
+            One per step.
+
+        Raises
+        ------
+        ConfigError
+            If there are more combinations or learning rates than steps.
+
+        Examples
+        --------
+        >>> from ragembed.training import RECIPES
+        >>> [step.learning_rate for step in RECIPES["bert-base"].steps(count=2)]
+        [5e-05, 4e-05]
         """
         chosen, rates = combinations or self.combinations, learning_rates or self.learning_rates
         number = count or max(len(self.learning_rates), len(learning_rates), len(combinations))
         for name, given in (("combinations", combinations), ("learning rates", learning_rates)):
             if len(given) > number:
-                raise ConfigError(
-                    f"{len(given)} {name} are given for {number} steps: give no more than there are steps"
-                )
+                raise ConfigError(f"there are {len(given)} {name} for {number} steps: give at most one per step")
         last: Ica = ica if ica is not None else "unit-variance" if self.ica else "none"
         return tuple(
             StepSettings(
@@ -69,19 +105,33 @@ RECIPES: Mapping[str, Recipe] = {
     "sncse-roberta-base": Recipe((_MEAN_AC,), (2e-6,)),
     "sncse-roberta-large": Recipe((_CLS_AC, _MEAN_AC), (1e-6, 1e-6)),
 }
+"""The recipes of Liu 2024 for each kind of model, by name.
+
+The values are :class:`ragembed.training.recipes.Recipe` objects. Their method ``steps`` returns the steps for
+:class:`TrainingSettings`.
+
+Examples
+--------
+>>> from ragembed.training import RECIPES, TrainingSettings
+>>> settings = TrainingSettings(steps=RECIPES["roberta-base"].steps())
+>>> [(step.pooling, step.entries, step.learning_rate) for step in settings.steps]
+[('mean', 'ac', 3e-05), ('mean', 'ac', 2e-05), ('mean', 'ac', 1e-05)]
+"""
 
 
 def recipe_for(folder: Path) -> str:
-    """Return the name of the recipe that the model in ``folder`` has where none is asked for.
+    """Return the name of the default recipe for the model in ``folder``.
 
-    By family and size, as one of the paper's raw models; a model with the files of sentence-transformers is no raw one,
-    and has the recipe of SimCSE's. Raises :class:`ModelError` where its configuration cannot be read.
+    The family and size of the model decide. A model with the files of sentence-transformers gets the SimCSE recipe,
+    because it is not a raw pre-trained model. Raises :class:`ModelError` if the configuration cannot be read.
     """
     try:
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         family, dimension = str(fields["model_type"]), int(fields["hidden_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"the model folder {folder} has no config.json with model_type and hidden_size") from error
+        raise ModelError(
+            f"the model folder {folder} has no config.json with model_type and hidden_size: give a complete model"
+        ) from error
     name = f"{'roberta' if family in _ROBERTA else 'bert'}-{'large' if dimension >= _LARGE_DIMENSION else 'base'}"
     contrastive = any((folder / file).is_file() for file in ("modules.json", "sentence_bert_config.json"))
     return f"simcse-{name}" if contrastive else name

@@ -1,4 +1,4 @@
-"""What a training has come to: written to ``training.json`` of the model's folder, and printed."""
+"""Statistics of the report, which is written to ``training.json`` in the model folder and printed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and standard deviation (of the sample, 0 for one value) over the runs of a step."""
+    """Mean and sample standard deviation (0 for a single value) over the runs of a step."""
 
     mean: float
     deviation: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Return those of ``values``, of which there is at least one."""
+        """Return the mean and standard deviation of at least one value."""
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         return cls(float(np.mean(values)), deviation)
 
@@ -33,7 +33,7 @@ class Spread:
 
 
 def summary(runs: Sequence[JsonObject]) -> dict[str, Any]:
-    """Return mean and standard deviation of every number that all ``runs`` have measured, under its own names."""
+    """Return the mean and standard deviation over ``runs`` for each of their numbers, under the same keys."""
     found: dict[str, Any] = {}
     for name, value in runs[0].items():
         if name in ("run", "seed"):

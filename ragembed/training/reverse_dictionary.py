@@ -1,4 +1,4 @@
-"""Entries that a description defines: what a trained model is beside its sentence vectors (Liu 2024, section 7)."""
+"""Look up entries by a description with a trained model (Liu 2024, section 7)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,51 @@ from ragembed.training.outcome import read_entries, read_report
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """An entry and ``P(e|s)``, its share of the softmax over all entries (equation 1)."""
+    """A result of a reverse dictionary.
+
+    Attributes
+    ----------
+    entry : str
+        The entry.
+    probability : float
+        ``P(e|s)`` of equation 1: the softmax of the entry's score over all entries.
+    """
 
     entry: str
     probability: float
 
 
 class ReverseDictionary:
-    """The reverse dictionary of a folder that ``ragembed train`` has written.
+    """Finds the entries that fit a description, with a model trained by ``ragembed train``.
 
-    Raises :class:`ragembed.errors.TrainingError` where it is no such folder.
+    Parameters
+    ----------
+    folder : Path
+        Folder of the trained model.
+    device : str, optional
+        Device, as for :class:`ragembed.Embedder`. If it names several devices, the first one is used.
+
+    Attributes
+    ----------
+    entries : sequence of str
+        The entries that the model was trained on.
+    report : dict
+        The content of ``training.json``.
+
+    Raises
+    ------
+    TrainingError
+        If ``folder`` is not the folder of a trained model, or its files are damaged.
+    ModelError
+        If the model cannot be loaded.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.training import ReverseDictionary
+    >>> dictionary = ReverseDictionary(Path("trained"))  # doctest: +SKIP
+    >>> [found.entry for found in dictionary.look_up("a long-necked African animal", k=1)]  # doctest: +SKIP
+    ['giraffe']
     """
 
     def __init__(self, folder: Path, device: str | None = None) -> None:
@@ -44,7 +79,25 @@ class ReverseDictionary:
         self._pooling = self.report["pooling"]
 
     def look_up(self, text: str, k: int = 10) -> list[FoundEntry]:
-        """Return the ``k`` entries that ``text`` defines most likely, best first; equal ones in their order."""
+        """Return the ``k`` entries that fit a description best.
+
+        Parameters
+        ----------
+        text : str
+            The description.
+        k : int, default 10
+            Maximum number of entries.
+
+        Returns
+        -------
+        list of FoundEntry
+            The entries with their probabilities, most probable first. Ties keep the order of :attr:`entries`.
+
+        Raises
+        ------
+        ConfigError
+            If ``text`` is empty.
+        """
         if not text.strip():
             raise ConfigError("the description is empty: expected words such as 'a long-necked African animal'")
         device = self._arithmetic.device
@@ -58,9 +111,23 @@ class ReverseDictionary:
         return [FoundEntry(self.entries[int(i)], float(shares[i])) for i in best]
 
     def measure(self, dictionary: Dictionary) -> ReverseAccuracy:
-        """Return how often the definitions of ``dictionary`` find an entry of theirs.
+        """Measure how well the definitions of a dictionary find their entries.
 
-        Raises :class:`ConfigError` where none of its entries is among those that were trained on.
+        Parameters
+        ----------
+        dictionary : Dictionary
+            Entries and definitions, such as held-out definitions. Entries that the model was not trained on are
+            ignored.
+
+        Returns
+        -------
+        ReverseAccuracy
+            Top-1, top-10 and top-100 accuracy in per cent, mean reciprocal rank, and the number of definitions.
+
+        Raises
+        ------
+        ConfigError
+            If the model was not trained on any of the entries.
         """
         numbers = {entry: i for i, entry in enumerate(self.entries)}
         owners: dict[str, list[int]] = {}
@@ -69,8 +136,8 @@ class ReverseDictionary:
                 owners.setdefault(definition, []).append(number)
         if not owners:
             raise ConfigError(
-                f"none of {len(dictionary):,} entries, {dictionary.entries[0]!r} say, is among the {len(numbers):,} "
-                "that the model was trained on"
+                f"the model was trained on none of the {len(dictionary):,} entries, such as {dictionary.entries[0]!r}: "
+                f"expected some of its {len(numbers):,} entries"
             )
         windows = self._windows(list(owners))
         answers: Sequence[Sequence[int]] = list(owners.values())

@@ -1,4 +1,4 @@
-"""One run: a fresh copy of the model, trained once over the definitions."""
+"""One run: the training of a new copy of the model on the definitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ragembed.training.optimizer import Optimizer
 from ragembed.training.progress import TrainingProgress
 from ragembed.training.settings import TrainingSettings
 
-_SMOOTHING = 0.98  # of the loss that is shown
+_SMOOTHING = 0.98  # of the displayed loss, an exponential moving average
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Which run this is: ``step`` and ``run`` from 0, of ``steps`` and ``runs``."""
+    """The position of a run in the training: ``step`` of ``steps`` and ``run`` of ``runs``, both from 0."""
 
     step: int
     steps: int
@@ -37,7 +37,7 @@ class RunPlace:
 
 @dataclass(frozen=True, slots=True)
 class EntrySpace:
-    """The frozen vectors of entries, shape ``(entries, d)``, and in DefSent the bias of each, shape ``(entries,)``."""
+    """The frozen entry vectors, shape ``(entries, d)``, and for DefSent their biases, shape ``(entries,)``."""
 
     vectors: NDArray[np.float32]
     bias: NDArray[np.float32] | None = None
@@ -53,11 +53,11 @@ def train_run(
     checkpoints: Checkpoints,
     progress: TrainingProgress,
 ) -> NDArray[np.float32]:
-    """Train ``encoder``, a fresh copy of the original model, and return the loss of each batch.
+    """Train ``encoder``, a new copy of the original model, and return the loss of each batch.
 
-    The seed of the run decides on the order of definitions and on dropout: on one machine, and on a CPU with the same
-    number of threads, the same seed gives the same parameters, also where the run was interrupted and went on. Raises
-    :class:`TrainingError` where the loss is not finite.
+    The seed of the run determines the order of definitions and the dropout. On the same machine, and on a CPU with the
+    same number of threads, the same seed gives the same parameters, even if the run is interrupted and resumed. Raises
+    :class:`TrainingError` if the loss is not finite.
     """
     step, seed = settings.steps[place.step], settings.seed + place.run
     size = settings.batch_of(len(texts))
@@ -118,7 +118,7 @@ def _save(
 def _resume(
     optimizer: Optimizer, losses: NDArray[np.float32], arithmetic: Arithmetic, place: RunPlace, checkpoints: Checkpoints
 ) -> int:
-    """Take up the saved state of this run, if there is one, and return how many batches it has seen."""
+    """Restore the saved state of this run, if there is one. Return the number of finished batches."""
     saved = checkpoints.load_run(place.step, place.run)
     if saved is None:
         return 0

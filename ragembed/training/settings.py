@@ -1,4 +1,4 @@
-"""What is chosen about a training, as data, checked when it is made."""
+"""Settings of a training, as dataclasses that validate their values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,36 @@ Head = Literal["auto", "own", "mlm-head"]
 
 MAX_STEPS = 4
 LARGE_DICTIONARY = 200_000
-"""Definitions from which on a batch has 32 of them by default, and 16 below (Liu 2024, appendix A)."""
+"""Number of definitions from which the default batch size is 32 instead of 16 (Liu 2024, appendix A)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSettings:
-    """AdamW with linear decay to 0; the defaults are those of the authors' program.
+    """Settings of AdamW with linear decay to 0. The defaults are those of the authors' program (Liu 2024).
 
-    ``warmup`` is the share of batches over which the learning rate rises from 0; ``max_grad_norm`` what the norm of the
-    gradients is clipped at.
+    Parameters
+    ----------
+    weight_decay : float, default 0.0
+        Weight decay, at least 0.
+    eps : float, default 1e-6
+        Term added to the denominator, above 0.
+    betas : tuple of float, default (0.9, 0.999)
+        Decay rates of the two moments, from 0 to below 1.
+    warmup : float, default 0.0
+        Share of the batches over which the learning rate rises from 0, from 0 to 1.
+    max_grad_norm : float, default 1.0
+        Norm to which gradients are clipped, above 0.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from ragembed.training import OptimizerSettings
+    >>> OptimizerSettings(warmup=0.1)
+    OptimizerSettings(weight_decay=0.0, eps=1e-06, betas=(0.9, 0.999), warmup=0.1, max_grad_norm=1.0)
     """
 
     weight_decay: float = 0.0
@@ -46,11 +67,32 @@ class OptimizerSettings:
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """One step of progressive separate training (Liu 2024, section 3.2).
+    """Settings of one step of progressive separate training (Liu 2024, section 3.2).
 
-    ``pooling`` makes the vector of a definition while training, ``entries`` those of entries (equation 2): ``ac``
-    averages [CLS] over an entry's definitions, ``amp`` their means over all tokens, ``words`` takes the model's word
-    embeddings (DefSent). ``ica`` is the convention by which the entry vectors are transformed.
+    Parameters
+    ----------
+    pooling : {"cls", "mean"}
+        Pooling of the definitions during the training: the vector at ``[CLS]``, or the mean over all tokens.
+    entries : {"ac", "amp", "words"}
+        Kind of entry vectors (equation 2). ``"ac"`` is the mean of the ``[CLS]`` vectors of an entry's definitions.
+        ``"amp"`` is the mean of their mean-pooled vectors. ``"words"`` uses the word embeddings of the model
+        (DefSent).
+    learning_rate : float
+        Learning rate at the start of the step, above 0 and at most 1.
+    ica : {"none", "unit-variance", "arbitrary-variance"}, default "none"
+        Convention of the ICA transformation of the entry vectors, in scikit-learn's terms. Must be ``"none"`` for
+        ``"words"``.
+
+    Raises
+    ------
+    ConfigError
+        If a value is not allowed.
+
+    Examples
+    --------
+    >>> from ragembed.training import StepSettings
+    >>> StepSettings(pooling="cls", entries="amp", learning_rate=5e-5)
+    StepSettings(pooling='cls', entries='amp', learning_rate=5e-05, ica='none')
     """
 
     pooling: Pooling
@@ -64,35 +106,50 @@ class StepSettings:
         one_of("ica", self.ica, get_args(Ica))
         _within("learning_rate", self.learning_rate, 0.0, 1.0, above=True)
         if self.entries == "words" and self.ica != "none":
-            raise ConfigError("entries are 'words', which the model's head belongs to: expected ica 'none'")
+            raise ConfigError(f"ica is {self.ica!r}: expected 'none', because entries are 'words'")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything that is chosen about a training but its texts and its model.
+    """All settings of a training, except its texts and its model.
 
     Parameters
     ----------
-    steps
-        One to four; the entry vectors of each are built by the best encoder of the step before.
-    runs
-        Trainings of each step, with the seeds ``seed``, ``seed + 1``, …; the best builds the next step.
-    epochs
-        Passes over the definitions; the paper finds more than one to harm.
-    batch_size
-        Definitions a batch; None is 32 from :data:`LARGE_DICTIONARY` definitions on, 16 below.
-    head
-        What turns a pooled vector into one of the entries' space: ``own`` (the model's pooler, tanh), ``mlm-head``
-        (the dense layer of the head for masked words, GELU), ``auto`` (``mlm-head`` for RoBERTa, else ``own``). Not
-        used by DefSent, which has the whole head for masked words, frozen.
-    max_tokens
-        Longest definition, special tokens included; None is what the model takes.
-    held_out
-        Definitions that are kept for measuring; None is a twentieth of them, 1,000 at most.
-    bf16
-        Whether the forward passes are computed in bfloat16 where that is safe (autocast).
-    optimizer
-        See :class:`OptimizerSettings`.
+    steps : tuple of StepSettings
+        One to four steps. The best encoder of a step builds the entry vectors of the next step.
+    runs : int, default 1
+        Number of runs per step, with the seeds ``seed``, ``seed + 1``, …. The best run is used.
+    seed : int, default 0
+        Seed of the first run, and of the choice of held-out definitions.
+    epochs : int, default 1
+        Passes over the definitions. According to the paper, more than one is harmful.
+    batch_size : int, optional
+        Definitions per batch. By default, 32 if there are at least 200,000 definitions, otherwise 16.
+    head : {"auto", "own", "mlm-head"}, default "auto"
+        Layer that projects pooled vectors into the space of the entries. ``"own"`` is the pooler of the model (tanh),
+        ``"mlm-head"`` the dense layer of its masked-word head (GELU). ``"auto"`` is ``"mlm-head"`` for RoBERTa and
+        ``"own"`` for other models. DefSent ignores this setting and uses the complete masked-word head, frozen.
+    max_tokens : int, optional
+        Maximum number of tokens of a definition, including special tokens, at least 8. Longer definitions are
+        truncated. By default, the maximum of the model.
+    held_out : int, optional
+        Number of definitions to hold out for measuring. By default, a twentieth of the definitions, at most 1,000.
+    bf16 : bool, default False
+        Whether to run the forward passes with bfloat16 autocast.
+    optimizer : OptimizerSettings, optional
+        Settings of the optimiser.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range, or DefSent has more than one step.
+
+    Examples
+    --------
+    >>> from ragembed.training import StepSettings, TrainingSettings
+    >>> settings = TrainingSettings(steps=(StepSettings("mean", "ac", 3e-5),), runs=2)
+    >>> settings.batch_of(definitions=10_000)
+    16
     """
 
     steps: tuple[StepSettings, ...]
@@ -110,7 +167,9 @@ class TrainingSettings:
         if not 1 <= len(self.steps) <= MAX_STEPS:
             raise ConfigError(f"there are {len(self.steps)} steps: expected 1 to {MAX_STEPS}")
         if self.uses_words and len(self.steps) > 1:
-            raise ConfigError("entries are 'words', which no step changes: expected a single step")
+            raise ConfigError(
+                f"there are {len(self.steps)} steps: expected one, because entries are 'words', which do not change"
+            )
         one_of("head", self.head, get_args(Head))
         _at_least("runs", self.runs, 1)
         _at_least("epochs", self.epochs, 1)
@@ -128,7 +187,7 @@ class TrainingSettings:
         return any(step.entries == "words" for step in self.steps)
 
     def batch_of(self, definitions: int) -> int:
-        """Return how many of ``definitions`` a batch has."""
+        """Return the batch size for a number of definitions."""
         return self.batch_size or (32 if definitions >= LARGE_DICTIONARY else 16)
 
     def to_dict(self) -> dict[str, Any]:

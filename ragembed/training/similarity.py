@@ -1,4 +1,4 @@
-"""Semantic textual similarity of a model by the poolings of Liu 2024, equation 14: CLS, mean and prompt."""
+"""Measure semantic textual similarity with the three poolings of Liu 2024, equation 14: CLS, mean and prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training.progress import TrainingProgress
 
 Similarity = Mapping[str, Mapping[str, float]]
-"""Spearman's correlation in per cent, by pooling and collection."""
+"""Spearman's correlation in per cent, by pooling and table of sentence pairs."""
 
 _POOLINGS: Mapping[str, Mapping[str, str]] = {
     "cls": {"pooling": "cls"},
@@ -25,20 +25,20 @@ _POOLINGS: Mapping[str, Mapping[str, str]] = {
 def read_pairs(files: Sequence[Path]) -> list[Task]:
     """Read tables of sentence pairs; see :func:`ragembed.evaluation.tasks.read_sts`.
 
-    Raises :class:`ConfigError` where two have the same name, by which their scores are told apart.
+    Raises :class:`ConfigError` if two tables have the same name, because the names are the keys of their scores.
     """
     tasks = [read_sts(file) for file in files]
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
-        raise ConfigError(f"sentence pairs are called {', '.join(names)}: expected different names")
+        raise ConfigError(f"sentence pairs have the names {', '.join(names)}: expected different names")
     return tasks
 
 
 def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, progress: TrainingProgress) -> Similarity:
-    """Return how well cosines follow judgement, without weights or post-processors.
+    """Return the correlation between cosines and human scores, without token weights and post-processors.
 
-    ``prompt`` is the hidden state of the mask token of "This sentence: "[X]" means [MASK].", and left out where the
-    model has none.
+    ``prompt`` is the hidden state of the mask token in ``This sentence: "[X]" means [MASK].`` It is left out if the
+    model has no mask token.
     """
     has_mask = TextTokenizer(find_model(model).folder).has_mask
     names = [name for name in _POOLINGS if has_mask or name != "prompt"]
@@ -57,7 +57,7 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
 
 
 def best_pooling(similarity: Similarity) -> tuple[str, float]:
-    """Return the pooling with the highest mean over the collections, and that mean."""
+    """Return the pooling with the highest mean over all tables, and that mean."""
     means = {name: sum(scores.values()) / len(scores) for name, scores in similarity.items()}
     best = max(means, key=lambda name: means[name])
     return best, means[best]

@@ -1,4 +1,4 @@
-"""A whole training: from dictionaries and a model to a folder with a better model."""
+"""A complete training: from dictionaries and a model to the folder of the trained model."""
 
 from __future__ import annotations
 
@@ -18,40 +18,66 @@ from ragembed.version import __version__
 
 
 def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
-    """Train the model, write it to ``request.out``, and return what ``training.json`` there holds.
+    """Train a model on dictionaries and write it to a folder.
+
+    The trained model in ``request.out`` is an ordinary model folder. If the folder contains an interrupted training
+    with the same inputs and settings, the training is resumed and gives the same result.
+
+    Parameters
+    ----------
+    request : TrainingRequest
+        Dictionaries, model, output folder and settings.
+    progress : TrainingProgress, optional
+        Receives the progress. By default, the function reports nothing.
+
+    Returns
+    -------
+    dict
+        The report, as in ``training.json`` of the output folder: statistics of the dictionary, settings, versions, and
+        the measurements of each step and run. All values are JSON values.
 
     Raises
     ------
     DictionaryError
-        Where a dictionary cannot be read, or an entry has no definition.
+        If a dictionary cannot be read, or an entry has no definition.
     ModelError
-        Where the model cannot be found, or is of a kind that cannot be trained so.
+        If the model cannot be found, or its architecture is not supported.
     ConfigError
-        Where settings do not fit together, or the folder holds something else.
+        If settings are not compatible, or the output folder contains other files.
     TrainingError
-        Where the loss is not finite, or another process trains in the folder.
+        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
+    MissingExtraError
+        If pictures are requested and matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
+    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
+    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
+    >>> report = train_from_dictionary(request)  # doctest: +SKIP
+    >>> report["method"]  # doctest: +SKIP
+    'defsent-plus'
     """
     progress = progress or SilentTraining()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
     with checkpoints.locked():
-        require_folder(request.out)  # again: another process may have ended meanwhile
+        require_folder(request.out)  # check again: another process may have finished in the meantime
         _train(request, material, checkpoints, progress)
     checkpoints.remove()
     return read_report(request.out)
 
 
 def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
-    """Do all steps, and write the outcome."""
+    """Perform all steps and write the trained model."""
     if checkpoints.begin(material.plan):
-        progress.note(f"going on with the training in {request.out}")
+        progress.note(f"resuming the training in {request.out}")
     if material.truncated:
         longest = material.texts.windows.lengths.max()
-        progress.note(
-            f"{material.truncated:,} definitions are longer than {longest} tokens: the rest of them is left out"
-        )
-    before = _before(request, material, checkpoints, progress)
+        progress.note(f"{material.truncated:,} definitions are longer than {longest} tokens and are truncated")
+    before = _measure_before(request, material, checkpoints, progress)
     training = ProgressiveTraining(material, checkpoints, progress)
     outcomes: list[StepOutcome] = []
     for number in range(len(material.settings.steps)):
@@ -64,10 +90,10 @@ def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoint
     write_report(request.out, _report(request, material, before, outcomes))
 
 
-def _before(
+def _measure_before(
     request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress
 ) -> dict[str, Any]:
-    """Return what is measured of the model that is to be trained."""
+    """Return the measurements of the untrained model."""
     if not material.similarity:
         return {}
     known = checkpoints.read("before.json")

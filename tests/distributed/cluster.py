@@ -1,6 +1,6 @@
-"""A Ray cluster of several nodes on one machine, in a network namespace of its own that has nothing but a loopback.
+"""A Ray cluster of several nodes on one machine, in a network namespace with only a loopback interface.
 
-As a program it brings up the loopback of its namespace and becomes ``python SCRIPT ARGUMENT...``.
+As a program, this file brings up the loopback interface of its namespace and then runs ``python SCRIPT ARGUMENT...``.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
 def why_no_namespace() -> str | None:
-    """Why this machine gives no process a network of its own; None where it does."""
+    """Return the reason why the machine cannot create network namespaces, or None if it can."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return "network namespaces need Linux and the program unshare"
     tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, check=False)
-    return None if tried.returncode == 0 else f"no network namespace may be made here: {tried.stderr.strip()}"
+    return None if tried.returncode == 0 else f"cannot create a network namespace: {tried.stderr.strip()}"
 
 
 def run_in_namespace(script: Path, *args: object, timeout: float = 300) -> Any:
-    """Run a script of Python in a network of its own; what it printed last, read as JSON."""
-    # Ray's sockets lie in its folder, and the name of a socket may have 107 characters.
+    """Run a Python script in a new network namespace. Return the last line of its output, parsed as JSON."""
+    # Ray creates its sockets in this folder, and the path of a socket has at most 107 characters.
     folder = tempfile.mkdtemp(prefix="ray-")
     kept = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES and name[:4] != "RAY_"}
     settings = {"HOME": folder, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    # What other programs have in memory is no reason to kill a worker of these.
+    # Ray must not kill workers because other programs use a lot of memory.
     settings["RAY_memory_monitor_refresh_ms"] = "0"
-    # The script starts the cluster, and so imports Ray before ragembed can set these.
+    # The script starts the cluster and imports Ray before ragembed can set these variables.
     settings |= QUIET
     command = ["unshare", "-n", sys.executable, __file__, str(script), *map(str, args)]
     process = subprocess.Popen(
         command,
-        # Workers look for modules in the folder of the program too: that of the sources would hide what is installed.
+        # Workers also import modules from the working directory. The source folder would hide the installed package.
         cwd=folder,
         env=kept | settings,
         stdout=subprocess.PIPE,
@@ -55,24 +55,24 @@ def run_in_namespace(script: Path, *args: object, timeout: float = 300) -> Any:
         start_new_session=True,
     )
     try:
-        said, told = process.communicate(timeout=timeout)
+        output, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        said, told = process.communicate()
-        raise AssertionError(f"{script.name} took more than {timeout} s:\n{said}\n{told}") from None
+        output, errors = process.communicate()
+        raise AssertionError(f"{script.name} took more than {timeout} s:\n{output}\n{errors}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    assert process.returncode == 0, f"{said}\n{told}"
-    return {**json.loads(said.strip().split("\n")[-1]), "stdout": said, "stderr": told}
+    assert process.returncode == 0, f"{output}\n{errors}"
+    return {**json.loads(output.strip().split("\n")[-1]), "stdout": output, "stderr": errors}
 
 
 @contextmanager
 def cluster(*cpus: int, gpus: int = 0) -> Iterator[Any]:
-    """Nodes with so many CPUs each, the head first, as Ray's own tests start them; the head says it has ``gpus``."""
+    """Start one node per number of ``cpus``, the head first, as in Ray's own tests. The head reports ``gpus`` GPUs."""
     from ray.cluster_utils import Cluster
 
     common = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
-    # A node whose process is gone is missed after a second and a half; one that is only slow is not.
+    # Ray detects a dead node after 1.5 seconds, but does not take a slow node for a dead one.
     checks = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
     head = {**common, "num_cpus": cpus[0], "num_gpus": gpus, "_system_config": checks}
     nodes = Cluster(initialize_head=True, head_node_args=head)

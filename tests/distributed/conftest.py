@@ -11,11 +11,11 @@ from tests.distributed.ray_fixtures import SCENARIOS, documents, run_in_namespac
 
 __all__ = ["documents", "on_a_cluster", "run_in_namespace", "stores"]
 
-# Other processes import what they are sent by name, and look in the same places.
+# Other processes unpickle objects by importing their modules, so the modules must be on their path.
 sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
 def on_a_cluster(run_in_namespace, documents, stores):
-    """What the quick scenarios found on a cluster of one node."""
+    """The results of the quick scenarios on a cluster of one node."""
     return run_in_namespace(SCENARIOS / "quick_scenarios.py", documents, stores, timeout=500)

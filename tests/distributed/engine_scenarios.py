@@ -1,6 +1,6 @@
-"""What happens to tasks on a cluster whose workers, nodes and drivers fail: run in a namespace.
+"""Scenarios of tasks on a cluster with failing workers, nodes and drivers. They run in a network namespace.
 
-As a program it prints, as one line of JSON, what the slow scenarios found.
+As a program, this file runs the slow scenarios and prints their results as one line of JSON.
 """
 
 import functools
@@ -22,7 +22,7 @@ from ragembed.errors import DocumentError, RagembedError
 
 
 class Worker:
-    """Does nothing for a while, or what ``plan`` says of a number; a file tells of each beginning."""
+    """Sleeps, or performs the action that ``plan`` has for a task number. Creates a file at each start of a task."""
 
     def __init__(self, folder, plan, seconds):
         self.folder, self.plan, self.seconds = Path(folder), plan, seconds
@@ -44,7 +44,7 @@ class Worker:
         return TaskReport(number=number, items=10 * number, seconds=1.0, memory=1.0, worker=f"{node} {os.getpid()}")
 
     def wait_for_another(self):
-        """End a task only when another worker is at one too."""
+        """Wait until a second worker has started."""
         begun = time.monotonic()
         while len(made(self.folder)) < 2:
             if time.monotonic() > begun + 60:
@@ -68,14 +68,14 @@ def alive(pid):
 
 
 def all_gone(pids):
-    """Wait until no process is left of ``pids``, for a while."""
+    """Wait up to 60 seconds until all processes have ended. Return whether they have."""
     begun = time.monotonic()
     while (left := any(map(alive, pids))) and time.monotonic() < begun + 60:
         time.sleep(0.05)
     return not left
 
 
-def told(results):
+def summary(results):
     records = list(results)
     return {
         "done": sorted(done.number for done in records),
@@ -87,14 +87,14 @@ def told(results):
 
 def both_nodes(engine, folder):
     worker = functools.partial(Worker, folder, {"all": "meet"}, 0.1)
-    first = told(engine.run(worker, "embed", range(8)))
-    second = told(engine.run(worker, "build", [11]))
+    first = summary(engine.run(worker, "embed", range(8)))
+    second = summary(engine.run(worker, "build", [11]))
     return {"first": first, "second": second}
 
 
 def a_killed_worker(engine, folder):
     worker = functools.partial(Worker, folder, {3: "dies once"}, 0.1)
-    return {**told(engine.run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
+    return {**summary(engine.run(worker, "embed", range(6))), "attempts": attempts(folder, 3)}
 
 
 def a_poisoned_task(engine, folder):
@@ -103,7 +103,7 @@ def a_poisoned_task(engine, folder):
         records.extend(engine.run(worker, "embed", range(6)))
     except RagembedError as error:
         failure = [type(error).__name__, str(error)]
-    return {**told(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
+    return {**summary(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
 
 
 def an_error(engine, folder):
@@ -124,7 +124,7 @@ def no_room(engine, folder):
 
 def parts_of_a_gpu(engine, folder):
     worker = functools.partial(Worker, folder, {"all": "meet"}, 0.1)
-    return told(RayWorkers(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
+    return summary(RayWorkers(cpus=0.5, gpus=0.5).run(worker, "embed", range(4)))
 
 
 def left_early(engine, folder):
@@ -136,7 +136,7 @@ def left_early(engine, folder):
 
 
 def interrupted(address, folder):
-    """As by a terminal: every process that was started from it is sent the signal, Ray's own too."""
+    """Send the signal to the process group, including Ray's processes, like Ctrl-C in a terminal."""
     worker = functools.partial(Worker, folder, dict.fromkeys(range(4), "hangs"), 0.1)
     records = RayWorkers(address).run(worker, "embed", range(4))
 
@@ -153,7 +153,7 @@ def interrupted(address, folder):
 
 
 def a_removed_node(nodes, folder):
-    """One node does its tasks; the other never ends the one that it has begun, and goes."""
+    """One node performs its tasks. The other hangs in a task and is then removed."""
     [other] = nodes.worker_nodes
     worker = functools.partial(Worker, folder, {"hangs on": other.node_id}, 0.2)
     records = RayWorkers(nodes.address).run(worker, "embed", range(6))
@@ -162,14 +162,14 @@ def a_removed_node(nodes, folder):
         time.sleep(0.05)
     nodes.remove_node(other, allow_graceful=False)
     done += records
-    return {**told(done), "attempts": sorted(attempts(folder, number) for number in range(6))}
+    return {**summary(done), "attempts": sorted(attempts(folder, number) for number in range(6))}
 
 
 def an_own_node(folder):
-    """On the way to it a proxy that does not answer, and then a death."""
+    """The environment has a proxy that does not answer, and a worker dies once."""
     os.environ.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"))
     worker = functools.partial(Worker, folder, {"all": "meet", 3: "dies once"}, 0.1)
-    found = told(RayWorkers(workers=2).run(worker, "embed", range(4)))
+    found = summary(RayWorkers(workers=2).run(worker, "embed", range(4)))
     return {**found, "attempts": attempts(folder, 3), "gone": all_gone(made(folder))}
 
 

@@ -1,6 +1,6 @@
-"""One run and the searches of a store on a cluster of one node; run in a namespace.
+"""One indexing run and some searches on a cluster of one node. The script runs in a network namespace.
 
-Prints, as one line of JSON, what each found. The arguments are a folder of documents and one of stores.
+It prints the results as one line of JSON. Its arguments are a folder of documents and a folder of stores.
 """
 
 import json

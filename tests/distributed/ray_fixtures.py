@@ -1,4 +1,4 @@
-"""Fixtures of tests that start a Ray cluster, in a network of its own."""
+"""Fixtures for tests that start a Ray cluster in a network namespace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANDOM = EmbedderConfig(extractor="re:dim=32")
 
 @pytest.fixture(scope="session")
 def run_in_namespace() -> Callable[..., Any]:
-    """``run_in_namespace(script, *args, timeout=…)``: the JSON that a script printed last, `stdout` and `stderr`."""
+    """``run_in_namespace(script, *args, timeout=…)``: the JSON output of a script, with its `stdout` and `stderr`."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ragembed[ray]'")
     reason = cluster.why_no_namespace()
@@ -40,7 +40,7 @@ def run_in_namespace() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def documents(tmp_path_factory):
-    """A folder with documents in ``docs``, and the store ``alone`` that one process has made of them."""
+    """A folder with documents in ``docs``, and the store ``alone`` that one process made from them."""
     folder = tmp_path_factory.mktemp("documents")
     (folder / "docs").mkdir()
     words, rng = [f"word{i}" for i in range(300)], random.Random(4)
@@ -53,7 +53,7 @@ def documents(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory, tiny_config):
-    """Stores of three shards, with chunks that were deleted."""
+    """Stores with three shards and some deleted chunks."""
     folder = tmp_path_factory.mktemp("ray") / "stores"
     folder.mkdir()
     texts = [" ".join(np.random.default_rng(i).choice(WORDS[8:], 12)) for i in range(SIZE)]

@@ -1,4 +1,4 @@
-"""Workers that fail in chosen ways; they are made in other processes, so they stand in a module of their own."""
+"""Workers that fail in chosen ways. Other processes import them, so they have their own module."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from ragembed.errors import ConfigError
 
 
 class Recorder:
-    """Takes note of each task in a file, and does what the number stands for in ``fate``."""
+    """Records each task in a file, and performs the action that ``fate`` has for its number."""
 
     def __init__(self, folder: Path, fate: dict[int, str]) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class MakeRecorder:
 
 
 class DiesInFile:
-    """A worker whose process is killed whenever it reads a file of that name."""
+    """A worker whose process is killed when it reads a file with the given name."""
 
     def __init__(self, worker, name: str) -> None:
         self._worker, self._name = worker, name
@@ -59,7 +59,7 @@ class DiesInFile:
 
 
 class DiesInBlock:
-    """A worker whose process is killed in a task of a stage, the first time."""
+    """A worker whose process is killed the first time that it performs a given task."""
 
     def __init__(self, worker, stage: str, number: int, mark: Path) -> None:
         self._worker, self._task, self._mark = worker, (stage, number), mark
@@ -77,7 +77,7 @@ class DiesInBlock:
 
 
 class Sabotaged(ProcessWorkers):
-    """Processes whose workers are made by ``wrap(worker, *arguments)``."""
+    """A pool of processes with the workers ``wrap(worker, *arguments)``."""
 
     def __init__(self, workers: int, wrap, *arguments) -> None:
         super().__init__(workers)

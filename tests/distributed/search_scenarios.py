@@ -1,6 +1,7 @@
-"""Stores that are searched on a cluster whose actors and nodes fail: run in a namespace.
+"""Searches on a cluster with failing actors and nodes. The scenarios run in a network namespace.
 
-As a program it prints, as one line of JSON, what the slow scenarios found; its argument is a folder of stores.
+As a program, this file runs the slow scenarios and prints their results as one line of JSON. Its argument is a folder
+of stores.
 """
 
 import json
@@ -25,24 +26,24 @@ QUERIES = ["the writer of a store", "shock wave", "zebra"]
 FILTERS = [None, "third = 1", "i < 9", "i > 10000"]
 
 
-def told(hits):
+def as_tuples(hits):
     return [(hit.id, hit.score, hit.dense, hit.lexical) for hit in hits]
 
 
 def answers(store):
-    """All that a store is asked, and what it says."""
+    """Return the results of many searches, by name."""
     found = {
-        f"{query} {mode} {where}": told(store.search(query, 10, mode, where=where))
+        f"{query} {mode} {where}": as_tuples(store.search(query, 10, mode, where=where))
         for query in QUERIES
         for mode in ("hybrid", "dense", "lexical")
         for where in FILTERS
     }
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(130, store.status()["dim"])).astype(np.float32)
-    found["vectors"] = [told(hits) for hits in store.search_vectors(vectors, 5)]
-    found["many"] = [told(hits) for hits in store.search_many(QUERIES, 5)]
-    found["mmr"] = told(store.search_mmr(QUERIES[0], 5, fetch_k=30))
-    found["arranged"] = told(store.search(QUERIES[1], 5, ranking=RankingOptions(dedupe=True, per_file=2)))
+    found["vectors"] = [as_tuples(hits) for hits in store.search_vectors(vectors, 5)]
+    found["many"] = [as_tuples(hits) for hits in store.search_many(QUERIES, 5)]
+    found["mmr"] = as_tuples(store.search_mmr(QUERIES[0], 5, fetch_k=30))
+    found["arranged"] = as_tuples(store.search(QUERIES[1], 5, ranking=RankingOptions(dedupe=True, per_file=2)))
     return found
 
 
@@ -93,7 +94,7 @@ def node_id():
 
 
 def killed_actors(stores, address):
-    """Half of the actors are killed, then all of them, while two threads ask."""
+    """Kill half of the actors, then all of them, while two threads search."""
     path = stores / "flat"
     expected = here(path)
     queries = [name for name in expected if " dense " in name or " hybrid " in name]
@@ -104,7 +105,7 @@ def killed_actors(stores, address):
             for name in queries:
                 query, mode, where = split(name)
                 try:
-                    same = told(store.search(query, 10, mode, where=where)) == expected[name]
+                    same = as_tuples(store.search(query, 10, mode, where=where)) == expected[name]
                 except RagembedError as error:
                     same = False
                     wrong.append(f"{type(error).__name__}: {error}")
@@ -141,7 +142,7 @@ def split(name):
 
 
 def a_store_that_is_written(stores, address):
-    """A reader on Ray sees what another process adds, deletes and merges."""
+    """A reader on Ray sees the chunks that another process adds, deletes and merges."""
     path = stores.parent / "written"
     shutil.copytree(stores / "flat", path)
     found = {"differing": [], "held": []}
@@ -162,7 +163,7 @@ def a_store_that_is_written(stores, address):
 
 
 class Dying(SegmentHost):
-    """Ends its process whatever it is asked."""
+    """Ends its process at every search."""
 
     def search(self, asked, query):
         os._exit(1)
@@ -193,17 +194,17 @@ def a_damaged_segment(stores, address):
 
 
 def stores_that_are_closed(stores, address):
-    """The connection is that of all stores; one that was closed is opened by the next question."""
+    """All stores share one connection. A closed store reconnects at the next search."""
     path = stores / "flat"
     first = Store.open(path, engine="ray", address=address)
-    expected = told(first.search(QUERIES[0]))
+    expected = as_tuples(first.search(QUERIES[0]))
     second = Store.open(path, engine="ray", address=address)
     first.close()
-    found = {"second": told(second.search(QUERIES[0])) == expected}
+    found = {"second": as_tuples(second.search(QUERIES[0])) == expected}
     gone = actors(second)
     second.close()
     found["connected"] = ray.is_initialized()
-    found["again"] = told(second.search(QUERIES[0])) == expected
+    found["again"] = as_tuples(second.search(QUERIES[0])) == expected
     found["other_actors"] = not set(gone) & set(actors(second))
     second.close()
     first.close()
@@ -216,7 +217,7 @@ def stores_that_are_closed(stores, address):
     except RagembedError as error:
         found["left"] = [type(error).__name__, str(error), ray.is_initialized()]
     third.close()
-    found["after"] = told(third.search(QUERIES[0])) == expected
+    found["after"] = as_tuples(third.search(QUERIES[0])) == expected
     third.close()
     return found
 

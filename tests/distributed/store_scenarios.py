@@ -1,7 +1,7 @@
-"""Stores that are indexed on a cluster whose workers, nodes and drivers fail: run in a namespace.
+"""Indexing on a cluster with failing workers, nodes and drivers. The scenarios run in a network namespace.
 
-``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into stores beside it, one for each scenario, and prints as one
-line of JSON what was reported. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
+``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into one store per scenario, in ``FOLDER``, and prints the reports
+as one line of JSON. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
 """
 
 import json
@@ -25,7 +25,7 @@ SHARDS = 5
 
 
 class Slow:
-    """A worker whose tasks take a while, so that something can happen in the middle; ``reads`` may be deadly."""
+    """A worker with slow tasks, to leave time for failures. Reading the file ``poisoned`` kills its process."""
 
     def __init__(self, worker, folder, poisoned=None):
         self.worker, self.folder, self.poisoned = worker, Path(folder), poisoned
@@ -82,7 +82,7 @@ def notes_of(folder, name):
 
 
 def begun(notes, pattern="read.*"):
-    """Wait until a task is begun, and return which."""
+    """Wait until a task starts, and return the parts of its note's name."""
     while not (found := sorted(notes.glob(pattern))):
         time.sleep(0.02)
     return found[0].name.split(".")
@@ -104,7 +104,7 @@ def a_poisoned_file(folder, nodes):
 
 
 def a_killed_driver(folder, nodes):
-    """Killed as soon as some shards are read; another carries on."""
+    """Kill the driver after two shards are read; another driver continues."""
     driver = subprocess.Popen([sys.executable, __file__, str(folder), nodes.address, "driver"])
     read = folder / "driver" / "work" / "read"
     while len(finished := list(read.glob("0000?"))) < 2:

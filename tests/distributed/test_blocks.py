@@ -10,8 +10,8 @@ from ragembed.indexes.writing import writer
 
 
 def encoded_by_the_writer(sizes, hashes, known, batch):
-    """What the writer encodes together, file by file, as it is written down in the indexing run and the writer."""
-    there, waiting, together, start = set(known), [], [], 0
+    """Return the batches that the writer encodes, reimplemented from the indexing run and the writer."""
+    seen, waiting, batches, start = set(known), [], [], 0
     for i, size in enumerate(sizes):
         waiting += range(start, start + size)
         start += size
@@ -19,11 +19,11 @@ def encoded_by_the_writer(sizes, hashes, known, batch):
             first = {}
             for chunk in waiting:
                 first.setdefault(hashes[chunk], chunk)
-            missing = [chunk for key, chunk in first.items() if key not in there]
-            together += [missing[j : j + batch] for j in range(0, len(missing), batch)]
-            there |= set(first)
+            missing = [chunk for key, chunk in first.items() if key not in seen]
+            batches += [missing[j : j + batch] for j in range(0, len(missing), batch)]
+            seen |= set(first)
             waiting = []
-    return together
+    return batches
 
 
 @given(
@@ -33,7 +33,7 @@ def encoded_by_the_writer(sizes, hashes, known, batch):
     st.sets(st.integers(0, 60), max_size=5),
     st.randoms(use_true_random=False),
 )
-def test_blocks_are_what_one_process_encodes_together(sizes, batch, distinct, known, rng):
+def test_blocks_match_the_batches_of_one_process(sizes, batch, distinct, known, rng):
     hashes = [rng.randrange(distinct).to_bytes(16, "big") for _ in range(sum(sizes))]
     kept = {number.to_bytes(16, "big") for number in known}
     before = stages.BATCH
@@ -46,12 +46,12 @@ def test_blocks_are_what_one_process_encodes_together(sizes, batch, distinct, kn
     assert [bytes(first) for first in made.first] == [hashes[made.of(i)[0]] for i in range(len(made))]
 
 
-def test_blocks_have_the_size_of_the_writers_batches():
+def test_block_size_equals_writer_batch_size():
     assert stages.BATCH is writer.BATCH
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())
-def test_shards_hold_all_files_in_order_and_none_is_empty(sizes, data):
+def test_shards_have_all_files_in_order_and_none_is_empty(sizes, data):
     from pathlib import Path
 
     files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]

@@ -1,4 +1,4 @@
-"""Workers and searches on Ray are as in one process; tests/slow has several nodes and failures."""
+"""Indexing and searching on Ray equal those in one process. tests/slow tests several nodes and failures."""
 
 import importlib.util
 import sys
@@ -12,44 +12,44 @@ from ragembed.ray_cluster import connected
 from tests.distributed.ray_fixtures import answers, contents
 
 
-def test_the_store_is_that_of_one_process(on_a_cluster, documents):
+def test_store_equals_that_of_one_process(on_a_cluster, documents):
     assert on_a_cluster["indexed"]["skipped"] == {}
     assert contents(documents / "ray") == contents(documents / "alone")
     assert answers(documents / "ray") == answers(documents / "alone")
     assert not (documents / "ray" / "work").exists()
 
 
-def test_an_address_where_nobody_answers_is_an_error(on_a_cluster):
+def test_unreachable_address_is_an_error(on_a_cluster):
     kind, message = on_a_cluster["nobody_there"]
     assert kind == "WorkerLostError"
     assert "no Ray cluster answers at 127.0.0.1:9" in message
     assert "ray start --head" in message
 
 
-def test_the_terminal_shows_nothing_of_ray(on_a_cluster):
-    """Indexing adds nothing to the lines of the cluster that the test itself starts."""
+def test_ray_prints_nothing(on_a_cluster):
+    """Indexing adds nothing to the output of the cluster, which the test itself starts."""
     lines = on_a_cluster["stderr"].splitlines()
     assert [line for line in lines if "Failed to determine local IP" not in line] == []
     assert "raylet" not in on_a_cluster["stdout"].partition("searches\n")[0]
 
 
-def test_searches_answer_as_in_one_process(on_a_cluster):
+def test_searches_equal_those_of_one_process(on_a_cluster):
     assert on_a_cluster["same_answers"]["hnsw-sq8"] == {"differing": [], "asked": 40, "actors": 3, "nodes": 1}
 
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"cpus": 0}, {"cpus": float("nan")}, {"gpus": -1}])
-def test_numbers_that_cannot_be(options):
+def test_invalid_numbers_are_rejected(options):
     with pytest.raises(ConfigError, match="expected"):
         RayWorkers(**options)
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:", ":6379"])
-def test_addresses_that_are_none(address):
+def test_invalid_addresses_are_rejected(address):
     with pytest.raises(ConfigError, match="expected HOST:PORT"), connected(address):
         pass
 
 
-def test_without_the_package(monkeypatch):
+def test_missing_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ragembed\[ray\]"):
         RayWorkers()
@@ -61,6 +61,6 @@ def test_a_stage_without_tasks_needs_no_cluster():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray_the_error_says_what_to_install(stores):
+def test_opening_a_store_without_ray_names_the_extra(stores):
     with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[ray\]'"):
         Store.open(stores / "flat", engine="ray")

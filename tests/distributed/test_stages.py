@@ -1,4 +1,4 @@
-"""A store of many processes is that of one: the same chunks, the same fit, the same answers, whatever happens."""
+"""Many processes make the same store as one process (same chunks, fit and search results), even after failures."""
 
 import json
 import random
@@ -27,7 +27,7 @@ LICENCE = "this text is distributed under the terms of a licence that all files 
 
 
 class Here:
-    """Has tasks done in this process; the same lines of code as in others, and quicker. ``tasks`` are those done."""
+    """Runs tasks in this process, which is faster. ``tasks`` are the finished tasks."""
 
     def __init__(self, stop_after=None):
         self.tasks = []
@@ -35,7 +35,7 @@ class Here:
 
     def run(self, worker, stage, numbers):
         perform = worker()
-        for number in reversed(numbers):  # no order is promised
+        for number in reversed(numbers):  # a pool may run tasks in any order
             if len(self.tasks) == self._stop_after:
                 raise KeyboardInterrupt
             self.tasks.append((stage, number))
@@ -50,7 +50,7 @@ class Here:
 
 @pytest.fixture
 def docs(tmp_path):
-    """Files of many and few chunks, copies, a repeated licence, one that cannot be read."""
+    """Files with many and few chunks, a copy, a repeated licence, and a file that cannot be read."""
     folder = tmp_path / "docs"
     folder.mkdir()
     rng = random.Random(3)
@@ -98,7 +98,7 @@ def assert_same(one, other, queries=6):
     assert not (other / "work").exists()
 
 
-def test_the_store_is_that_of_one_process(docs):
+def test_store_equals_that_of_one_process(docs):
     alone = index_files(request("alone", docs))
     engine = Here()
     report = index_with_workers(request("staged", docs), engine)
@@ -112,7 +112,7 @@ def test_the_store_is_that_of_one_process(docs):
     assert len(rows(docs.parent / "staged")[3]) == 1  # the licence is boilerplate
 
 
-def test_documents_that_a_url_names(docs):
+def test_documents_from_a_url(docs):
     pytest.importorskip("fsspec")
     url = place_of(f"file://{docs}")
     index_files(request("one", docs, paths=(url,)))
@@ -123,7 +123,7 @@ def test_documents_that_a_url_names(docs):
 
 
 @pytest.mark.parametrize("shards", [1, 26])
-def test_the_number_of_shards_changes_nothing(docs, shards):
+def test_number_of_shards_does_not_change_the_store(docs, shards):
     index_files(request("alone", docs))
     engine = Here()
     index_with_workers(request("staged", docs), engine, shards=shards)
@@ -147,7 +147,7 @@ def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-def test_edits_cost_what_differs(docs):
+def test_only_changed_files_are_read(docs):
     for name in ("alone", "staged"):
         index_files(request(name, docs))
     (docs / "03.md").write_text("word1 word2 written again")
@@ -160,10 +160,10 @@ def test_edits_cost_what_differs(docs):
     assert (report.scan.changed, report.scan.removed) == (["docs/03.md"], ["docs/04.md"])
     assert (report.scan.unchanged, report.encoded) == (alone.scan.unchanged, alone.encoded)
     assert report.encoded == 1
-    assert [stage for stage, _ in engine.tasks].count("read") == 3  # a file that cannot be read is tried each time
+    assert [stage for stage, _ in engine.tasks].count("read") == 3  # unreadable files are tried again in each run
 
 
-def test_nothing_to_do_is_no_task(docs):
+def test_unchanged_files_need_no_tasks(docs):
     index_files(request("staged", docs))
     (docs / "broken.pdf").unlink()
     engine = Here()
@@ -171,7 +171,7 @@ def test_nothing_to_do_is_no_task(docs):
     assert engine.tasks == []
 
 
-def test_a_folder_with_nothing_to_read_leaves_nothing(tmp_path):
+def test_empty_folder_leaves_no_store(tmp_path):
     (tmp_path / "docs").mkdir()
     with pytest.raises(ConfigError, match="nothing to index"):
         index_with_workers(request("staged", tmp_path / "docs"), Here())
@@ -179,7 +179,7 @@ def test_a_folder_with_nothing_to_read_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("stop_after", [3, 9])
-def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
+def test_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     index_files(request("alone", docs))
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):
@@ -191,7 +191,7 @@ def test_an_interrupted_run_is_carried_on_from_finished_tasks(docs, stop_after):
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-def test_a_run_interrupted_while_it_stores_encodes_nothing_again(docs, monkeypatch):
+def test_run_interrupted_while_writing_encodes_nothing_again(docs, monkeypatch):
     from ragembed.indexes.writing.writer import StoreWriter
 
     index_files(request("alone", docs))
@@ -213,7 +213,7 @@ def test_a_run_interrupted_while_it_stores_encodes_nothing_again(docs, monkeypat
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-def test_files_that_changed_since_the_interruption_are_planned_anew(docs):
+def test_files_changed_after_an_interruption_give_a_new_plan(docs):
     with pytest.raises(KeyboardInterrupt):
         index_with_workers(request("staged", docs), Here(stop_after=5))
     (docs / "00.md").write_text("word5 word6 and something else")
@@ -225,7 +225,7 @@ def test_files_that_changed_since_the_interruption_are_planned_anew(docs):
 
 
 @pytest.mark.parametrize("stop_after", [3, 9])
-def test_a_run_without_workers_sweeps_what_one_with_them_has_left(docs, stop_after):
+def test_run_without_workers_removes_the_work_folder(docs, stop_after):
     with pytest.raises(KeyboardInterrupt):
         index_with_workers(request("staged", docs), Here(stop_after))
     assert (docs.parent / "staged" / "work").is_dir()
@@ -234,17 +234,17 @@ def test_a_run_without_workers_sweeps_what_one_with_them_has_left(docs, stop_aft
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-def test_two_runs_at_once_are_refused(docs):
+def test_concurrent_runs_are_rejected(docs):
     work = docs.parent / "staged" / "work"
     work.mkdir(parents=True)
     with writer_lock(work), pytest.raises(StoreLockedError, match="written by another process"):
         index_with_workers(request("staged", docs), Here())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
+@pytest.mark.skipif(sys.platform == "win32", reason="the tests kill processes with POSIX signals")
 class TestProcesses:
     @pytest.mark.parametrize("task", [("read", 1), ("embed", 0)])
-    def test_a_killed_worker_costs_its_task_and_nothing_else(self, docs, tmp_path, task):
+    def test_killed_worker_repeats_only_its_task(self, docs, tmp_path, task):
         index_files(request("alone", docs))
         engine = Sabotaged(2, DiesInBlock, *task, tmp_path / "killed")
         report = index_with_workers(request("staged", docs), engine)
@@ -252,16 +252,16 @@ class TestProcesses:
         assert report.stages[0].memory > 10
         assert_same(docs.parent / "alone", docs.parent / "staged")
 
-    def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(self, docs):
+    def test_file_that_kills_its_readers_is_skipped(self, docs):
         report = index_with_workers(request("staged", docs), Sabotaged(1, DiesInFile, "05.md"), shards=2)
-        assert report.scan.skipped["docs/05.md"] == "3 processes that read it died one after the other"
+        assert report.scan.skipped["docs/05.md"] == "3 processes died while they read it"
         (docs / "05.md").unlink()
         index_files(request("alone", docs))
         with Store.open(docs.parent / "staged") as store, Store.open(docs.parent / "alone") as alone:
             assert store.ids() == alone.ids()
             assert list(store.status()["skipped"]).count("docs/05.md") == 1
 
-    def test_a_killed_driver_leaves_what_the_next_carries_on(self, docs, tmp_path):
+    def test_run_continues_after_a_killed_driver(self, docs, tmp_path):
         index_files(request("alone", docs))
         start = "from ragembed.cli import main; main()"
         command = [sys.executable, "-c", start, "index", "docs", "--store", "staged", "--extractor", "re:dim=32"]
@@ -280,8 +280,8 @@ class TestProcesses:
         assert_same(docs.parent / "alone", docs.parent / "staged")
 
 
-def test_the_slower_of_two_that_read_the_same_shard_gives_way(docs, monkeypatch):
-    """A worker that is out of reach may still be at a task that another has taken over."""
+def test_slower_reader_of_the_same_shard_gives_way(docs, monkeypatch):
+    """An unreachable worker may still perform a task that another worker has taken over."""
     with pytest.raises(KeyboardInterrupt):
         index_with_workers(request("staged", docs), Here(stop_after=0), shards=1)
     work = docs.parent / "staged" / "work"
@@ -297,7 +297,7 @@ def test_the_slower_of_two_that_read_the_same_shard_gives_way(docs, monkeypatch)
     assert sorted(path.name for path in (work / "read").iterdir()) == ["00000"]
 
 
-def test_parts_of_a_fit_add_up_to_the_fit(tiny_model, docs):
+def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
     settings = EmbedderConfig(model=str(tiny_model), extractor="avg", weighting="idf", dtype="float32")
     texts = [line for file in sorted(docs.glob("*.md")) for line in file.read_text().split("\n\n")]
     assert len(texts) > 120
@@ -312,7 +312,7 @@ def test_parts_of_a_fit_add_up_to_the_fit(tiny_model, docs):
     assert abs(whole.extractor.state()["avg.vectors"] - parted.extractor.state()["avg.vectors"]).max() < 1e-5
 
 
-def test_nobody_is_asked_of_ray_before_it_is_wanted():
+def test_ray_is_imported_only_on_demand():
     modules = "import sys, ragembed, ragembed.cli, ragembed.distributed.backend; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

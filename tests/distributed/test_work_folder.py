@@ -1,4 +1,4 @@
-"""A work folder is used and emptied only if it is ours: other files, and the targets of links, stay as they are."""
+"""A run uses and empties only its own work folder. Other files and the targets of links are not changed."""
 
 import os
 
@@ -15,7 +15,7 @@ CONFIG = EmbedderConfig(extractor="re:dim=16")
 
 
 class InProcess:
-    """Runs tasks in this process; is interrupted when it has to begin ``stop_at``."""
+    """Runs tasks in this process. The stage ``stop_at`` is interrupted."""
 
     def __init__(self, stop_at=None):
         self._stop_at = stop_at
@@ -46,7 +46,7 @@ def index(docs, stop_at=None, work=None):
 
 
 def tree(folder):
-    """Every file and link below a folder, with its content."""
+    """Return the content of each file and link below a folder."""
     return {
         str(path.relative_to(folder)): path.readlink() if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
@@ -66,7 +66,7 @@ def interrupted(docs, work):
 
 
 @pytest.mark.parametrize("name", ["read/notes.txt", "read/00000/spool.jsonl", "notes.txt", "plan.json", "fitted/a"])
-def test_a_folder_of_other_files_is_refused(docs, name):
+def test_folder_with_other_files_is_rejected(docs, name):
     work = docs.parent / "w"
     notes_in(work, name)
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_a_folder_of_other_files_is_refused(docs, name):
 
 
 @pytest.mark.parametrize("name", ["writer.lock", "writer.pid"])
-def test_a_lock_of_another_program_is_refused_and_left(docs, name):
+def test_lock_file_of_another_program_is_rejected(docs, name):
     work = docs.parent / "w"
     notes_in(work, name)
     with pytest.raises(ConfigError, match=f"w cannot be the work folder: {name} in it was not written by ragembed"):
@@ -86,18 +86,18 @@ def test_a_lock_of_another_program_is_refused_and_left(docs, name):
     assert tree(work) == {name: b"years of work"}
 
 
-def test_the_command_refuses_a_folder_of_other_files(docs, cli, monkeypatch):
+def test_command_rejects_folder_with_other_files(docs, cli, monkeypatch):
     monkeypatch.chdir(docs.parent)
     notes_in(docs.parent / "w", "read/notes.txt")
-    told = cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--work", "w", exit_code=2).stderr
-    assert "w cannot be the work folder: it holds read, but no plan.json" in told
+    message = cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--work", "w", exit_code=2).stderr
+    assert "w cannot be the work folder: it holds read, but no plan.json" in message
     assert tree(docs.parent / "w") == {"read/notes.txt": b"years of work"}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need privileges")
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links need privileges on Windows")
 class TestLinks:
     @pytest.mark.parametrize("of_ours", [False, True])
-    def test_a_link_is_no_work_folder(self, docs, of_ours):
+    def test_symbolic_link_is_rejected_as_work_folder(self, docs, of_ours):
         project = docs.parent / "project"
         if of_ours:
             interrupted(docs, project)
@@ -114,7 +114,7 @@ class TestLinks:
     @pytest.mark.parametrize(
         "name", ["read", "embed", "plan.json", "writer.lock", "known.jsonl", "fit/00000.safetensors"]
     )
-    def test_a_link_in_the_work_folder_is_refused(self, docs, name):
+    def test_symbolic_link_in_the_work_folder_is_rejected(self, docs, name):
         work, project = docs.parent / "w", docs.parent / "project"
         interrupted(docs, work)
         notes_in(project, "notes.txt")
@@ -127,7 +127,7 @@ class TestLinks:
         assert (tree(project), tree(work)) == before
 
 
-def test_files_of_others_survive_an_interrupted_and_a_finished_run(docs):
+def test_other_files_survive_a_run(docs):
     work = docs.parent / "w"
     interrupted(docs, work)
     names = {"notes.txt", "read/notes.txt", "read/00000.txt", "shards/00000.json", "fitted/model.bin", "embed/x/0.txt"}
@@ -140,7 +140,7 @@ def test_files_of_others_survive_an_interrupted_and_a_finished_run(docs):
         assert len(store) == 3
 
 
-def test_a_file_in_the_way_of_a_new_plan_is_an_error(docs):
+def test_conflicting_file_is_an_error(docs):
     work = docs.parent / "w"
     interrupted(docs, work)
     notes_in(work, "read/00000/notes.txt")
@@ -151,7 +151,7 @@ def test_a_file_in_the_way_of_a_new_plan_is_an_error(docs):
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_only_a_folder_that_was_there_before_stays(docs, was_there):
+def test_existing_folder_is_kept(docs, was_there):
     work = docs.parent / "w"
     if was_there:
         work.mkdir()
@@ -160,7 +160,7 @@ def test_only_a_folder_that_was_there_before_stays(docs, was_there):
     assert not was_there or not list(work.iterdir())
 
 
-def test_a_run_that_was_killed_while_it_planned_is_no_obstacle(docs, monkeypatch):
+def test_run_continues_after_a_kill_during_planning(docs, monkeypatch):
     from ragembed.distributed import work
 
     def killed(path, data):
@@ -175,7 +175,7 @@ def test_a_run_that_was_killed_while_it_planned_is_no_obstacle(docs, monkeypatch
 
 
 @pytest.mark.parametrize("name", [".ragembed", ".ragembed/segments"])
-def test_a_work_folder_in_the_store_is_refused(docs, name):
-    with pytest.raises(ConfigError, match="lies in the store"):
+def test_work_folder_in_the_store_is_rejected(docs, name):
+    with pytest.raises(ConfigError, match="is inside the store"):
         index(docs, work=docs.parent / name)
     assert not (docs.parent / ".ragembed").exists()

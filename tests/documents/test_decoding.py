@@ -40,7 +40,7 @@ JAPANESE_SHORT = (
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """Runs of two to twelve words or characters, such as a short file holds."""
+    """Return runs of two to twelve words or characters, like the content of a short file."""
     rng = random.Random(1)
     units = text.split(" ") if " " in text else list(text.replace("\n", ""))
     joiner = " " if " " in text else ""
@@ -50,28 +50,28 @@ def pieces(text: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [*WESTERN_SHORT, FRENCH, GERMAN, SPANISH, FRENCH * 100, "plain\n" * 50_000 + FRENCH])
-def test_windows_1252_comes_back(text: str) -> None:
+def test_windows_1252_is_detected(text: str) -> None:
     assert decode(text.encode("cp1252")) == Decoded(text, "cp1252")
 
 
 @pytest.mark.parametrize("text", [FRENCH, GERMAN, SPANISH], ids=["fr", "de", "es"])
-def test_pieces_of_western_texts_come_back(text: str) -> None:
+def test_short_western_texts_are_detected(text: str) -> None:
     wrong = [piece for piece in pieces(text, 400) if decode(piece.encode("cp1252")).text != piece]
     assert wrong == []
 
 
 @pytest.mark.parametrize("text", [*JAPANESE_SHORT, JAPANESE, JAPANESE * 100, "plain\n" * 50_000 + JAPANESE])
-def test_shift_jis_comes_back(text: str) -> None:
+def test_shift_jis_is_detected(text: str) -> None:
     assert decode(text.encode("cp932")) == Decoded(text, "cp932")
 
 
-def test_pieces_of_shift_jis_come_back() -> None:
+def test_short_shift_jis_texts_are_detected() -> None:
     wrong = [piece for piece in pieces(JAPANESE, 400) if decode(piece.encode("cp932")).text != piece]
     assert wrong == []
 
 
 @pytest.mark.parametrize("text", ["こんにちは", "カタカナ", "ファイルが見つかりません", "表1を参照", JAPANESE])
-def test_euc_jp_with_kana_comes_back(text: str) -> None:
+def test_euc_jp_with_kana_is_detected(text: str) -> None:
     assert decode(text.encode("euc_jp")) == Decoded(text, "euc_jp")
 
 
@@ -84,7 +84,7 @@ def test_euc_jp_with_kana_comes_back(text: str) -> None:
         ("파일을 찾을 수 없습니다. 경로를 확인하고 다시 시도하십시오.\n" * 3, "cp949"),
     ],
 )
-def test_other_long_texts_are_left_to_the_detector(text: str, encoding: str) -> None:
+def test_other_encodings_use_charset_normalizer(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)).text == text
 
 
@@ -97,7 +97,7 @@ def test_utf8_wins(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Hi", "naïve café", FRENCH, "設定 A\n値 B\n" + JAPANESE, "ключ = 1\n", "line\r\nline\r\n"]
 )
-def test_utf16_without_bom_is_told_by_its_nul_bytes(text: str, codec: str) -> None:
+def test_utf16_without_bom_is_detected(text: str, codec: str) -> None:
     data = text.encode(codec)
     assert decode(data) == Decoded(text.replace("\r\n", "\n"), codec)
     assert not is_binary(data)
@@ -117,17 +117,17 @@ def normalised(text: str) -> str:
 
 
 @given(printable, st.sampled_from(["utf-8-sig", "utf-16", "utf-32"]))
-def test_any_text_with_bom_comes_back(text: str, codec: str) -> None:
+def test_any_text_with_bom_round_trips(text: str, codec: str) -> None:
     assert decode(text.encode(codec)).text == normalised(text)
 
 
 @given(printable.filter(lambda text: not text.startswith("\ufeff")))
-def test_any_utf8_comes_back(text: str) -> None:
+def test_any_utf8_round_trips(text: str) -> None:
     assert decode(text.encode("utf-8")) == Decoded(normalised(text), "utf-8")
 
 
 @given(st.binary())
-def test_no_bytes_fail(data: bytes) -> None:
+def test_decode_never_fails(data: bytes) -> None:
     decoded = decode(data)
     assert "\r" not in decoded.text
     assert decode(decoded.text.encode("utf-8", "surrogatepass")).encoding.startswith("utf")
@@ -148,11 +148,11 @@ def test_only_newlines_end_lines() -> None:
         (b"a\r\r\nb\n", "a \nb\n"),
     ],
 )
-def test_line_count_is_that_of_sed(data: bytes, text: str) -> None:
+def test_line_count_matches_sed(data: bytes, text: str) -> None:
     assert decode(data).text == text
 
 
-def test_one_bad_byte_garbles_nothing_else() -> None:
+def test_one_bad_byte_changes_nothing_else() -> None:
     lines = [f"2024-05-0{i % 9} 日誌 naïve entry {i}" for i in range(200)]
     data = "\n".join(lines).encode().replace(b"entry 77", b"entry \xff77")
     decoded = decode(data)
@@ -167,7 +167,7 @@ def test_bad_bytes_in_an_ascii_log() -> None:
     )
 
 
-def test_text_cut_amid_a_character() -> None:
+def test_text_truncated_inside_a_character() -> None:
     data = "短い文".encode()[:-1]
     assert decode(data) == Decoded("短い\ufffd", "utf-8 (with replacements)")
 

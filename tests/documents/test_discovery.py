@@ -126,7 +126,7 @@ def test_a_python_project(tmp_path: Path) -> None:
         ".ragembed": ".ragembed is never read",
         "build": f"ignored by {(tmp_path / '.gitignore').as_posix()}:5: build/",
         "cli/__pycache__": "__pycache__ is never read",
-        "env": "a Python virtual environment (holds pyvenv.cfg)",
+        "env": "a Python virtual environment (contains pyvenv.cfg)",
         "web/node_modules": "node_modules is never read",
         "x.egg-info": f"ignored by {(tmp_path / '.gitignore').as_posix()}:3: *.egg-info/",
     }
@@ -144,7 +144,7 @@ def test_paths_are_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             docs,
             6,
             (docs / ".gitignore").stat().st_mtime_ns,
-            "hidden (--hidden reads what begins with a dot)",
+            "its name starts with a dot (use --hidden to include it)",
             ignored=True,
         ),
         FileCandidate(docs / "a.md", docs, 5, status.st_mtime_ns),
@@ -160,7 +160,7 @@ def test_paths_are_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [str(found.path) for found in discover([Path()]) if not found.skipped] == [str(docs / "a.md")]
 
 
-def test_order_is_by_name_and_folders_are_not_listed_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_sorted_and_folders_listed_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b/1", "a/2", "a/1", "c", "B", "a.txt", "d/1"):
         write(tmp_path / name)
     listed: list[str] = []
@@ -177,7 +177,7 @@ def test_order_is_by_name_and_folders_are_not_listed_ahead(tmp_path: Path, monke
     assert [item.path.relative_to(tmp_path).as_posix() for item in found] == ["a.txt", "b/1", "c", "d/1"]
 
 
-def test_hidden(tmp_path: Path) -> None:
+def test_hidden_files(tmp_path: Path) -> None:
     for name in (".env", ".github/x.yml", "a"):
         write(tmp_path / name)
     assert read_below(tmp_path) == ["a"]
@@ -186,12 +186,12 @@ def test_hidden(tmp_path: Path) -> None:
     assert set(reasons(tmp_path, pruned=True)) == {".env", ".github"}
 
 
-def test_a_store_is_not_read(tmp_path: Path) -> None:
+def test_store_is_not_read(tmp_path: Path) -> None:
     write(tmp_path / "index/store.db")
     write(tmp_path / "index/segments/1.json")
     write(tmp_path / "other/store.db")
     assert read_below(tmp_path) == ["other/store.db"]
-    assert reasons(tmp_path, pruned=True) == {"index": "a ragembed store (holds store.db and segments)"}
+    assert reasons(tmp_path, pruned=True) == {"index": "a ragembed store (contains store.db and segments)"}
 
 
 def test_exclude_and_include(tmp_path: Path) -> None:
@@ -205,19 +205,19 @@ def test_exclude_and_include(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert read_below(tmp_path, DiscoveryOptions(include=("*.md",), exclude=("old",))) == ["docs/b.md"]
     assert read_below(tmp_path, DiscoveryOptions(include=(".*",))) == []
-    told = reasons(tmp_path, DiscoveryOptions(include=("docs/", "!/docs/old/"), exclude=("*.rst",)))
-    assert told["a.txt"] == "matches no --include pattern"
-    assert told["docs/old/c.md"] == "left out by --include !/docs/old/"
-    assert told["docs/d.rst"] == "ignored by --exclude *.rst"
+    skipped = reasons(tmp_path, DiscoveryOptions(include=("docs/", "!/docs/old/"), exclude=("*.rst",)))
+    assert skipped["a.txt"] == "matches no --include pattern"
+    assert skipped["docs/old/c.md"] == "excluded by --include !/docs/old/"
+    assert skipped["docs/d.rst"] == "ignored by --exclude *.rst"
 
 
 @pytest.mark.parametrize("options", [DiscoveryOptions(exclude=("/",)), DiscoveryOptions(include=("/",))])
-def test_bad_globs_are_told_at_once(tmp_path: Path, options: DiscoveryOptions) -> None:
+def test_invalid_globs_raise_immediately(tmp_path: Path, options: DiscoveryOptions) -> None:
     with pytest.raises(ConfigError, match="clude '/' is not a pattern"):
         discover([tmp_path], options)
 
 
-def test_what_a_rule_leaves_out_is_told_from_what_cannot_be_read(tmp_path: Path) -> None:
+def test_ignored_files_differ_from_unreadable_files(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*.log\n")
     for name in ("a.log", "b.txt", "c.md", "node_modules/d.md", "env/pyvenv.cfg"):
         write(tmp_path / name)
@@ -231,7 +231,7 @@ def test_what_a_rule_leaves_out_is_told_from_what_cannot_be_read(tmp_path: Path)
     }  # fmt: skip
 
 
-def test_size_cap(tmp_path: Path) -> None:
+def test_large_files_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "ten", "x" * 10)
     write(tmp_path / "eleven", "x" * 11)
     assert reasons(tmp_path, DiscoveryOptions(max_bytes=10)) == {
@@ -245,7 +245,7 @@ def test_size_cap(tmp_path: Path) -> None:
     assert reasons(tmp_path) == {"large": "20,971,521 bytes is over the limit of 20,971,520 bytes (--max-size)"}
 
 
-def test_binary(tmp_path: Path) -> None:
+def test_binary_files_are_skipped(tmp_path: Path) -> None:
     for name in ("image.png", "paper.PDF", "memo.docx", "utf16.txt"):
         write(tmp_path / name, "äöü\n".encode("utf-16") if name == "utf16.txt" else b"\x89\0\0\0")
     write(tmp_path / "empty.txt", b"")
@@ -255,7 +255,7 @@ def test_binary(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_links(tmp_path: Path) -> None:
+def test_symbolic_links_are_skipped(tmp_path: Path) -> None:
     root = tmp_path / "root"
     write(root / "real/a.txt")
     outside = write(tmp_path / "outside.txt")
@@ -266,19 +266,19 @@ def test_links(tmp_path: Path) -> None:
     (root / "dangling").symlink_to("nothing")
     (root / "circle").symlink_to("circle")
     assert read_below(root) == ["real/a.txt"]
-    told = reasons(root)
-    assert told == {
-        "to_file": f"symbolic link to {root / 'real/a.txt'}, which has its own entry",
-        "to_folder": f"symbolic link to {root / 'real'}, which has its own entry",
-        "up": f"symbolic link to {root}, which has its own entry",
-        "leaves": f"symbolic link that leaves the folder, to {outside.resolve()}",
-        "dangling": "symbolic link to nothing",
+    skipped = reasons(root)
+    assert skipped == {
+        "to_file": f"symbolic link to {root / 'real/a.txt'}, which is listed separately",
+        "to_folder": f"symbolic link to {root / 'real'}, which is listed separately",
+        "up": f"symbolic link to {root}, which is listed separately",
+        "leaves": f"symbolic link to {outside.resolve()}, outside the folder",
+        "dangling": "broken symbolic link",
         "circle": f"symbolic link that cannot be followed: {os.strerror(40)}",
     }
 
 
 def swap(path: Path, outside: Path, kind: str) -> None:
-    """Put something else in place of ``path``, a file in a folder, which is also in ``outside``."""
+    """Replace the file ``path`` by a link, a pipe, or a link of its folder to ``outside``, which has the same file."""
     if kind == "link":
         path.unlink()
         path.symlink_to(outside / path.name)
@@ -297,7 +297,7 @@ LINKED = "a symbolic link, which is not followed, is in its place or above it"
     ("kind", "reason"), [("link", LINKED), ("pipe", "it is not a regular file"), ("linked folder", LINKED)]
 )
 @pytest.mark.parametrize("moment", ["sampling", "reading"])
-def test_what_is_swapped_after_it_was_found_is_not_read(
+def test_file_replaced_after_discovery_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str, moment: str
 ) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
@@ -320,7 +320,7 @@ def test_what_is_swapped_after_it_was_found_is_not_read(
         candidate.read()
 
 
-def test_a_folder_that_becomes_a_link_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_replaced_by_a_link_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     file = write(root / "sub/deep/a.txt")
     write(outside / "deep/b.txt", "secret")
@@ -335,7 +335,7 @@ def test_a_folder_that_becomes_a_link_is_not_listed(tmp_path: Path, monkeypatch:
     assert reasons(root) == {"sub/deep": f"cannot be listed: {LINKED}"}
 
 
-def test_a_candidate_knows_the_file_that_it_reads(tmp_path: Path) -> None:
+def test_read_returns_the_current_mtime(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "old")
     (candidate,) = discover([tmp_path])
     file.write_text("newer")
@@ -344,7 +344,7 @@ def test_a_candidate_knows_the_file_that_it_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".git", ".gitignore", ".ragembedignore", "note.md"])
-def test_a_named_pipe_holds_nothing_up(tmp_path: Path, name: str) -> None:
+def test_named_pipes_do_not_block(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     write(tmp_path / "sub/a.md")
     os.mkfifo(tmp_path / "sub" / name)
@@ -352,7 +352,7 @@ def test_a_named_pipe_holds_nothing_up(tmp_path: Path, name: str) -> None:
     assert read_below(tmp_path / "sub") == ["a.md"]
 
 
-def test_a_path_given_is_followed_whatever_it_is(tmp_path: Path) -> None:
+def test_given_paths_are_always_followed(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*\n")
     write(tmp_path / ".git/info/exclude", "")
     write(tmp_path / "node_modules/a.js")
@@ -378,7 +378,7 @@ def test_a_path_given_is_followed_whatever_it_is(tmp_path: Path) -> None:
     assert read_below(link) == ["b.txt"]
 
 
-def test_overlapping_paths_yield_a_file_once(tmp_path: Path) -> None:
+def test_overlapping_paths_yield_each_file_once(tmp_path: Path) -> None:
     for name in ("docs/a", "docs/sub/b", "docs/sub/c.log", "docs/z"):
         write(tmp_path / name)
     write(tmp_path / "docs/.gitignore", "sub/\n*.log\n")
@@ -389,8 +389,8 @@ def test_overlapping_paths_yield_a_file_once(tmp_path: Path) -> None:
         assert sorted(found) == [docs / "a", sub / "b", log, docs / "z"]
 
 
-@pytest.mark.parametrize(("name", "problem"), [("nothing", "does not exist"), ("dangling", "symbolic link to nothing")])
-def test_a_path_that_does_not_exist(tmp_path: Path, name: str, problem: str) -> None:
+@pytest.mark.parametrize(("name", "problem"), [("nothing", "does not exist"), ("dangling", "broken symbolic link")])
+def test_missing_path_is_an_error(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(ConfigError, match=f"{name} .*{problem}"):
         discover([tmp_path, tmp_path / name])
@@ -413,24 +413,24 @@ def test_special_files_are_never_opened(tmp_path: Path) -> None:
     assert [found.skipped for found in discover([Path(os.devnull)])] == ["a device, not a file"]
 
 
-def test_names_that_are_no_unicode(tmp_path: Path) -> None:
+def test_non_unicode_names_are_skipped(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9")
     try:
         write(tmp_path / name)
         write(tmp_path / (name + "_folder") / "a.txt")
     except OSError:
-        pytest.skip("this file system takes only valid Unicode")
+        pytest.skip("the file system accepts only valid Unicode names")
     (tmp_path / "link").symlink_to(name)
     assert reasons(tmp_path) == {
         name: "its name is not valid Unicode",
         name + "_folder": "its name is not valid Unicode",
-        "link": f"symbolic link to {tmp_path}/caf\\udce9, which has its own entry",
+        "link": f"symbolic link to {tmp_path}/caf\\udce9, which is listed separately",
     }
     assert [found.skipped for found in discover([tmp_path / name])] == ["its name is not valid Unicode"]
     assert why(tmp_path / name, [tmp_path]) == f"{tmp_path}/caf\\udce9 is not read: its name is not valid Unicode"
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
     write(tmp_path / "locked/a.txt")
     write(tmp_path / "secret.txt")
     write(tmp_path / "open/b.txt")
@@ -443,9 +443,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, refuse_to_open: Callable[..
     assert [found.is_dir for found in discover([tmp_path])] == [True, False, False]
 
 
-def test_a_folder_whose_ignore_file_cannot_be_read_is_left_out(
-    tmp_path: Path, refuse_to_open: Callable[..., None]
-) -> None:
+def test_folder_with_unreadable_ignore_file_is_skipped(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
     write(tmp_path / "docs/.gitignore", "secret.txt\n")
     write(tmp_path / "docs/secret.txt")
     write(tmp_path / "a.txt")
@@ -454,13 +452,13 @@ def test_a_folder_whose_ignore_file_cannot_be_read_is_left_out(
     assert "docs/.gitignore cannot be read (Permission denied)" in reasons(tmp_path)["docs"]
 
 
-def test_a_file_that_vanishes_meanwhile(tmp_path: Path) -> None:
+def test_file_deleted_during_the_walk(tmp_path: Path) -> None:
     write(tmp_path / "a")
     gone = write(tmp_path / "b")
     found = discover([tmp_path])
     assert next(found).skipped is None
     gone.unlink()
-    assert next(found).skipped == f"cannot be looked up: {os.strerror(2)}"
+    assert next(found).skipped == f"cannot be accessed: {os.strerror(2)}"
 
 
 def test_deep_trees_need_no_recursion(tmp_path: Path) -> None:
@@ -486,28 +484,32 @@ def test_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(Path("elsewhere.md"))
     (docs / "link").symlink_to("sub", target_is_directory=True)
 
-    def told(path: str, *paths: str) -> str:
+    def explain(path: str, *paths: str) -> str:
         return why(Path(path), [Path(name) for name in paths or ("docs",)])
 
-    assert told("docs/a.md") == "docs/a.md is read"
-    assert told("docs/x.log") == "docs/x.log is not read: ignored by docs/.gitignore:1: *.log"
-    assert told("docs/keep.log") == "docs/keep.log is read: taken back in by docs/.gitignore:2: !keep.log"
-    assert told("docs/out") == "docs/out is not read: ignored by docs/.gitignore:3: out/"
+    assert explain("docs/a.md") == "docs/a.md is read"
+    assert explain("docs/x.log") == "docs/x.log is not read: ignored by docs/.gitignore:1: *.log"
+    assert explain("docs/keep.log") == "docs/keep.log is read: re-included by docs/.gitignore:2: !keep.log"
+    assert explain("docs/out") == "docs/out is not read: ignored by docs/.gitignore:3: out/"
     assert (
-        told("docs/out/deep/y.md")
-        == "docs/out/deep/y.md is not read, because docs/out is not: ignored by docs/.gitignore:3: out/"
+        explain("docs/out/deep/y.md")
+        == "docs/out/deep/y.md is not read, because docs/out is not read: ignored by docs/.gitignore:3: out/"
     )
-    assert told("docs/.h/z.md").endswith("because docs/.h is not: hidden (--hidden reads what begins with a dot)")
-    assert told("docs/link/x.log").startswith("docs/link/x.log is not read, because docs/link is not: symbolic link")
-    assert told("docs/sub") == "docs/sub is a folder that is searched"
-    assert told("docs") == "docs is a folder that is searched"
-    assert told("elsewhere.md", "docs", "docs/sub") == "elsewhere.md is not read: it lies outside docs, docs/sub"
-    assert told("docs/missing.md") == "docs/missing.md does not exist"
-    assert told("docs/sub/x.log", "docs", "docs/sub/x.log") == "docs/sub/x.log is read"
-    assert told("docs/out/deep/y.md", "docs", "docs/out") == "docs/out/deep/y.md is read"
+    assert explain("docs/.h/z.md").endswith(
+        "because docs/.h is not read: its name starts with a dot (use --hidden to include it)"
+    )
+    assert explain("docs/link/x.log").startswith(
+        "docs/link/x.log is not read, because docs/link is not read: symbolic link"
+    )
+    assert explain("docs/sub") == "docs/sub is a folder that is searched"
+    assert explain("docs") == "docs is a folder that is searched"
+    assert explain("elsewhere.md", "docs", "docs/sub") == "elsewhere.md is not read: it is outside docs, docs/sub"
+    assert explain("docs/missing.md") == "docs/missing.md does not exist"
+    assert explain("docs/sub/x.log", "docs", "docs/sub/x.log") == "docs/sub/x.log is read"
+    assert explain("docs/out/deep/y.md", "docs", "docs/out") == "docs/out/deep/y.md is read"
     assert why(Path("docs/a.md").absolute(), [docs]) == f"{tmp_path}/docs/a.md is read"
     with pytest.raises(ConfigError, match="nowhere does not exist"):
-        told("docs/a.md", "nowhere")
+        explain("docs/a.md", "nowhere")
 
 
 def test_why_agrees_with_discover(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ def write(path: Path, text: str) -> None:
 
 
 def decision(scope: IgnoreScope, relative: str, is_dir: bool = False) -> str | None:
-    """The pattern that decides; its own "!" tells an inclusion."""
+    """Return the deciding pattern. A leading "!" means that the path is re-included."""
     rule = scope.deciding(relative, is_dir)
     return None if rule is None else rule.pattern
 
 
-def test_a_decision_names_file_line_and_pattern(tmp_path: Path) -> None:
+def test_rule_names_file_line_and_pattern(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "# comment\n\n*.tmp\r\n*.log   \n!keep.log\n")
     scope = scope_of(tmp_path)
     ignore_file = (tmp_path / ".gitignore").as_posix()
@@ -36,7 +36,7 @@ def test_a_decision_names_file_line_and_pattern(tmp_path: Path) -> None:
     assert scope.deciding("comment", False) is None
 
 
-def test_byte_order_mark_and_names_that_are_no_unicode(tmp_path: Path) -> None:
+def test_byte_order_mark_and_non_unicode_names(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbffirst\n\xff.txt\n")
     scope = scope_of(tmp_path)
     assert decision(scope, "first") == "first"
@@ -67,13 +67,13 @@ def test_patterns(tmp_path: Path, pattern: str, ignored: list[str], not_ignored:
 
 
 @pytest.mark.parametrize("pattern", ["[z-a]", "\\", "/", "!", "   "])
-def test_patterns_without_meaning_match_nothing(tmp_path: Path, pattern: str) -> None:
+def test_invalid_patterns_match_nothing(tmp_path: Path, pattern: str) -> None:
     write(tmp_path / ".gitignore", f"{pattern}\n*.log\n")
     scope = scope_of(tmp_path)
     assert [decision(scope, name) for name in ("a", "\\", " ", "a.log")] == [None] * 3 + ["*.log"]
 
 
-def test_folder_patterns_are_about_folders(tmp_path: Path) -> None:
+def test_folder_patterns_match_only_folders(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*\n!*/\n!*.md\n")
     scope = scope_of(tmp_path)
     assert decision(scope, "docs", is_dir=True) == "!*/"
@@ -82,7 +82,7 @@ def test_folder_patterns_are_about_folders(tmp_path: Path) -> None:
     assert decision(scope, "docs/a.txt") == "*"
 
 
-def test_negated_names_may_begin_with_the_signs_of_the_syntax(tmp_path: Path) -> None:
+def test_negated_names_may_start_with_syntax_characters(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*\n!!bang\n!#hash\n")
     scope = scope_of(tmp_path)
     assert decision(scope, "!bang") == "!!bang"
@@ -101,7 +101,7 @@ def test_deeper_files_override_and_are_anchored_to_their_folder(tmp_path: Path) 
     assert decision(inner, "a/b/here") is None
 
 
-def test_ragembedignore_beats_every_gitignore_and_exclude_beats_both(tmp_path: Path) -> None:
+def test_precedence_of_gitignore_ragembedignore_and_exclude(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "generated/\n*.log\n")
     write(tmp_path / ".ragembedignore", "!generated/\n!b.log\n")
     write(tmp_path / "a/.gitignore", "b.log\n")
@@ -113,7 +113,7 @@ def test_ragembedignore_beats_every_gitignore_and_exclude_beats_both(tmp_path: P
     assert decision(inner, "a/d.log") == "!d.log"
 
 
-def test_the_enclosing_repository_counts(tmp_path: Path) -> None:
+def test_rules_of_the_enclosing_repository_apply(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "outside-the-repository\n")
     repository = tmp_path / "repository"
     write(repository / ".git/info/exclude", "private\n/root/*.a\n")
@@ -128,7 +128,7 @@ def test_the_enclosing_repository_counts(tmp_path: Path) -> None:
     assert decision(scope, "kept.c") == "!kept.c"
 
 
-def test_a_repository_within_is_judged_by_its_own_rules(tmp_path: Path) -> None:
+def test_nested_repository_uses_its_own_rules(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*.log\n")
     write(tmp_path / "sub/.git/info/exclude", "*.bak\n")
     inner = scope_of(tmp_path).enter(tmp_path / "sub", "sub", [".git"])
@@ -136,25 +136,25 @@ def test_a_repository_within_is_judged_by_its_own_rules(tmp_path: Path) -> None:
     assert decision(inner, "sub/a.bak") == "*.bak"
 
 
-def test_a_work_tree_uses_the_shared_exclude_file(tmp_path: Path) -> None:
+def test_work_tree_uses_shared_exclude_file(tmp_path: Path) -> None:
     write(tmp_path / "main/.git/info/exclude", "secret\n")
     write(tmp_path / "main/.git/worktrees/w/commondir", "../..\n")
     write(tmp_path / "w/.git", f"gitdir: {tmp_path / 'main/.git/worktrees/w'}\n")
     assert decision(scope_of(tmp_path / "w"), "secret") == "secret"
 
 
-def test_an_unreadable_ignore_file_is_an_error(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
+def test_unreadable_ignore_file_is_an_error(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:
     write(tmp_path / ".gitignore", "secret\n")
     refuse_to_open(".gitignore")
     with pytest.raises(ConfigError, match=r"\.gitignore cannot be read \(Permission denied\)"):
         scope_of(tmp_path)
 
 
-def test_an_ignore_file_that_is_a_folder_holds_no_rules(tmp_path: Path) -> None:
+def test_folder_named_like_an_ignore_file_has_no_rules(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").mkdir()
     assert scope_of(tmp_path).git[0].rules == ()
 
 
-def test_a_glob_without_meaning_is_an_error() -> None:
+def test_invalid_glob_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"--exclude '\[z-a\]' is not a pattern"):
         command_line_rules("--exclude", ["*.log", "[z-a]"])

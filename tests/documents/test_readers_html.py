@@ -1,4 +1,4 @@
-"""The HTML reader: what is kept, how it is structured, and the source lines of it."""
+"""The HTML reader: its text, structure and line numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def f():
 """
 
 
-def test_a_page_becomes_blocks_without_its_menus() -> None:
+def test_page_becomes_blocks_without_menus() -> None:
     document = parsed(PAGE)
     assert blocks(document) == [
         ("heading", "Guide"),
@@ -70,7 +70,7 @@ def test_a_page_becomes_blocks_without_its_menus() -> None:
     assert [block.headings for block in document.blocks][:3] == [("Guide",), ("Guide",), ("Guide", "Part")]
 
 
-def test_lines_are_those_of_the_source() -> None:
+def test_line_numbers_match_the_source() -> None:
     document = parsed(PAGE)
     numbers = dict(zip(document.text.split("\n"), document.line_numbers or (), strict=True))
     assert [numbers[line] for line in ("Guide", "Part", "- one", "  1. deep")] == [8, 13, 15, 16]
@@ -78,13 +78,13 @@ def test_lines_are_those_of_the_source() -> None:
     assert [numbers[line] for line in ("Numbers", "a | b", "1 | 2 3", "kept here")] == [23, 24, 26, 29]
 
 
-def test_the_blank_line_below_a_paragraph_has_the_line_where_it_ends() -> None:
+def test_blank_line_has_the_line_where_the_paragraph_ends() -> None:
     document = parsed(PAGE)
     assert document.line_numbers is not None
     assert (document.line_numbers[2], document.line_numbers[3]) == (9, 11)
 
 
-def test_a_page_of_menus_only_keeps_them() -> None:
+def test_page_of_only_menus_keeps_them() -> None:
     document = parsed("<nav><p>Only a menu in this page, and nothing else</p></nav><p>x</p>")
     assert "Only a menu" in document.text
 
@@ -94,7 +94,7 @@ def test_definitions_stay_with_their_terms() -> None:
     assert blocks(document) == [("text", "term\nmeaning"), ("text", "more"), ("text", "two\ntext")]
 
 
-def test_signatures_of_an_api_reference_are_headings() -> None:
+def test_api_signatures_are_headings() -> None:
     document = parsed(
         '<h1>mod</h1><p>x</p><dl class="py class"><dt class="sig" id="mod.C">class mod.C(a)</dt><dd><p>About C.</p>'
         '<dl><dt class="sig" id="mod.C.f">f(x)</dt><dt class="sig">f(x, y)</dt><dd><p>About f.</p></dd></dl></dd></dl>'
@@ -138,7 +138,7 @@ def test_code_in_a_table_of_line_numbers_is_code() -> None:
         ("<title> </title>", "<p>x</p>", None),
     ],
 )
-def test_the_title_is_without_the_site(head: str, body: str, title: str | None) -> None:
+def test_title_excludes_the_site_name(head: str, body: str, title: str | None) -> None:
     assert parsed(f"<html><head>{head}</head><body>{body}<p>text</p></body></html>").title == title
 
 
@@ -151,7 +151,7 @@ def test_the_title_is_without_the_site(head: str, body: str, title: str | None) 
         ("<meta charset=latin-1>", "cp1252"),
     ],
 )
-def test_a_declared_character_set_is_honoured(declaration: str, charset: str) -> None:
+def test_declared_character_set_is_used(declaration: str, charset: str) -> None:
     text = {"iso-8859-2": "łódź", "shift_jis": "漢字", "koi8-r": "привет", "cp1252": "“fine”"}[charset]
     assert parsed(f"{declaration}\r\n<p>{text}</p>".encode(charset)).text.strip() == text
 
@@ -160,12 +160,12 @@ def test_utf8_wins_over_a_wrong_declaration() -> None:
     assert parsed("<meta charset=latin-1><p>naïve</p>".encode()).text == "naïve\n"
 
 
-def test_broken_markup_is_read_or_refused() -> None:
+def test_broken_markup_is_read_or_rejected() -> None:
     assert parsed("<p>a<b>c</p></div></table><li>d<h2>e").text.split() == ["ac", "-", "d", "e"]
     with pytest.raises(DocumentError, match="no text in it"):
         parsed("<html><body><img src=x></body></html>")
 
 
-def test_an_end_tag_without_its_heading_drops_nothing() -> None:
+def test_end_tag_without_a_heading_drops_nothing() -> None:
     (document,) = read(Path("a.html"), data=b"<p>one</h2>\ntwo\n<h2>H</h2>\n</h3>three</p>")
     assert document.text.split() == ["one", "two", "H", "three"]

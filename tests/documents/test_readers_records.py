@@ -41,7 +41,7 @@ def test_csv_columns_can_be_chosen() -> None:
     assert document.line_numbers == [2, 3]
 
 
-def test_the_id_is_kept_out_of_the_text() -> None:
+def test_id_is_not_part_of_the_text() -> None:
     first, *_ = parsed("a.csv", CSV, ReadOptions(id_column="id"))
     assert first.text.startswith("name: Ann")
     assert first.metadata == {"id": "1"}
@@ -55,23 +55,23 @@ def test_delimiters(name: str, text: str) -> None:
     assert [document.text for document in parsed(name, text)] == ["a: 1,5\nb: 2"]
 
 
-def test_cells_of_any_length_leave_the_limit_of_the_csv_module_alone() -> None:
+def test_long_cells_do_not_change_the_csv_field_limit() -> None:
     limit = csv.field_size_limit()
     (document,) = parsed("a.csv", f"text\n{'x' * 200_000}\n")
     assert (len(document.text), csv.field_size_limit()) == (200_000, limit)
 
 
-def test_cells_beyond_the_header_are_warned_about() -> None:
+def test_extra_cells_give_a_warning() -> None:
     warnings: list[str] = []
     (document,) = parsed("a.csv", "a,\n1,2,3\n", ReadOptions(on_warning=warnings.append))
     assert document.text == "a: 1\ncolumn 2: 2"
-    assert warnings == ["1 rows have more cells than the header; the cells beyond it are left out"]
+    assert warnings == ["1 rows have more cells than the header; the extra cells are ignored"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_unknown_columns_are_refused_with_those_there_are(name: str) -> None:
+def test_unknown_columns_are_rejected(name: str) -> None:
     text = CSV if name == "a.csv" else '{"id": 1, "name": "x", "note": "y"}\n'
-    with pytest.raises(ConfigError, match="no column 'nope'; the columns are: id, name, note"):
+    with pytest.raises(ConfigError, match="unknown column 'nope': expected one of id, name, note"):
         parsed(name, text, ReadOptions(text_columns=("nope",)))
 
 
@@ -80,11 +80,11 @@ def test_unknown_columns_are_refused_with_those_there_are(name: str) -> None:
     [
         ("a.csv", "a,b\n", "no text in it"),
         ("a.csv", ",\n1,2\n", "no header"),
-        ("a.jsonl", "nope\n[1]\n", "no line holds a JSON object"),
+        ("a.jsonl", "nope\n[1]\n", "no line is a JSON object"),
         ("a.jsonl", '{"a": 1}\n', "no text in it"),
     ],
 )
-def test_files_without_records_say_so(name: str, text: str, reason: str) -> None:
+def test_files_without_records_are_rejected(name: str, text: str, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         parsed(name, text)
 
@@ -148,7 +148,7 @@ def test_notebook_cells_become_blocks_without_outputs() -> None:
     assert document.title == "Title"
 
 
-def test_notebook_lines_are_those_of_the_json_file() -> None:
+def test_notebook_lines_match_the_json_file() -> None:
     raw = notebook(1)
     (document,) = parsed("a.ipynb", raw)
     assert document.line_numbers is not None
@@ -170,7 +170,7 @@ def test_notebook_lines_are_those_of_the_json_file() -> None:
     assert document.line_numbers[4] == raw[: raw.rindex('"x = 1\\n"')].count("\n") + 1
 
 
-def test_notebook_in_one_line() -> None:
+def test_notebook_on_one_line() -> None:
     (document,) = parsed("a.ipynb", notebook(None))
     assert set(document.line_numbers or ()) == {1}
 
@@ -188,6 +188,6 @@ def test_notebook_of_format_three() -> None:
      ('{"cells": []}', "no text in it"), ("[" * 100_000, "invalid notebook JSON"),
      ('{"cells": [{"cell_type": "code", "source": 5}]}', "no text in it")],
 )  # fmt: skip
-def test_broken_notebooks_say_why(text: str, reason: str) -> None:
+def test_broken_notebooks_are_rejected(text: str, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         parsed("a.ipynb", text)

@@ -1,4 +1,4 @@
-"""Readers of texts that are the file's own: Markdown, reStructuredText, source code, plain text; and the registry."""
+"""Readers that keep the text of the file (Markdown, reStructuredText, source code, plain text), and the registry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parsed(name: str, text: str) -> ParsedDocument:
 
 
 def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Kind, first line and heading path of every block."""
+    """Return the kind, first line and heading path of each block."""
     return [
         (block.kind, document.text[block.start : block.end].split("\n")[0], block.headings) for block in document.blocks
     ]
@@ -60,13 +60,13 @@ def test_markdown_headings_make_paths() -> None:
         ("---\nother: x\n---\n", "H"),
     ],
 )
-def test_markdown_front_matter_gives_the_title_and_no_block(front: str, title: str) -> None:
+def test_markdown_front_matter_gives_only_the_title(front: str, title: str) -> None:
     document = parsed("a.md", f"{front}# H\n\ntext\n")
     assert document.title == title
     assert outline(document)[0] == ("heading", "# H", ("H",))
 
 
-def test_markdown_rule_at_the_top_is_no_front_matter() -> None:
+def test_markdown_rule_at_the_top_is_not_front_matter() -> None:
     assert parsed("a.md", "---\n\ntext\n\n---\n").blocks[0].start == 0
 
 
@@ -75,7 +75,7 @@ def test_markdown_fences_hide_headings_and_nest_by_length() -> None:
     assert [kind for kind, *_ in outline(document)] == ["code", "code", "heading"]
 
 
-def test_markdown_open_fence_reaches_to_the_end() -> None:
+def test_markdown_unclosed_fence_extends_to_the_end() -> None:
     assert [kind for kind, *_ in outline(parsed("a.md", "# a\n```\n# b\n\n# c\n"))] == ["heading", "code"]
 
 
@@ -132,7 +132,7 @@ def test_python_is_split_at_definitions() -> None:
     ]  # fmt: skip
 
 
-def test_python_that_does_not_parse_is_split_by_layout() -> None:
+def test_invalid_python_is_split_by_layout() -> None:
     assert [line for _, line, _ in outline(parsed("a.py", "print 'x'\n\ndef f():\n\n    pass\n\ny\n"))] == [
         "print 'x'",
         "def f():",
@@ -144,7 +144,7 @@ def test_python_with_odd_escapes_gives_no_warning() -> None:
     assert parsed("a.py", "def f():\n    return '\\d'\n").blocks[0].headings == ("def f",)
 
 
-def test_other_languages_split_at_unindented_lines_below_blank_ones() -> None:
+def test_other_languages_are_split_at_unindented_lines() -> None:
     document = parsed("a.c", "int a;\n\nint f()\n{\n    x();\n\n    y();\n\n}\n\nint b;\n")
     assert [line for _, line, _ in outline(document)] == ["int a;", "int f()", "int b;"]
 
@@ -195,7 +195,7 @@ def test_no_suffix_belongs_to_two_readers() -> None:
         ("a.txt", b" \n\t\n", "no text in it"),
     ],
 )
-def test_files_without_text_say_so(name: str, data: bytes, reason: str) -> None:
+def test_files_without_text_are_rejected(name: str, data: bytes, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         list(read(Path(name), data=data))
 
@@ -205,7 +205,7 @@ def test_a_missing_file_is_a_document_error(tmp_path: Path) -> None:
         list(read(tmp_path / "none.md"))
 
 
-def test_heading_path_leaves_out_a_repetition() -> None:
+def test_heading_path_drops_repetitions() -> None:
     path = HeadingPath()
     path.enter(1, "A")
     assert path.enter(2, "A") == ("A",)
@@ -213,7 +213,7 @@ def test_heading_path_leaves_out_a_repetition() -> None:
     assert path.enter(2, "C") == ("A", "C")
 
 
-def test_text_builder_gives_blank_lines_the_place_where_a_block_ends() -> None:
+def test_text_builder_places_of_blank_lines() -> None:
     builder = TextBuilder()
     builder.add([("", 1), ("a ", 2), ("", 3), ("b", 4), (" ", 5)], last_place=7)
     builder.add([("", 8)])
@@ -228,7 +228,7 @@ def test_well_formed_joins_pairs_and_replaces_lone_surrogates() -> None:
 
 
 @given(st.sampled_from(["a.md", "a.rst", "a.py", "a.html", "a.txt"]), st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_read_or_refused(name: str, text: str) -> None:
+def test_any_text_is_read_or_rejected(name: str, text: str) -> None:
     try:
         documents = list(read(Path(name), data=text.encode()))
     except DocumentError:
@@ -262,7 +262,7 @@ def test_blocks_cover_every_text_in_order(name: str, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["app.min.js", "style.css"])
-def test_minified_code_is_not_read(name: str) -> None:
+def test_minified_code_is_rejected(name: str) -> None:
     with pytest.raises(DocumentError, match="minified: its lines are 45,000 characters long on average"):
         list(read(Path(name), data=b"var a=1;b" * 5000))
     assert list(read(Path(name), data=b"var a = 1;\n" * 500))

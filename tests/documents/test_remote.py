@@ -1,4 +1,4 @@
-"""URLs as places of documents: their names, what is found below them, and what drivers raise."""
+"""Documents at URLs: their names, discovery below a URL, and errors of drivers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  where it is installed
+from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  imported only if fsspec is installed
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why  # noqa: E402
@@ -25,33 +25,33 @@ DOCS = RemotePath("memory://docs")
 
 
 class FailingFileSystem(MemoryFileSystem):
-    """Raises what ``failures`` holds for a path, in each of its methods that reads; counts what is asked."""
+    """Raises the exception in ``failures`` for a path, and records each call in ``calls``."""
 
     protocol = "failing"
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     failures: ClassVar[dict[str, Exception]] = {}
-    asked: ClassVar[list[tuple[str, str]]] = []
+    calls: ClassVar[list[tuple[str, str]]] = []
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
         return MemoryFileSystem._strip_protocol(path.removeprefix("failing://"))
 
-    def _meet(self, method: str, path: str) -> str:
+    def _record(self, method: str, path: str) -> str:
         path = self._strip_protocol(path)
-        self.asked.append((method, path))
+        self.calls.append((method, path))
         if path in self.failures:
             raise self.failures[path]
         return path
 
     def info(self, path: str, **kwargs: Any) -> Any:
-        return super().info(self._meet("info", path))
+        return super().info(self._record("info", path))
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
-        return super().ls(self._meet("ls", path), detail)
+        return super().ls(self._record("ls", path), detail)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        return self.store[self._meet("cat_file", path)].getvalue()[start:end]
+        return self.store[self._record("cat_file", path)].getvalue()[start:end]
 
 
 fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
@@ -63,7 +63,7 @@ def _empty() -> Iterator[None]:
         system.store.clear()
         system.pseudo_dirs[:] = [""]
     FailingFileSystem.failures.clear()
-    FailingFileSystem.asked.clear()
+    FailingFileSystem.calls.clear()
     yield
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
@@ -100,7 +100,7 @@ def reasons(root: RemotePath, options: DiscoveryOptions | None = None, *, pruned
         ("github://org:repo@main/docs", "github://org:repo@main/docs"),
     ],
 )
-def test_a_url_is_kept_as_it_is_written(text: str, url: str) -> None:
+def test_urls_are_normalised(text: str, url: str) -> None:
     assert is_url(text)
     assert place_of(text) == RemotePath(url)
     assert place_of(url) == RemotePath(url)
@@ -122,22 +122,24 @@ def test_other_texts_are_paths(text: str) -> None:
         "https://host/a.md?v=1&sig=hunter2",
     ],
 )
-def test_a_url_with_a_secret_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"would be kept in the store and shown: leave it out") as raised:
+def test_url_with_a_secret_is_rejected_and_not_repeated(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"would be saved in the store and displayed: remove it from the URL"
+    ) as raised:
         place_of(text)
     for secret in ("hunter2", "hun/ter2", "1234", "AKIA"):
         assert secret not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("file://docs", "is relative"), ("zip://a.md::s3://bucket/a.zip", "through another URL")]
+    ("text", "problem"), [("file://docs", "is relative"), ("zip://a.md::s3://bucket/a.zip", "is a chain of URLs")]
 )
-def test_urls_that_are_no_places(text: str, problem: str) -> None:
+def test_unsupported_urls_are_rejected(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         place_of(text)
 
 
-def test_names() -> None:
+def test_name_and_suffix() -> None:
     place = RemotePath("s3://bucket/docs/a b#1.tar.GZ")
     assert (place.name, place.suffix, str(place)) == ("a b#1.tar.GZ", ".GZ", "s3://bucket/docs/a b#1.tar.GZ")
     page = RemotePath("https://example.org/a%20b.html?x=y.md")
@@ -146,13 +148,13 @@ def test_names() -> None:
     assert str(RemotePath("file:///") / "docs") == "file:///docs"
 
 
-def test_what_is_below_a_url() -> None:
+def test_files_below_a_url() -> None:
     for name in ("b/1.md", "a/2.md", "a/1.md", "c", "B", "a.txt", "empty", "node_modules/x.js", ".env"):
         write(f"memory://docs/{name}", "" if name == "empty" else "text\n")
     write("memory://docs2/no.md")
     assert read_below(DOCS) == ["B", "a/1.md", "a/2.md", "a.txt", "b/1.md", "c", "empty"]
     assert reasons(DOCS, pruned=True) == {
-        ".env": "hidden (--hidden reads what begins with a dot)",
+        ".env": "its name starts with a dot (use --hidden to include it)",
         "node_modules": "node_modules is never read",
     }
     first = next(discover([DOCS], DiscoveryOptions(include=("a/",))))
@@ -161,7 +163,7 @@ def test_what_is_below_a_url() -> None:
     assert RemotePath("memory://docs2/no.md") in {found.path for found in discover([RemotePath("memory://")])}
 
 
-def test_the_options_hold_as_for_folders() -> None:
+def test_discovery_options_apply() -> None:
     for name in ("a.md", "a.txt", "docs/b.md", "docs/old/c.md", "docs/d.rst"):
         write(f"memory://docs/{name}")
     assert read_below(DOCS, DiscoveryOptions(exclude=("*.txt", "/docs/old/"))) == ["a.md", "docs/b.md", "docs/d.rst"]
@@ -171,7 +173,7 @@ def test_the_options_hold_as_for_folders() -> None:
         discover([DOCS], DiscoveryOptions(exclude=("/",)))
 
 
-def test_ignore_files_hold_in_every_folder() -> None:
+def test_ignore_files_apply_in_every_folder() -> None:
     write("memory://docs/.gitignore", "*.log\nout/\n")
     write("memory://docs/sub/.ragembedignore", "!keep.log\nsecret.md\n")
     write("memory://docs/repository/.git/info/exclude", "mine.md\n")
@@ -181,31 +183,31 @@ def test_ignore_files_hold_in_every_folder() -> None:
     assert reasons(DOCS)["sub/secret.md"] == "ignored by memory://docs/sub/.ragembedignore:2: secret.md"
 
 
-def test_a_store_is_not_read() -> None:
+def test_store_is_not_read() -> None:
     for name in ("index/store.db", "index/segments/1", "a.md"):
         write(f"memory://docs/{name}")
     assert read_below(DOCS) == ["a.md"]
 
 
-def test_only_files_whose_name_does_not_tell_are_looked_into() -> None:
+def test_only_files_of_unknown_format_are_sampled() -> None:
     for name, content in (("image.png", b"\x89\0\0\0"), ("a.md", b"text"), ("README", b"text"), ("notes", b"text")):
         write(f"failing://docs/{name}", content)
     root = RemotePath("failing://docs")
     assert read_below(root) == ["README", "a.md", "notes"]
     assert reasons(root) == {"image.png": "binary"}
-    read = {path for method, path in FailingFileSystem.asked if method == "cat_file"}
+    read = {path for method, path in FailingFileSystem.calls if method == "cat_file"}
     assert read == {"/docs/image.png", "/docs/notes"}
 
 
-def test_folders_are_listed_when_they_are_reached() -> None:
+def test_folders_are_listed_on_demand() -> None:
     for name in ("a/1.md", "b/1.md", "c/1.md"):
         write(f"failing://docs/{name}")
     found = discover([RemotePath("failing://docs")])
     next(found)
-    assert [path for method, path in FailingFileSystem.asked if method == "ls"] == ["/docs", "/docs/a"]
+    assert [path for method, path in FailingFileSystem.calls if method == "ls"] == ["/docs", "/docs/a"]
 
 
-def test_a_url_in_another_has_its_files_once(tmp_path: Path) -> None:
+def test_nested_urls_yield_each_file_once(tmp_path: Path) -> None:
     for name in ("a.md", "sub/b.md"):
         write(f"memory://docs/{name}")
     (tmp_path / "c.md").write_text("text")
@@ -219,20 +221,22 @@ def test_why() -> None:
         write(f"memory://docs/{name}")
     write("memory://other/a.md")
 
-    def told(name: str) -> str:
+    def explain(name: str) -> str:
         return why(RemotePath(f"memory://{name}"), [DOCS, Path.cwd()])
 
-    assert told("docs/a.md") == "memory://docs/a.md is read"
-    assert told("docs/x.log") == "memory://docs/x.log is not read: ignored by memory://docs/.gitignore:1: *.log"
-    assert told("docs/keep.log").endswith("is read: taken back in by memory://docs/.gitignore:2: !keep.log")
-    assert told("docs/out/y.md").startswith("memory://docs/out/y.md is not read, because memory://docs/out is not: ")
-    assert told("docs/sub") == "memory://docs/sub is a folder that is searched"
-    assert told("docs") == "memory://docs is a folder that is searched"
-    assert told("docs/no.md") == "memory://docs/no.md does not exist"
-    assert told("other/a.md").startswith("memory://other/a.md is not read: it lies outside memory://docs, ")
+    assert explain("docs/a.md") == "memory://docs/a.md is read"
+    assert explain("docs/x.log") == "memory://docs/x.log is not read: ignored by memory://docs/.gitignore:1: *.log"
+    assert explain("docs/keep.log").endswith("is read: re-included by memory://docs/.gitignore:2: !keep.log")
+    assert explain("docs/out/y.md").startswith(
+        "memory://docs/out/y.md is not read, because memory://docs/out is not read: "
+    )
+    assert explain("docs/sub") == "memory://docs/sub is a folder that is searched"
+    assert explain("docs") == "memory://docs is a folder that is searched"
+    assert explain("docs/no.md") == "memory://docs/no.md does not exist"
+    assert explain("other/a.md").startswith("memory://other/a.md is not read: it is outside memory://docs, ")
 
 
-def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_json_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("memory://docs/a.md", "of a URL")
     write("memory://docs/b.bin", b"\0\0\0")
     (tmp_path / "c.md").write_text("of a folder")
@@ -247,7 +251,7 @@ def test_a_candidate_goes_through_json(tmp_path: Path, monkeypatch: pytest.Monke
     assert from_absolute(absolute(again[0].path)).read_bytes() == b"of a URL"
 
 
-def test_a_folder_of_this_machine_by_its_url(tmp_path: Path) -> None:
+def test_local_folder_as_file_url(tmp_path: Path) -> None:
     for name in ("a.md", "sub/b c#d.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text\n")
@@ -260,7 +264,7 @@ def test_a_folder_of_this_machine_by_its_url(tmp_path: Path) -> None:
     assert not exists(root / "no.md")
 
 
-def test_what_cannot_be_read_is_told_for_each_file() -> None:
+def test_unreadable_files_are_reported() -> None:
     for name in ("a.md", "locked/b.md", "notes", "rules/.gitignore", "rules/c.md", "z.md"):
         write(f"failing://docs/{name}")
     FailingFileSystem.failures.update(
@@ -272,22 +276,22 @@ def test_what_cannot_be_read_is_told_for_each_file() -> None:
     )
     root = RemotePath("failing://docs")
     assert read_below(root) == ["a.md", "z.md"]
-    told = reasons(root)
-    assert told["locked"] == "cannot be listed: Forbidden"
-    assert told["notes"] == "cannot be opened: two lines"
-    assert "its ignore file failing://docs/rules/.gitignore cannot be read (TimeoutError)" in told["rules"]
+    skipped = reasons(root)
+    assert skipped["locked"] == "cannot be listed: Forbidden"
+    assert skipped["notes"] == "cannot be opened: two lines"
+    assert "the ignore file failing://docs/rules/.gitignore cannot be read (TimeoutError)" in skipped["rules"]
     assert {str(found.path) for found in discover([root]) if found.unseen} == {
         "failing://docs/locked", "failing://docs/notes", "failing://docs/rules",
     }  # fmt: skip
 
 
-def test_a_name_that_fsspec_would_take_for_a_chain_is_left_out() -> None:
+def test_names_with_double_colons_are_skipped() -> None:
     write("memory://docs/a.md")
     MemoryFileSystem.store["/docs/b::c"] = MemoryFileSystem.store["/docs/a.md"]
-    assert reasons(DOCS) == {"b::c": "cannot be opened: its name has '::', which fsspec takes for a chain of URLs"}
+    assert reasons(DOCS) == {"b::c": "cannot be opened: its name contains '::', which fsspec reads as a chain of URLs"}
 
 
-def test_gone_is_told_from_out_of_reach() -> None:
+def test_missing_differs_from_unreachable() -> None:
     write("failing://docs/a.md")
     root = RemotePath("failing://docs")
 
@@ -314,12 +318,12 @@ def test_gone_is_told_from_out_of_reach() -> None:
         with pytest.raises(OSError, match=r"Unavailable|no route|late") as raised:
             exists(root)
         assert not isinstance(raised.value, FileNotFoundError)
-        with pytest.raises(ConfigError, match="failing://docs cannot be looked up: "):
+        with pytest.raises(ConfigError, match="failing://docs cannot be accessed: "):
             discover([root])
 
 
-def test_schemes_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="nosuch://docs cannot be looked up: fsspec knows no nosuch://"):
+def test_unsupported_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="nosuch://docs cannot be accessed: fsspec does not support nosuch://"):
         discover([RemotePath("nosuch://docs")])
     fsspec.register_implementation("undriven", "no_such_package.sub.FileSystem", errtxt="Install it", clobber=True)
     with pytest.raises(ConfigError, match=r"its driver is not installed: pip install no_such_package \(.*Install it"):
@@ -344,7 +348,7 @@ NEW_YEAR_NS = int(NEW_YEAR.timestamp()) * 10**9
         {"mtime": "some day", "LastModified": NEW_YEAR},
     ],
 )
-def test_times_are_read_as_drivers_write_them(info: dict[str, Any]) -> None:
+def test_times_of_all_drivers_are_parsed(info: dict[str, Any]) -> None:
     assert version(info) == NEW_YEAR_NS
 
 
@@ -352,7 +356,7 @@ def version(info: dict[str, Any]) -> int | None:
     return remote._status({"type": "file", "size": 1, **info}, "s3://bucket/a").st_mtime_ns
 
 
-def test_a_version_is_told_from_the_next() -> None:
+def test_versions_are_distinguished() -> None:
     one, two = (version({"LastModified": NEW_YEAR, "ETag": tag}) for tag in ("one", "two"))
     assert one != two
     assert one is not None
@@ -368,12 +372,12 @@ def test_a_version_is_told_from_the_next() -> None:
 
 
 def test_kinds_and_sizes() -> None:
-    def told(**info: Any) -> tuple[int, int]:
+    def mode_and_size(**info: Any) -> tuple[int, int]:
         status = remote._status(info, "sftp://host/a")
         return status.st_mode, status.st_size
 
-    assert told(type="directory", size=None) == (stat.S_IFDIR, 0)
-    assert told(type="file", size=7) == (stat.S_IFREG, 7)
-    assert told(type="link", size=7) == (stat.S_IFLNK, 7)
-    assert told(type="other", size=0, islink=True, mode=stat.S_IFREG) == (stat.S_IFLNK, 0)
-    assert told(type="other", size=0, mode=stat.S_IFIFO) == (stat.S_IFIFO, 0)
+    assert mode_and_size(type="directory", size=None) == (stat.S_IFDIR, 0)
+    assert mode_and_size(type="file", size=7) == (stat.S_IFREG, 7)
+    assert mode_and_size(type="link", size=7) == (stat.S_IFLNK, 7)
+    assert mode_and_size(type="other", size=0, islink=True, mode=stat.S_IFREG) == (stat.S_IFLNK, 0)
+    assert mode_and_size(type="other", size=0, mode=stat.S_IFIFO) == (stat.S_IFIFO, 0)

@@ -236,7 +236,7 @@ def test_files_with_unusual_content_stop_nothing(docs, run, in_folder):
     assert report.scan.warnings == [
         "docs/nested.jsonl: 10 lines are not JSON objects of at most 200 levels (first: line 2)"
     ]
-    assert report.scan.skipped == {"docs/sheets.ipynb": "invalid notebook: it holds no list of cells"}
+    assert report.scan.skipped == {"docs/sheets.ipynb": "invalid notebook: it has no list of cells"}
     with Store.open(in_folder / ".ragembed") as store:
         found = {hit.source: hit.chunk for hit in store.search("bird fish", 9, mode="lexical")}
     assert found["docs/break.csv"].text == "a name: 1\nb: the bird flies"
@@ -248,8 +248,8 @@ def test_files_with_unusual_content_stop_nothing(docs, run, in_folder):
     ("error", "reason"),
     [
         (TypeError("no such thing"), "its reader failed with TypeError: no such thing"),
-        (RecursionError(), "it is nested too deeply"),
-        (MemoryError(), "cannot be read: there is not enough memory for it"),
+        (RecursionError(), "nested too deeply"),
+        (MemoryError(), "cannot be read: not enough memory to read it"),
     ],
 )
 @pytest.mark.parametrize("place", ["reader", "chunker", "record"])

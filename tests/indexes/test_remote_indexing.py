@@ -175,7 +175,7 @@ def test_what_gives_no_answer_stays(memory, run, in_folder, away):
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.scan.warnings == ["memory://other cannot be looked up, its files stay in the store: no answer"]
-    with pytest.raises(ConfigError, match="memory://other cannot be looked up: no answer"):
+    with pytest.raises(ConfigError, match="memory://other cannot be accessed: no answer"):
         run(RemotePath("memory://other"))
     assert stored(in_folder) == before
 
@@ -248,7 +248,7 @@ def test_the_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     done = cli("delete", "memory://docs/deep")
     assert "1 files" in done.stdout
     assert "come back with the next run" in done.stderr
-    assert "would be kept in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
+    assert "would be saved in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
     assert "hunter2" not in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
 
 

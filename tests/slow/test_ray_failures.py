@@ -39,7 +39,7 @@ def test_an_error_in_a_task_arrives_as_itself_and_the_task_is_not_repeated(tasks
 def test_a_cluster_without_room_for_a_worker_is_an_error(tasks):
     kind, message = tasks["no_room"]
     assert kind == "WorkerLostError"
-    assert "room for a worker of 3 CPUs and 0 GPUs" in message
+    assert "room for a worker with 3 CPUs and 0 GPUs" in message
 
 
 def test_a_task_whose_worker_is_killed_is_done_again(tasks):
@@ -92,7 +92,7 @@ def test_a_killed_driver_leaves_finished_shards(indexing):
 
 
 def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(indexing, documents):
-    reason = "3 processes that read it died one after the other"
+    reason = "3 processes died while they read it"
     assert indexing["a_poisoned_file"]["skipped"] == {"docs/05.md": reason}
     chunks, fingerprint, sources = contents(documents / "poisoned")
     assert "docs/05.md" not in {source.path for source in sources}

@@ -1,4 +1,4 @@
-"""Fixtures: tiny models as they come from pre-training, with poolers and heads for masked words, and a dictionary."""
+"""Fixtures: tiny pre-trained models with poolers and masked-word heads, a dictionary and sentence pairs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _sizes(**more):
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory) -> Path:
-    """A BERT as it is pre-trained: a pooler and a head for masked words; no dropout, so that gradients are known."""
+    """A pre-trained BERT with a pooler and a masked-word head. Without dropout, its gradients are deterministic."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -68,8 +68,8 @@ def bert(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dropping_bert(tmp_path_factory) -> Path:
-    """The same with dropout, as models have it."""
+def bert_with_dropout(tmp_path_factory) -> Path:
+    """The same model with dropout."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -82,7 +82,7 @@ def dropping_bert(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory) -> Path:
-    """A RoBERTa as it is pre-trained: a head for masked words, no pooler."""
+    """A pre-trained RoBERTa with a masked-word head and without a pooler."""
     import torch
     from transformers import RobertaConfig, RobertaForMaskedLM
 
@@ -116,7 +116,7 @@ def senses(entries: int = 24, seed: int = 0) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="session")
 def glossary(tmp_path_factory) -> Path:
-    """A dictionary of 24 entries with 1 to 3 definitions each."""
+    """A dictionary of 24 entries with one to three definitions each."""
     file = tmp_path_factory.mktemp("glossary") / "glossary.tsv"
     file.write_text("".join(f"{entry}\t{definition}\n" for entry, definition in senses()), encoding="utf-8")
     return file
@@ -124,7 +124,7 @@ def glossary(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory) -> Path:
-    """Sentence pairs whose score is the share of words that they have in common."""
+    """Sentence pairs. The score is the number of words that the two sentences share."""
     draw = random.Random(3)
     lines = ["score\tsentence1\tsentence2"]
     for i in range(20):

@@ -1,4 +1,4 @@
-"""``ragembed train`` and ``ragembed reverse-dictionary``: what they print, refuse and leave."""
+"""``ragembed train`` and ``ragembed reverse-dictionary``: their output, errors and files."""
 
 import json
 
@@ -25,7 +25,7 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def test_a_table_of_steps_and_how_to_go_on(train, out, pairs):
+def test_output_shows_steps_and_next_command(train, out, pairs):
     shown = train("--recipe", "bert-base", "--steps", 2, "--ica", "none", "--runs", 2, "--sts", pairs).stdout
     assert "definitions of 24 entries, 4 held out" in shown
     rows = {line.split("  ")[0]: line for line in shown.splitlines()}
@@ -47,7 +47,7 @@ def test_json_is_the_report(train, out):
     ]
 
 
-def test_the_recipe_is_told(train):
+def test_recipe_is_printed(train):
     assert "note: recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
@@ -72,22 +72,22 @@ def test_defsent(train, out):
     report = json.loads(train("--pooling", "mean", "--json", method="defsent").stdout)
     assert report["method"] == "defsent"
     assert report["head"] == "masked-words"
-    assert report["statistics"]["entries"] == 22  # two are no single token
+    assert report["statistics"]["entries"] == 22  # two entries are not single tokens
     assert report["settings"]["steps"][0]["entries"] == "words"
 
 
-def test_what_is_wrong_is_told_in_one_line(train, cli, tmp_path):
+def test_errors_are_one_line(train, cli, tmp_path):
     assert "as in cls,amp" in train("--combination", "max,amp", exit_code=2).stderr
-    assert "max_tokens is 99, but the model takes 34" in train("--max-tokens", 99, exit_code=2).stderr
+    assert "max_tokens is 99: expected at most 34" in train("--max-tokens", 99, exit_code=2).stderr
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("okapi\t\n")
-    told = train("--dictionary", wrong, exit_code=2).stderr
-    assert "Error: " in told
-    assert "the entry 'okapi' has no definition" in told
-    assert "Traceback" not in told
+    errors = train("--dictionary", wrong, exit_code=2).stderr
+    assert "Error: " in errors
+    assert "the entry 'okapi' has no definition" in errors
+    assert "Traceback" not in errors
 
 
-def test_the_trained_folder_indexes_and_queries(train, cli, out, tmp_path):
+def test_trained_folder_indexes_and_queries(train, cli, out, tmp_path):
     train("--steps", 1, "--ica", "none", "-q")
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -113,10 +113,8 @@ def test_reverse_dictionary(train, cli, out):
     assert "give a description, or --evaluate" in cli("reverse-dictionary", out, exit_code=2).stderr
 
 
-def test_a_model_that_was_not_trained(cli, bert):
-    assert (
-        "expected a folder that ragembed train has written" in cli("reverse-dictionary", bert, "x", exit_code=2).stderr
-    )
+def test_untrained_model_is_an_error(cli, bert):
+    assert "expected a folder written by 'ragembed train'" in cli("reverse-dictionary", bert, "x", exit_code=2).stderr
 
 
 def test_progress_shows_the_loss(monkeypatch, capsys):
@@ -127,8 +125,8 @@ def test_progress_shows_the_loss(monkeypatch, capsys):
     now[0] = 20.0
     shown.advance(50, "loss 4.210")
     shown.note("two\nlines")
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == [
         "step 1 of 3, run 1 of 10: 50 of 100 definitions (50 %), 2.5/s, 20 s left, loss 4.210",
         "note: two lines",
     ]

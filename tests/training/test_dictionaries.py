@@ -1,4 +1,4 @@
-"""Dictionaries of each format, written by hand as their formats' descriptions have them, and their merging."""
+"""Dictionaries in each format, written by hand after the format descriptions, and merging."""
 
 import gzip
 import json
@@ -41,7 +41,7 @@ def test_jsonl_with_one_definition_or_several(tmp_path):
     assert as_dict(file) == {"a": ("b",), "c": ("d", "e")}
 
 
-def test_several_are_merged_as_dataset_a_of_the_paper(tmp_path, tsv):
+def test_several_dictionaries_are_merged(tmp_path, tsv):
     other = written(tmp_path / "other.tsv", "cat\tan  animal\ncat\ta whip\ndog\tan animal\n")
     assert as_dict(tsv, other) == {
         "lock": ("it keeps writers apart", "hair"),
@@ -74,22 +74,22 @@ def test_an_entry_without_definition_is_named(tmp_path):
         ("w.tsv", "a\tb\tc\n", "line 1: 3 fields"),
         ("w.tsv", "\tb\n", "line 1: the entry is empty"),
         ("w.tsv", "\n", "has no entry"),
-        ("w.jsonl", '{"entry": "a"}', "line 1: expected one of the fields 'definition' and 'definitions'"),
-        ("w.jsonl", '{"entry": "a", "definition": 1}', "line 1: expected strings"),
-        ("w.jsonl", '{"entry": 2, "definition": "b"}', "line 1: expected strings"),
-        ("w.txt", "a b", "no ending of a dictionary"),
+        ("w.jsonl", '{"entry": "a"}', "line 1: expected exactly one of the fields 'definition' and 'definitions'"),
+        ("w.jsonl", '{"entry": "a", "definition": 1}', "line 1: a value is not a string"),
+        ("w.jsonl", '{"entry": 2, "definition": "b"}', "line 1: a value is not a string"),
+        ("w.txt", "a b", "has an unknown suffix: expected .tsv"),
         ("w.md", "# Title\n\nText.\n", "has no entry: expected definition lists"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path, name, text, message):
+def test_errors_name_the_line(tmp_path, name, text, message):
     with pytest.raises(DictionaryError, match=message):
         read_dictionaries([written(tmp_path / name, text)])
 
 
-def test_what_is_not_there_is_told(tmp_path):
+def test_missing_dictionaries_are_errors(tmp_path):
     with pytest.raises(DictionaryError, match="no dictionary"):
         read_dictionaries([])
-    with pytest.raises(DictionaryError, match="is not there"):
+    with pytest.raises(DictionaryError, match="does not exist"):
         read_dictionaries([tmp_path / "absent.tsv"])
     with pytest.raises(DictionaryError, match=r"expected WordNet's data\.noun, or Markdown files"):
         read_dictionaries([tmp_path])
@@ -130,9 +130,9 @@ def test_wordnet(wordnet):
     }
 
 
-def test_wordnet_that_is_not_whole(wordnet):
+def test_incomplete_wordnet_is_an_error(wordnet):
     (wordnet / "data.adv").write_text("00001740 02 r 05 too 0 000 | few\n")
-    with pytest.raises(DictionaryError, match=r"data\.adv, line 1: no synset"):
+    with pytest.raises(DictionaryError, match=r"data\.adv, line 1: expected a synset"):
         read_dictionaries([wordnet])
     (wordnet / "data.adv").write_text("00001740 02 r 01 alone 0 000\n")
     with pytest.raises(DictionaryError, match="no gloss"):
@@ -190,16 +190,20 @@ def test_dictd_shows_the_fourth_column(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("ox\tA\n", "2 fields"), ("ox\tA\tz\n", "ends at byte 51 of 9"), ("ox\tA\t!\n", "no number in the base 64")],
+    [
+        ("ox\tA\n", "2 fields"),
+        ("ox\tA\tz\n", "ends at byte 51, but the file has only 9 bytes"),
+        ("ox\tA\t!\n", "not a number in the base 64"),
+    ],
 )
-def test_dictd_that_is_damaged(tmp_path, line, message):
+def test_damaged_dictd_is_an_error(tmp_path, line, message):
     (tmp_path / "d.dict").write_text("an animal")
     (tmp_path / "d.index").write_text(line)
     with pytest.raises(DictionaryError, match=message):
         read_dictionaries([tmp_path / "d.index"])
 
 
-def test_dictd_without_its_articles(tmp_path):
+def test_dictd_without_articles_is_an_error(tmp_path):
     (tmp_path / "d.index").write_text("ox\tA\tJ\n")
     with pytest.raises(DictionaryError, match=r"neither d\.dict nor d\.dict\.dz"):
         read_dictionaries([tmp_path / "d.index"])
@@ -227,19 +231,19 @@ def test_stardict(tmp_path, width, packed):
     assert found == {"ox": ("an animal",), "café": ("un café",)}
 
 
-def test_stardict_with_several_fields_leaves_sounds_and_marks_out(tmp_path):
+def test_stardict_skips_sounds_and_markup(tmp_path):
     article = b"mfirst\0tpronounced\0W" + (4).to_bytes(4, "big") + b"\0\1\2\3" + b"h<b>second</b> &amp; third"
     assert as_dict(stardict(tmp_path, [("ox", article)], "")) == {"ox": ("first second & third",)}
     assert as_dict(stardict(tmp_path, [("ox", b"oks\0<i>an</i> animal")], "th")) == {"ox": ("an animal",)}
 
 
-def test_stardict_that_is_damaged(tmp_path):
+def test_damaged_stardict_is_an_error(tmp_path):
     file = stardict(tmp_path, [("ox", b"an animal")])
     (tmp_path / "s.dict").write_bytes(b"an")
-    with pytest.raises(DictionaryError, match="ends at byte 9 of 2"):
+    with pytest.raises(DictionaryError, match="ends at byte 9, but the file has only 2 bytes"):
         read_dictionaries([file])
     (tmp_path / "s.idx").write_bytes(b"ox\0\0\0")
-    with pytest.raises(DictionaryError, match="cut off at byte 0 of 5"):
+    with pytest.raises(DictionaryError, match="truncated at byte 0 of 5"):
         read_dictionaries([file])
     (tmp_path / "s.idx").unlink()
     with pytest.raises(DictionaryError, match=r"neither s\.idx nor s\.idx\.gz"):
@@ -283,7 +287,7 @@ Plain text: with a colon.
 """
 
 
-def test_glossaries_in_markdown(tmp_path):
+def test_markdown_glossaries(tmp_path):
     expected = {
         "store": ("a folder with an index",),
         "Chunk": ("the unit that is embedded and found", "a piece"),
@@ -297,7 +301,7 @@ def test_glossaries_in_markdown(tmp_path):
     assert as_dict(tmp_path) == expected
 
 
-def test_a_term_of_a_table_without_definition_is_named(tmp_path):
+def test_table_term_without_definition_is_named(tmp_path):
     file = written(tmp_path / "g.md", "| Term | Definition |\n|-|-|\n| lock | |\n")
     with pytest.raises(DictionaryError, match=r"g\.md, line 3: the entry 'lock' has no definition"):
         read_dictionaries([file])
@@ -313,7 +317,7 @@ def test_statistics_as_table_1():
     }
 
 
-def test_the_fingerprint_tells_dictionaries_apart():
+def test_fingerprint_distinguishes_dictionaries():
     one, other = Dictionary(("a", "b"), (("c",), ("d",))), Dictionary(("a", "b"), (("d",), ("c",)))
     assert one.fingerprint != other.fingerprint
     assert one.fingerprint == Dictionary(("a", "b"), (("c",), ("d",))).fingerprint

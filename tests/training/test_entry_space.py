@@ -1,4 +1,4 @@
-"""Equation 2 and the poolers, against transformers alone, one definition at a time."""
+"""Equation 2 and the poolers, compared with plain transformers, one definition at a time."""
 
 import shutil
 
@@ -31,7 +31,7 @@ def texts_of(folder, dictionary=DICTIONARY, max_tokens=None):
 
 
 def states(folder, text):
-    """The last layer of one text, shape (tokens, d), in float64."""
+    """Return the last layer of one text, float64 of shape (tokens, d)."""
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
     with torch.no_grad():
         return (
@@ -40,7 +40,7 @@ def states(folder, text):
 
 
 @pytest.mark.parametrize("kind", ["ac", "amp"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "dropping_bert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "bert_with_dropout"])
 def test_entry_vectors_are_means_over_definitions(family, kind, request):
     folder = request.getfixturevalue(family)
     found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentTraining())
@@ -60,7 +60,7 @@ def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
     assert np.abs(found[0] - tokens.numpy()).max() > 0.05
 
 
-def test_long_definitions_are_cut_and_counted(bert):
+def test_long_definitions_are_truncated_and_counted(bert):
     whole, cut = texts_of(bert), texts_of(bert, max_tokens=8)
     assert (whole.windows.truncated, cut.windows.truncated) == (0, 1)
     assert cut.windows.lengths.max() == 8
@@ -68,17 +68,17 @@ def test_long_definitions_are_cut_and_counted(bert):
     assert ids[1, -1] == TextTokenizer(bert).suffix[0]
     assert mask.sum(dim=1).tolist() == [4, 8]
     assert (ids[0, 4:] == 0).all()
-    with pytest.raises(ConfigError, match="max_tokens is 99, but the model takes 34"):
+    with pytest.raises(ConfigError, match="max_tokens is 99: expected at most 34"):
         make_windows(TextTokenizer(bert), ["a"], 99, 0)
 
 
-def test_entries_share_the_window_of_a_definition_they_share(bert):
+def test_entries_share_the_text_of_a_common_definition(bert):
     texts = texts_of(bert)
     assert len(texts) == 6
     assert len(texts.windows.lengths) == 5
 
 
-def test_berts_pooler_is_its_own_tanh_on_the_mean_too(bert):
+def test_bert_head_is_its_own_pooler(bert):
     encoder = load_encoder(bert, "auto").eval()
     dense = BertForPreTraining.from_pretrained(str(bert)).bert.pooler.dense
     ids, mask = texts_of(bert).windows.batch(np.array([0, 1]), torch.device("cpu"))
@@ -89,7 +89,7 @@ def test_berts_pooler_is_its_own_tanh_on_the_mean_too(bert):
         torch.testing.assert_close(encoder(ids, mask, "cls"), official, atol=2e-5, rtol=0)
 
 
-def test_robertas_pooler_is_the_dense_layer_of_its_mlm_head_with_gelu(roberta):
+def test_roberta_head_is_the_dense_layer_of_its_mlm_head(roberta):
     encoder = load_encoder(roberta, "auto").eval()
     dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
     ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
@@ -101,12 +101,12 @@ def test_robertas_pooler_is_the_dense_layer_of_its_mlm_head_with_gelu(roberta):
 
 
 @pytest.mark.parametrize(("family", "activation"), [("bert", "tanh"), ("roberta", "gelu")])
-def test_the_pooler_survives_saving_and_loading(family, activation, request, tmp_path):
+def test_pooler_is_saved_and_loaded(family, activation, request, tmp_path):
     folder = request.getfixturevalue(family)
     encoder = load_encoder(folder, "auto").eval()
     assert encoder.head.activation == activation
     with torch.no_grad():
-        encoder.head.dense.weight += 1.0  # as training would
+        encoder.head.dense.weight += 1.0  # simulates training
     save_encoder(encoder, tmp_path / "saved", folder)
     again = load_trained(tmp_path / "saved", activation).eval()
     ids, mask = texts_of(folder).windows.batch(np.array([0, 3]), torch.device("cpu"))
@@ -118,17 +118,17 @@ def test_the_pooler_survives_saving_and_loading(family, activation, request, tmp
     )
 
 
-def test_a_model_without_the_weights_of_a_head_is_an_error(bert, roberta, tiny_model):
+def test_missing_head_weights_are_an_error(bert, roberta, tiny_model):
     with pytest.raises(ModelError, match=r"no weights pooler\.dense.*choose the head 'mlm-head'"):
         load_encoder(roberta, "own")
     with pytest.raises(ModelError, match=r"no weights lm_head\.dense\..*choose the head 'own'"):
         load_encoder(tiny_model, "mlm-head")
     assert load_encoder(bert, "mlm-head").head.activation == "gelu"
-    with pytest.raises(ModelError, match="no head for masked words"):
+    with pytest.raises(ModelError, match="no masked-word head"):
         load_with_mlm_head(tiny_model)
 
 
-def test_loading_leaves_the_generator_alone(roberta):
+def test_loading_does_not_change_the_random_generator(roberta):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -136,11 +136,11 @@ def test_loading_leaves_the_generator_alone(roberta):
     assert torch.equal(torch.rand(1), expected)
 
 
-# DefSent.
+# DefSent
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_defsents_scores_are_those_of_the_head_for_masked_words(family, request):
+def test_defsent_scores_equal_masked_word_head(family, request):
     folder = request.getfixturevalue(family)
     kind = BertForPreTraining if family == "bert" else RobertaForMaskedLM
     whole = kind.from_pretrained(str(folder)).eval()
@@ -159,7 +159,7 @@ def test_defsents_scores_are_those_of_the_head_for_masked_words(family, request)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_in_defsent_the_head_and_the_word_embeddings_are_frozen(bert):
+def test_defsent_freezes_head_and_word_embeddings(bert):
     encoder = load_with_mlm_head(bert)
     frozen = {name for name, each in encoder.named_parameters() if not each.requires_grad}
     assert frozen == {
@@ -168,7 +168,7 @@ def test_in_defsent_the_head_and_the_word_embeddings_are_frozen(bert):
     }
 
 
-def test_entries_that_are_no_single_token_are_left_out(bert):
+def test_entries_of_several_tokens_are_skipped(bert):
     dictionary = Dictionary(
         ("lock", "Lock", "one lock", "locks", "\u2603"), (("hair",), ("a store",), ("x",), ("y",), ("z",))
     )
@@ -179,12 +179,12 @@ def test_entries_that_are_no_single_token_are_left_out(bert):
         single_tokens(Dictionary(("one lock",), (("x",),)), TextTokenizer(bert))
 
 
-def test_a_model_that_lacks_weights_of_its_body_is_an_error(bert, tmp_path):
+def test_missing_body_weights_are_an_error(bert, tmp_path):
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(bert, tmp_path / "cut")
     tensors = load_file(bert / "model.safetensors")
     name = next(each for each in tensors if "encoder.layer.1.output.dense.weight" in each)
     save_file({key: each for key, each in tensors.items() if key != name}, tmp_path / "cut" / "model.safetensors")
-    with pytest.raises(ModelError, match=r"lacks 1 of its weights, such as encoder\.layer\.1\.output\.dense\.weight"):
+    with pytest.raises(ModelError, match=r"has 1 missing weights, such as encoder\.layer\.1\.output\.dense\.weight"):
         load_encoder(tmp_path / "cut", "own")

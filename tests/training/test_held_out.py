@@ -1,4 +1,4 @@
-"""Definitions held out, ranks and accuracy, against counting by hand; the reverse dictionary of a trained folder."""
+"""Held-out definitions, ranks and accuracy, compared with simple computations."""
 
 import numpy as np
 import pytest
@@ -22,11 +22,11 @@ CPU = Arithmetic(torch.device("cpu"))
     st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=8),
     st.integers(0, 5),
 )
-def test_no_entry_tells_what_is_held_out(definitions, seed):
+def test_held_out_definitions_are_removed_from_all_entries(definitions, seed):
     dictionary = Dictionary(tuple(map(str, range(len(definitions)))), tuple(tuple(sorted(d)) for d in definitions))
     drawn = hold_out(dictionary, None, seed)[1]
     assert len(drawn) <= len(set().union(*definitions)) // 20
-    most = next(count for count in range(9) if count == 8 or not _can(dictionary, count + 1, seed))
+    most = next(count for count in range(9) if count == 8 or not _can_hold_out(dictionary, count + 1, seed))
     kept, drawn = hold_out(dictionary, most, seed)
     assert len(drawn) == most
     assert kept.entries == dictionary.entries
@@ -36,16 +36,16 @@ def test_no_entry_tells_what_is_held_out(definitions, seed):
         assert all(each.definition not in d for d in kept.definitions)
 
 
-def _can(dictionary, count, seed):
+def _can_hold_out(dictionary, count, seed):
     try:
         hold_out(dictionary, count, seed)
     except ConfigError as error:
-        assert "belong to entries that have another" in str(error)  # noqa: PT017
+        assert "belong to entries with another definition" in str(error)  # noqa: PT017
         return False
     return True
 
 
-def test_ranks_are_counted_over_all_entries(bert):
+def test_ranks_are_over_all_entries(bert):
     encoder = load_encoder(bert, "own")
     texts = ["the writer", "a dog sleeps", "one", "a long wing of the store"]
     windows = make_windows(TextTokenizer(bert), texts, None, 0)
@@ -59,7 +59,7 @@ def test_ranks_are_counted_over_all_entries(bert):
         assert found[i] == min(int((scores > scores[entry]).sum()) for entry in right) + 1
 
 
-def test_equal_scores_count_against_the_answer(bert):
+def test_ties_count_against_the_answer(bert):
     windows = make_windows(TextTokenizer(bert), ["the writer"], None, 0)
     space = EntrySpace(np.ones((5, 16), dtype=np.float32))
     assert ranks(load_encoder(bert, "own"), windows, [(2,)], space, "cls", CPU).tolist() == [5]

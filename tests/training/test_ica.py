@@ -1,4 +1,4 @@
-"""Independent components: scikit-learn's two conventions differ by a factor, and mixed sources come apart."""
+"""Independent components: separation of mixed sources, and the two conventions of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from ragembed.training.ica import ITERATIONS, independent_components
 
 @pytest.fixture(scope="module")
 def mixed():
-    """Sources with heavy tails, and a mixture of them."""
+    """Heavy-tailed sources and a mixture of them."""
     draw = np.random.default_rng(0)
     sources = draw.laplace(size=(2000, 4))
     return sources, (sources @ draw.normal(size=(4, 4)) + 3.0).astype(np.float32)
 
 
-def test_sources_come_apart(mixed):
+def test_mixed_sources_are_separated(mixed):
     sources, vectors = mixed
     found = independent_components(vectors, "unit-variance")
     matched = np.abs(np.corrcoef(sources.T, found.vectors.T)[:4, 4:])
@@ -30,21 +30,21 @@ def test_unit_variance_times_100(mixed):
     np.testing.assert_allclose(vectors.std(axis=0), 100.0, rtol=1e-4)
 
 
-def test_the_older_convention_is_smaller_by_the_root_of_the_entries(mixed):
+def test_arbitrary_variance_is_smaller_by_the_root_of_entries(mixed):
     new = independent_components(mixed[1], "unit-variance").vectors
     old = independent_components(mixed[1], "arbitrary-variance").vectors
     np.testing.assert_allclose(np.linalg.norm(old, axis=0), 100.0, rtol=1e-4)
     np.testing.assert_allclose(new / old, np.sqrt(len(new)), rtol=1e-3)
 
 
-def test_it_stops_and_says_so(monkeypatch, mixed):
+def test_missing_convergence_is_reported(monkeypatch, mixed):
     monkeypatch.setattr("ragembed.training.ica.ITERATIONS", 1)
     found = independent_components(mixed[1], "unit-variance")
     assert (found.iterations, found.converged) == (1, False)
 
 
 def test_too_few_entries_or_directions_are_an_error(mixed):
-    with pytest.raises(ConfigError, match="4 entries, vectors of 4 dimensions"):
+    with pytest.raises(ConfigError, match="4 entries and vectors of 4 dimensions"):
         independent_components(mixed[1][:4], "unit-variance")
     flat = mixed[1].copy()
     flat[:, 2] = flat[:, 3] = flat[:, 0]

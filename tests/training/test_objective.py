@@ -1,4 +1,4 @@
-"""Equations 1 and 5, the schedule and the optimizer, against independent computations."""
+"""Equations 1 and 5, the learning-rate schedule and the optimizer, compared with independent computations."""
 
 import math
 
@@ -13,7 +13,7 @@ from ragembed.training.settings import OptimizerSettings, StepSettings, Training
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_the_loss_is_that_of_a_plain_softmax(with_bias):
+def test_loss_equals_plain_softmax(with_bias):
     draw = np.random.default_rng(0)
     projected, entries, bias = draw.normal(size=(5, 7)), draw.normal(size=(11, 7)), draw.normal(size=11)
     target = [3, 0, 10, 3, 7]
@@ -30,7 +30,7 @@ def test_the_loss_is_that_of_a_plain_softmax(with_bias):
     assert found.item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_its_gradient_pulls_towards_the_entry_and_away_from_the_expected_one():
+def test_gradient_of_the_loss():
     projected = torch.randn(1, 4, generator=torch.manual_seed(0), requires_grad=True)
     entries = torch.randn(6, 4)
     entry_loss(projected, entries, torch.tensor([2])).backward()
@@ -45,12 +45,12 @@ def test_scores_are_float32_under_autocast():
     assert torch.equal(found, projected.float() @ entries.T)
 
 
-def test_the_schedule_step_by_step():
+def test_learning_rate_schedule():
     assert [linear_decay(batch, 4) for batch in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert [linear_decay(batch, 5, 0.4) for batch in range(6)] == pytest.approx([0, 0.5, 1, 2 / 3, 1 / 3, 0])
 
 
-def test_the_schedule_is_that_of_transformers():
+def test_schedule_equals_transformers():
     from transformers import get_linear_schedule_with_warmup
 
     weight = torch.nn.Parameter(torch.zeros(1))
@@ -63,7 +63,7 @@ def test_the_schedule_is_that_of_transformers():
             theirs.step()
 
 
-def test_the_optimizer_is_adamw_by_hand_with_clipped_gradients():
+def test_optimizer_is_adamw_with_clipped_gradients():
     settings = OptimizerSettings()
     module = torch.nn.Linear(3, 1, bias=False)
     weight = module.weight.detach().double().numpy().copy()
@@ -92,8 +92,8 @@ def test_weight_decay_is_decoupled():
     torch.testing.assert_close(module.weight.detach(), before * (1 - 0.1 * 0.5))
 
 
-def test_the_state_of_the_optimizer_comes_back():
-    def made():
+def test_optimizer_state_is_restored():
+    def make():
         torch.manual_seed(0)
         module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
         return module, Optimizer(module, 0.1, OptimizerSettings())
@@ -102,7 +102,7 @@ def test_the_state_of_the_optimizer_comes_back():
         module(torch.full((2, 3), batch + 1.0)).sum().backward()
         optimizer.step(batch, 4)
 
-    straight, interrupted, resumed = made(), made(), made()
+    straight, interrupted, resumed = make(), make(), make()
     for batch in range(4):
         step(*straight, batch)
         if batch < 2:
@@ -117,7 +117,7 @@ def test_the_state_of_the_optimizer_comes_back():
 STEP = StepSettings("cls", "amp", 1e-5)
 
 
-def test_a_batch_has_32_definitions_and_16_of_small_dictionaries():
+def test_default_batch_size():
     settings = TrainingSettings((STEP,))
     assert (settings.batch_of(331_472), settings.batch_of(122_209)) == (32, 16)
     assert TrainingSettings((STEP,), batch_size=7).batch_of(331_472) == 7
@@ -130,10 +130,10 @@ def test_a_batch_has_32_definitions_and_16_of_small_dictionaries():
         (lambda: StepSettings("cls", "sum", 1e-5), "entries is 'sum'"),
         (lambda: StepSettings("cls", "amp", 0.0), "learning_rate is 0"),
         (lambda: StepSettings("cls", "amp", 1e-5, "pca"), "ica is 'pca'"),
-        (lambda: StepSettings("cls", "words", 1e-5, "unit-variance"), "expected ica 'none'"),
+        (lambda: StepSettings("cls", "words", 1e-5, "unit-variance"), "ica is 'unit-variance': expected 'none'"),
         (lambda: TrainingSettings(()), "there are 0 steps: expected 1 to 4"),
         (lambda: TrainingSettings((STEP,) * 5), "there are 5 steps"),
-        (lambda: TrainingSettings((StepSettings("cls", "words", 1e-5), STEP)), "expected a single step"),
+        (lambda: TrainingSettings((StepSettings("cls", "words", 1e-5), STEP)), "there are 2 steps: expected one"),
         (lambda: TrainingSettings((STEP,), runs=0), "runs is 0: expected at least 1"),
         (lambda: TrainingSettings((STEP,), max_tokens=3), "max_tokens is 3: expected at least 8"),
         (lambda: TrainingSettings((STEP,), head="big"), "head is 'big'"),
@@ -143,6 +143,6 @@ def test_a_batch_has_32_definitions_and_16_of_small_dictionaries():
         (lambda: OptimizerSettings(warmup=math.nan), "warmup is nan"),
     ],
 )
-def test_settings_that_are_wrong(make, message):
+def test_invalid_settings_are_rejected(make, message):
     with pytest.raises(ConfigError, match=message):
         make()

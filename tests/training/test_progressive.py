@@ -1,4 +1,4 @@
-"""Whole trainings of tiny models: separate steps, selection, interruption, what is left on disk."""
+"""Complete trainings of tiny models: separate steps, selection, interruption, and the files on disk."""
 
 import itertools
 import json
@@ -35,8 +35,8 @@ STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
 
 
-class Listening(SilentTraining):
-    """Keeps what it is told."""
+class RecordingProgress(SilentTraining):
+    """Records all progress."""
 
     def __init__(self):
         self.phases, self.details, self.notes = [], [], []
@@ -69,9 +69,9 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_one_step_leaves_a_model_with_all_that_belongs_to_it(glossary, bert, tmp_path):
-    told = Listening()
-    report = train_from_dictionary(request(glossary, bert, tmp_path / "out"), told)
+def test_one_step_writes_a_complete_model_folder(glossary, bert, tmp_path):
+    progress = RecordingProgress()
+    report = train_from_dictionary(request(glossary, bert, tmp_path / "out"), progress)
     out = tmp_path / "out"
     assert {file.name for file in out.iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json"),
@@ -92,12 +92,12 @@ def test_one_step_leaves_a_model_with_all_that_belongs_to_it(glossary, bert, tmp
     assert 0 < step["space"]["isoscore"] < 1
     assert step["runs"][0]["held_out"]["definitions"] == 4
     assert len((out / "held-out.jsonl").read_text().splitlines()) >= 4
-    assert ("step 1 of 1, run 1 of 1", "definitions", report["statistics"]["definitions"] - 4) in told.phases
-    assert told.details[-1].startswith("loss ")
+    assert ("step 1 of 1, run 1 of 1", "definitions", report["statistics"]["definitions"] - 4) in progress.phases
+    assert progress.details[-1].startswith("loss ")
     assert not same(weights(out), weights(bert))
 
 
-def test_the_folder_embeds_like_any_model(glossary, bert, tmp_path):
+def test_trained_folder_embeds_like_any_model(glossary, bert, tmp_path):
     train_from_dictionary(request(glossary, bert, tmp_path / "out"))
     texts = ["the writer holds the lock", "a fish swims"]
     for config in ({"pooling": "cls"}, {"pooling": "mean"}, {"pooling": "masks", "template": "t0"}):
@@ -106,8 +106,8 @@ def test_the_folder_embeds_like_any_model(glossary, bert, tmp_path):
     assert find_model(str(tmp_path / "out")).sha256 != find_model(str(bert)).sha256
 
 
-def test_the_first_batch_is_that_of_the_original_model_in_every_step(glossary, bert, tmp_path, monkeypatch):
-    """Gradients of the first batch of each step, against transformers alone, on the vectors of that step."""
+def test_first_batch_of_each_step_uses_the_original_model(glossary, bert, tmp_path, monkeypatch):
+    """Compare the gradients of the first batch of each step with plain transformers, on the vectors of that step."""
     seen = []
     step_of = Optimizer.step
 
@@ -119,12 +119,12 @@ def test_the_first_batch_is_that_of_the_original_model_in_every_step(glossary, b
     spaces = []
     train = progressive.train_run
 
-    def kept(encoder, texts, space, *rest):
+    def recorded(encoder, texts, space, *rest):
         spaces.append((texts, space))
         return train(encoder, texts, space, *rest)
 
     monkeypatch.setattr(Optimizer, "step", step)
-    monkeypatch.setattr(progressive, "train_run", kept)
+    monkeypatch.setattr(progressive, "train_run", recorded)
     train_from_dictionary(request(glossary, bert, tmp_path / "out", STEP, STEP, seed=3))
     assert len(seen) == len(spaces) == 2
     assert np.abs(spaces[0][1].vectors - spaces[1][1].vectors).max() > 1e-3
@@ -144,7 +144,7 @@ def test_the_first_batch_is_that_of_the_original_model_in_every_step(glossary, b
             torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-3)
 
 
-def test_the_best_encoder_builds_the_vectors_of_the_next_step(glossary, bert, tmp_path, monkeypatch):
+def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, monkeypatch):
     out = tmp_path / "out"
     first = tmp_path / "first"
     train_from_dictionary(request(glossary, bert, first, STEP, runs=3))
@@ -160,7 +160,7 @@ def test_the_best_encoder_builds_the_vectors_of_the_next_step(glossary, bert, tm
     spread = report["steps"][0]["summary"]["held_out"]["top10"]
     values = [each["held_out"]["top10"] for each in report["steps"][0]["runs"]]
     assert spread == pytest.approx({"mean": np.mean(values), "deviation": np.std(values, ddof=1)})
-    # The best of the first step, trained alone, is the encoder that built the second step's vectors.
+    # The best encoder of a training with only the first step must have built the entry vectors of the second step.
     tokenizer = TextTokenizer(bert)
     held = {json.loads(line)["definition"] for line in (first / "held-out.jsonl").read_text().splitlines()}
     whole = read_dictionaries([glossary])
@@ -170,7 +170,7 @@ def test_the_best_encoder_builds_the_vectors_of_the_next_step(glossary, bert, tm
     np.testing.assert_array_equal(made[1], expected)
 
 
-def test_sentence_pairs_choose_where_they_are_given(glossary, bert, pairs, tmp_path):
+def test_sentence_pairs_select_the_best_run(glossary, bert, pairs, tmp_path):
     report = train_from_dictionary(request(glossary, bert, tmp_path / "out", runs=2, pairs=(pairs,)))
     assert report["chosen_by"] == "sentence pairs"
     assert set(report["before"]["sts"]) == {"cls", "mean", "prompt"}
@@ -180,13 +180,13 @@ def test_sentence_pairs_choose_where_they_are_given(glossary, bert, pairs, tmp_p
 
 
 class PowerCutError(Exception):
-    """Stands for a power cut."""
+    """Simulates a power cut."""
 
 
 @pytest.mark.parametrize("stop_at", [1, 9, 21])
-def test_an_interrupted_training_goes_on_with_the_same_result(glossary, dropping_bert, tmp_path, monkeypatch, stop_at):
+def test_interrupted_training_gives_the_same_result(glossary, bert_with_dropout, tmp_path, monkeypatch, stop_at):
     steps = (STEP, StepSettings("mean", "ac", 5e-4))
-    straight = train_from_dictionary(request(glossary, dropping_bert, tmp_path / "a", *steps, runs=2))
+    straight = train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / "a", *steps, runs=2))
     batches = itertools.count(1)
     step_of = Optimizer.step
 
@@ -195,14 +195,14 @@ def test_an_interrupted_training_goes_on_with_the_same_result(glossary, dropping
             raise PowerCutError
         step_of(self, batch, count)
 
-    asked = request(glossary, dropping_bert, tmp_path / "b", *steps, runs=2, checkpoint_seconds=0.0)
+    wanted = request(glossary, bert_with_dropout, tmp_path / "b", *steps, runs=2, checkpoint_seconds=0.0)
     monkeypatch.setattr(Optimizer, "step", step)
     with pytest.raises(PowerCutError):
-        train_from_dictionary(asked)
+        train_from_dictionary(wanted)
     assert not (tmp_path / "b" / "training.json").exists()
-    told = Listening()
-    again = train_from_dictionary(asked, told)
-    assert told.notes[0].startswith("going on with the training")
+    progress = RecordingProgress()
+    again = train_from_dictionary(wanted, progress)
+    assert progress.notes[0].startswith("resuming the training")
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
     assert (tmp_path / "a" / "entries.safetensors").read_bytes() == (
         tmp_path / "b" / "entries.safetensors"
@@ -223,8 +223,8 @@ train_from_dictionary(TrainingRequest((Path(glossary),), model, Path(out), setti
 
 
 @pytest.mark.slow
-def test_a_training_that_was_killed_goes_on_with_the_same_result(glossary, dropping_bert, tmp_path):
-    arguments = [str(glossary), str(dropping_bert), str(tmp_path / "killed")]
+def test_killed_training_gives_the_same_result(glossary, bert_with_dropout, tmp_path):
+    arguments = [str(glossary), str(bert_with_dropout), str(tmp_path / "killed")]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], cwd=tmp_path)
     saved = tmp_path / "killed" / "checkpoints" / "running.safetensors"
     while not saved.exists() and process.poll() is None:
@@ -234,7 +234,7 @@ def test_a_training_that_was_killed_goes_on_with_the_same_result(glossary, dropp
     assert saved.exists()
     assert not (tmp_path / "killed" / "training.json").exists()
     for name in ("killed", "straight"):
-        train_from_dictionary(request(glossary, dropping_bert, tmp_path / name, epochs=60))
+        train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / name, epochs=60))
     killed, straight = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("killed", "straight"))
     assert killed == straight
 
@@ -245,23 +245,23 @@ def _untimed(value):
     return [_untimed(each) for each in value] if isinstance(value, list) else value
 
 
-def test_the_same_seed_gives_the_same_model_and_another_another(glossary, dropping_bert, tmp_path):
+def test_seed_determines_the_model(glossary, bert_with_dropout, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        torch.rand(1)  # what others draw has no part in it
-        train_from_dictionary(request(glossary, dropping_bert, tmp_path / name, seed=seed))
+        torch.rand(1)  # the state of the global generator must not matter
+        train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / name, seed=seed))
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
-def test_training_leaves_the_generator_alone(glossary, dropping_bert, tmp_path):
+def test_training_does_not_change_the_random_generator(glossary, bert_with_dropout, tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    train_from_dictionary(request(glossary, dropping_bert, tmp_path / "out"))
+    train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / "out"))
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_other_settings_do_not_go_on_in_the_same_folder(glossary, bert, tmp_path, monkeypatch):
+def test_other_settings_are_rejected_in_the_same_folder(glossary, bert, tmp_path, monkeypatch):
     def stop(*given):
         raise PowerCutError
 
@@ -269,26 +269,26 @@ def test_other_settings_do_not_go_on_in_the_same_folder(glossary, bert, tmp_path
         patched.setattr(progressive, "train_run", stop)
         with pytest.raises(PowerCutError):
             train_from_dictionary(request(glossary, bert, tmp_path / "out"))
-    with pytest.raises(ConfigError, match="is of a training with another settings"):
+    with pytest.raises(ConfigError, match="contains a training with different 'settings'"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", seed=7))
     train_from_dictionary(request(glossary, bert, tmp_path / "out"))
-    with pytest.raises(ConfigError, match="already holds a trained model"):
+    with pytest.raises(ConfigError, match="already contains a trained model"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out"))
 
 
-def test_a_folder_with_other_things_is_left_alone(glossary, bert, tmp_path):
+def test_folder_with_other_files_is_rejected(glossary, bert, tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
     with pytest.raises(ConfigError, match="is not empty"):
         train_from_dictionary(request(glossary, bert, tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_several_runs_need_something_to_choose_by(glossary, bert, tmp_path):
-    with pytest.raises(ConfigError, match="nothing to choose the best by"):
+def test_several_runs_need_a_selection_criterion(glossary, bert, tmp_path):
+    with pytest.raises(ConfigError, match="cannot choose the best of 2 runs"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", runs=2, held_out=0))
 
 
-def test_a_loss_that_is_not_finite_is_an_error(glossary, bert, tmp_path):
+def test_non_finite_loss_is_an_error(glossary, bert, tmp_path):
     texts = TrainingTexts.of(read_dictionaries([glossary]), TextTokenizer(bert), None, 0)
     space = EntrySpace(np.full((24, 16), np.inf, dtype=np.float32))
     place = RunPlace(0, 1, 0, 1)
@@ -305,7 +305,7 @@ def test_a_loss_that_is_not_finite_is_an_error(glossary, bert, tmp_path):
         )
 
 
-def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, monkeypatch):
+def test_each_epoch_uses_each_definition_once(glossary, bert, tmp_path, monkeypatch):
     texts = TrainingTexts.of(read_dictionaries([glossary]), TextTokenizer(bert), None, 0)
     targets = []
     loss_of = run.entry_loss
@@ -325,15 +325,15 @@ def test_several_epochs_see_each_definition_as_often(glossary, bert, tmp_path, m
     for part in (targets[:half], targets[half:]):
         assert sorted(itertools.chain(*part)) == sorted(texts.entry)
     assert targets[:half] != targets[half:]
-    assert losses[0] == pytest.approx(np.log(24))  # all entries are alike
+    assert losses[0] == pytest.approx(np.log(24))  # all entry vectors are equal
 
 
 def test_roberta_ica_and_pictures(glossary, roberta, tmp_path):
     pytest.importorskip("matplotlib")
-    told = Listening()
+    progress = RecordingProgress()
     last = StepSettings("mean", "ac", 1e-4, "arbitrary-variance")
-    asked = request(glossary, roberta, tmp_path / "out", StepSettings("mean", "ac", 1e-4), last, pictures=True)
-    report = train_from_dictionary(asked, told)
+    wanted = request(glossary, roberta, tmp_path / "out", StepSettings("mean", "ac", 1e-4), last, pictures=True)
+    report = train_from_dictionary(wanted, progress)
     assert report["head"] == "gelu"
     space = report["steps"][1]["space"]
     assert space["ica"] == "arbitrary-variance"
@@ -342,17 +342,17 @@ def test_roberta_ica_and_pictures(glossary, roberta, tmp_path):
     }
     vectors = read_tensors(tmp_path / "out" / "entries.safetensors")[0]["entries"]
     np.testing.assert_allclose(vectors.norm(dim=0), 100.0, rtol=1e-3)
-    assert space["ica_converged"] == (not any("did not converge" in each for each in told.notes))
+    assert space["ica_converged"] == (not any("did not converge" in each for each in progress.notes))
 
 
-def test_more_dimensions_than_entries_are_told_before_anything_is_trained(glossary, tiny_model, tmp_path):
+def test_too_few_entries_for_ica_fail_before_training(glossary, tiny_model, tmp_path):
     last = StepSettings("cls", "amp", 1e-4, "unit-variance")
-    with pytest.raises(ConfigError, match="24 entries, vectors of 32 dimensions"):
+    with pytest.raises(ConfigError, match="24 entries and vectors of 32 dimensions"):
         train_from_dictionary(request(glossary, tiny_model, tmp_path / "out", STEP, last))
 
 
-def test_sentence_pairs_of_one_name_are_an_error(glossary, bert, pairs, tmp_path):
-    with pytest.raises(ConfigError, match="called pairs, pairs"):
+def test_sentence_pairs_with_the_same_name_are_an_error(glossary, bert, pairs, tmp_path):
+    with pytest.raises(ConfigError, match="have the names pairs, pairs"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", pairs=(pairs, pairs)))
 
 
@@ -364,7 +364,7 @@ def test_bf16_is_close(glossary, bert, tmp_path):
 
 
 @pytest.mark.parametrize("entries", ["amp", "words"])
-def test_the_reverse_dictionary_of_a_trained_folder(glossary, bert, tmp_path, entries):
+def test_reverse_dictionary_of_a_trained_folder(glossary, bert, tmp_path, entries):
     out = tmp_path / "out"
     report = train_from_dictionary(request(glossary, bert, out, StepSettings("mean", entries, 1e-3)))
     reverse = ReverseDictionary(out, "cpu")
@@ -380,17 +380,17 @@ def test_the_reverse_dictionary_of_a_trained_folder(glossary, bert, tmp_path, en
     with pytest.raises(ConfigError, match="description is empty"):
         reverse.look_up(" ")
     (tmp_path / "other.tsv").write_text("no such entry\ttext\n")
-    with pytest.raises(ConfigError, match="'no such entry' say, is among the"):
+    with pytest.raises(ConfigError, match="trained on none of the 1 entries, such as 'no such entry'"):
         reverse.measure(read_dictionaries([tmp_path / "other.tsv"]))
 
 
-def test_a_model_learns_its_glossary(glossary, bert, tmp_path):
+def test_model_learns_its_glossary(glossary, bert, tmp_path):
     steep = StepSettings("mean", "amp", 1e-2)
     train_from_dictionary(request(glossary, bert, tmp_path / "out", steep, epochs=40, held_out=0))
     assert ReverseDictionary(tmp_path / "out", "cpu").measure(read_dictionaries([glossary])).top10 > 80
 
 
-def test_a_folder_that_was_not_trained_has_no_reverse_dictionary(bert, tmp_path):
+def test_untrained_folder_has_no_reverse_dictionary(bert, tmp_path):
     with pytest.raises(TrainingError, match=r"has no training\.json"):
         ReverseDictionary(bert)
     (tmp_path / "training.json").write_text("{")
@@ -401,7 +401,7 @@ def test_a_folder_that_was_not_trained_has_no_reverse_dictionary(bert, tmp_path)
         ReverseDictionary(tmp_path)
 
 
-def test_nothing_is_made_where_something_is_wrong(glossary, bert, tmp_path, monkeypatch):
+def test_invalid_requests_write_nothing(glossary, bert, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="max_tokens is 99"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=99))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -410,17 +410,17 @@ def test_nothing_is_made_where_something_is_wrong(glossary, bert, tmp_path, monk
     assert not (tmp_path / "out").exists()
 
 
-def test_long_definitions_are_told(glossary, bert, tmp_path):
-    told = Listening()
-    report = train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=8), told)
+def test_truncated_definitions_are_reported(glossary, bert, tmp_path):
+    progress = RecordingProgress()
+    report = train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=8), progress)
     assert report["truncated"] > 0
-    assert f"{report['truncated']} definitions are longer than 8 tokens: the rest of them is left out" in told.notes
+    assert f"{report['truncated']} definitions are longer than 8 tokens and are truncated" in progress.notes
 
 
-def test_one_process_trains_in_a_folder(glossary, bert, tmp_path):
+def test_second_process_in_a_folder_is_rejected(glossary, bert, tmp_path):
     with (
         Checkpoints(tmp_path / "out" / "checkpoints", 9.0).locked(),
-        pytest.raises(TrainingError, match="another process trains in"),
+        pytest.raises(TrainingError, match="another process is training in"),
     ):
         train_from_dictionary(request(glossary, bert, tmp_path / "out"))
     train_from_dictionary(request(glossary, bert, tmp_path / "out"))
@@ -432,17 +432,17 @@ def test_damaged_checkpoints_are_an_error(tmp_path):
     with pytest.raises(TrainingError, match=r"running\.safetensors is damaged"):
         checkpoints.load_run(0, 0)
     (tmp_path / "space.json").write_text("{")
-    with pytest.raises(TrainingError, match=r"space\.json is damaged.*to begin again"):
+    with pytest.raises(TrainingError, match=r"space\.json is damaged.*to start again"):
         checkpoints.read("space.json")
 
 
-def test_files_that_no_training_wrote_are_refused_and_stay(tmp_path):
+def test_other_files_are_rejected_and_kept(tmp_path):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "plan.json").write_text("{}")
     (folder / "notes.txt").write_text("years of work")
     checkpoints = Checkpoints(folder, 0.0)
-    with pytest.raises(ConfigError, match=r"holds 'notes\.txt', not of a training"), checkpoints.locked():
+    with pytest.raises(ConfigError, match=r"contains 'notes\.txt', which is not from a training"), checkpoints.locked():
         pass
     checkpoints.remove()
     assert [entry.name for entry in folder.iterdir()] == ["notes.txt"]

@@ -1,5 +1,7 @@
-"""The settings of the paper's tables 2, 3 and 5, and which of them a model gets."""
+"""The settings of the paper's tables 2, 3 and 5, and the default recipe of a model."""
 
+import doctest
+import importlib
 import json
 
 import pytest
@@ -9,7 +11,7 @@ from ragembed.training.recipes import RECIPES, recipe_for
 from ragembed.training.settings import StepSettings
 
 
-def test_bert_base_has_three_steps_and_ica_before_the_last():
+def test_bert_base_has_three_steps_and_ica_in_the_last():
     assert RECIPES["bert-base"].steps() == (
         StepSettings("cls", "amp", 5e-5),
         StepSettings("cls", "amp", 4e-5),
@@ -36,14 +38,14 @@ def test_table_5():
     assert [step.pooling for step in RECIPES["sncse-roberta-large"].steps()] == ["cls", "mean"]
 
 
-def test_what_is_given_takes_the_place_of_the_recipe():
+def test_given_values_replace_the_recipe():
     recipe = RECIPES["bert-base"]
     assert [step.learning_rate for step in recipe.steps(4)] == [5e-5, 4e-5, 3e-5, 3e-5]
     found = recipe.steps(2, (("mean", "ac"), ("cls", "amp")), (1e-4,), "none")
     assert found == (StepSettings("mean", "ac", 1e-4), StepSettings("cls", "amp", 1e-4))
     assert recipe.steps(1, ica="arbitrary-variance") == (StepSettings("cls", "amp", 5e-5, "arbitrary-variance"),)
     assert len(RECIPES["simcse-bert-base"].steps(learning_rates=(1e-5, 1e-6))) == 2
-    with pytest.raises(ConfigError, match="2 learning rates are given for 1 steps"):
+    with pytest.raises(ConfigError, match="there are 2 learning rates for 1 steps"):
         recipe.steps(1, learning_rates=(1e-5, 1e-6))
 
 
@@ -57,13 +59,20 @@ def test_what_is_given_takes_the_place_of_the_recipe():
         ("bert", 384, "sentence_bert_config.json", "simcse-bert-base"),
     ],
 )
-def test_a_model_gets_the_recipe_of_its_family_and_size(tmp_path, family, dimension, file, name):
+def test_default_recipe_depends_on_family_and_size(tmp_path, family, dimension, file, name):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family, "hidden_size": dimension}))
     if file is not None:
         (tmp_path / file).write_text("{}")
     assert recipe_for(tmp_path) == name
 
 
-def test_a_folder_that_says_nothing_has_no_recipe(tmp_path):
+def test_folder_without_config_has_no_recipe(tmp_path):
     with pytest.raises(ModelError, match=r"no config\.json with model_type"):
         recipe_for(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "module", ["dictionaries.reading", "dictionaries.senses", "material", "recipes", "settings", "train"]
+)
+def test_docstring_examples(module):
+    assert doctest.testmod(importlib.import_module(f"ragembed.training.{module}")).failed == 0

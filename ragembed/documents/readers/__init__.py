@@ -1,8 +1,9 @@
-"""Readers: one module per format turns a file's bytes into documents with structure and places.
+"""Readers turn the bytes of a file into documents with their structure and positions. There is one module per format.
 
-``read(path)`` gives the documents of any file; ``READERS`` is the table of formats. A format without lines has
-``page_numbers``, which is empty where it has no pages either. What a reader leaves out of a text (menus, outputs,
-markup) it also leaves out of the lines; the blank line between two blocks has the place where the upper one ends.
+``read(path)`` yields the documents of a file in any format. ``READERS`` is the table of formats. A format without lines
+sets ``page_numbers``, which is empty if the format has no pages either. If a reader leaves something out of the text
+(menus, outputs, markup), it also leaves out the corresponding line numbers. The blank line between two blocks has the
+position where the upper block ends.
 """
 
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions, only_document_errors

@@ -1,4 +1,4 @@
-"""EPUB books: the chapters in reading order, by the HTML reader."""
+"""Read EPUB books: the HTML reader parses the chapters, in reading order."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a book as one document. It has neither lines nor pages.
+    """Read a book as one document without line and page numbers.
 
-    Raises:
-        DocumentError: the zip container is broken, names no chapters, or the chapters are encrypted.
+    Raises
+    ------
+    DocumentError
+        If the zip container is broken or lists no chapters, or the chapters are encrypted.
     """
     with open_archive(data) as archive:
         package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
         if not package_path:
-            raise DocumentError(f"broken EPUB: {CONTAINER} names no package file")
+            raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
         package = _Elements(archive, package_path)
         chapters = _chapter_paths(package, posixpath.dirname(package_path))
         if ENCRYPTION in archive.namelist():
@@ -46,17 +48,17 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 
 def _chapter_paths(package: _Elements, folder: str) -> list[str]:
-    """Find the archive's paths of the XHTML chapters, in the order of the spine."""
+    """Return the paths of the XHTML chapters in the archive, in reading order (the order of the spine)."""
     items = {attributes.get("id", ""): attributes for attributes in package.found.get("item", [])}
     spine = [items[name] for name in package.all("itemref", "idref") if name in items]
     chapters = [item.get("href", "") for item in spine if item.get("media-type") in CHAPTER_TYPES]
     if not chapters:
-        raise DocumentError("broken EPUB: its package file names no chapters")
+        raise DocumentError("broken EPUB: its package file lists no chapters")
     return [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
 
 
 def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
-    """Give a chapter without a heading its head's title as one, unless that is the book's."""
+    """Add the page title as a heading to a chapter without headings, unless it is the title of the book."""
     if any(block.kind == "heading" for block in page.blocks) or page.title in (None, book_title):
         return page.blocks
     return [Block(b.start, b.end, b.kind, (page.title, *b.headings)) for b in page.blocks if page.title]
@@ -66,15 +68,15 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     try:
         return archive.read(name)
     except KeyError as error:
-        raise DocumentError(f"broken EPUB: there is no {name!r} in it") from error
+        raise DocumentError(f"broken EPUB: {name!r} is missing") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise DocumentError(f"broken EPUB: {name!r} cannot be unpacked") from error
 
 
 class _Elements(HTMLParser):
-    """The elements of one of the archive's XML files by local name.
+    """The elements of an XML file in the archive, by local name.
 
-    The HTML parser knows no entity declarations, so nothing in the file can expand or fetch anything.
+    The HTML parser ignores entity declarations, so the file cannot expand entities or load external resources.
     """
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
@@ -89,11 +91,11 @@ class _Elements(HTMLParser):
             raise DocumentError(f"broken EPUB: {name!r} is malformed") from error
 
     def all(self, tag: str, attribute: str) -> list[str]:
-        """Give the values of ``attribute`` of all elements ``tag`` that have it."""
+        """Return the values of ``attribute`` of all elements ``tag`` that have it."""
         return [found[attribute] for found in self.found.get(tag, []) if attribute in found]
 
     def first(self, tag: str, attribute: str) -> str:
-        """Give the first of :meth:`all`, or an empty text."""
+        """Return the first value of :meth:`all`, or an empty string."""
         return next(iter(self.all(tag, attribute)), "")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

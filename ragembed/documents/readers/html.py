@@ -1,4 +1,4 @@
-"""HTML files: their character set, title and text, each line with the line of the source where it begins."""
+"""Read HTML files: their character set, title and text. Each text line has the source line where it starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD_BYTES = 4096
 SITE_SUFFIX = re.compile(r"\s+(?:[—–|·»-]|::)\s+[^—–|·»]*\bdocumentation$", re.IGNORECASE)
 SEPARATORS = "—–|·»:-«\u2022/ "
 WIDER_IN_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""What the WHATWG standard reads instead of the declared character set."""
+"""Character sets that the WHATWG encoding standard replaces by larger ones."""
 
 NEVER_TEXT = frozenset((
     "script", "style", "noscript", "template", "svg", "select", "button", "textarea", "iframe", "object",
@@ -49,14 +49,14 @@ LIST_TAGS = frozenset(("ul", "ol", "menu", "dir"))
 FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
 LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
-"""Heading levels from here on belong to the entries of an API reference."""
+"""Lowest heading level of API reference entries. Ordinary headings have levels below it."""
 SHORTEST_PAGE = 80
-"""Characters; a page with fewer is looked at again with its menus."""
+"""Minimum number of characters. A page with less text is parsed again with its menus."""
 
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """The text of a page: ``lines[i]`` is the source line of line ``i``, ``title`` is the head's."""
+    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element."""
 
     text: str
     blocks: list[Block]
@@ -65,16 +65,18 @@ class HtmlPage:
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a web page; ``line_numbers`` holds the source line where each line of its text begins."""
+    """Read a web page. ``line_numbers`` has the source line where each text line starts."""
     page = parse_page(decode_html(data))
     yield ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
 
 
 def decode_html(data: bytes) -> str:
-    """Decode a page: UTF-8 if it is that, else what the page declares, else what it looks like.
+    """Decode a page: as UTF-8 if it is valid, else with the declared character set, else with the most likely one.
 
-    Raises:
-        DocumentError: the bytes are no text.
+    Raises
+    ------
+    DocumentError
+        If the data is binary.
     """
     declared = DECLARED.search(data[:HEAD_BYTES])
     if declared and not _is_utf8(data):
@@ -88,7 +90,7 @@ def decode_html(data: bytes) -> str:
 
 
 def page_title(page: HtmlPage) -> str | None:
-    """Cut the site's name off the head's title: what stands beside the first level-1 heading."""
+    """Return the title of a page without the name of the site, which often stands beside the level-1 heading."""
     top = next((b.headings[0] for b in page.blocks if b.kind == "heading" and len(b.headings) == 1), None)
     if page.title is None:
         return top
@@ -110,10 +112,12 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def parse_page(text: str) -> HtmlPage:
-    """Take the text out of a page, without its menus unless nearly everything is in them.
+    """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
 
-    Raises:
-        DocumentError: the markup cannot be followed.
+    Raises
+    ------
+    DocumentError
+        If the markup cannot be parsed.
     """
     page = _run(text, keep_menus=False)
     if len(page.text) < SHORTEST_PAGE:
@@ -135,7 +139,7 @@ def _run(text: str, keep_menus: bool) -> HtmlPage:
 
 
 class _Inside:
-    """Whether the parser is inside one element, told by counting the tags of its name."""
+    """Tracks whether the parser is inside an element, by counting the open tags with the same name."""
 
     def __init__(self) -> None:
         self.tag = ""
@@ -239,7 +243,7 @@ class _HtmlParser(HTMLParser):
             self._words.append(" ")
 
     def end_block(self) -> None:
-        """Close the row, the line and the block that are open."""
+        """End the current row, line and block."""
         self._end_row()
         self._flush_line()
         kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
@@ -339,7 +343,7 @@ class _HtmlParser(HTMLParser):
             self._term = True
 
     def _end_paragraph(self) -> None:
-        """Keep the first paragraph below a term or a label with it."""
+        """Keep the first paragraph below a term or label in the same block."""
         if self._label:
             self._term, self._label = True, False
         elif self._term and not self._lists:
@@ -349,7 +353,7 @@ class _HtmlParser(HTMLParser):
         return bool(self._tables and self._tables[-1])
 
     def _break(self) -> None:
-        """End a paragraph; in a cell it is only a space, in a list, a table or below a term only a line."""
+        """End a paragraph: with a space in a cell, a line break in a list, table or definition, else a new block."""
         if self._cell_open:
             self._words += [" "] if self._words else []
         elif self._lists or self._term or self._label or self._in_table():
@@ -395,7 +399,7 @@ class _HtmlParser(HTMLParser):
 
     def _end_heading(self) -> None:
         if not self._heading:
-            return  # an end tag without its heading
+            return  # an end tag without a start tag
         level, self._heading = self._heading, 0
         self._flush_line()
         lines, self._lines = self._lines, []
@@ -410,7 +414,7 @@ class _HtmlParser(HTMLParser):
 
 
 def _api_name(identifier: str, signature: str) -> str:
-    """Find the longest dotted end of a signature's anchor that the signature shows, else its first word."""
+    """Return the longest dotted suffix of an anchor that its signature contains, else the signature's first word."""
     parts = identifier.split(".")
     for first in range(len(parts)):
         name = ".".join(parts[first:])

@@ -1,4 +1,4 @@
-"""Markdown: headings, fences, pipe tables, lists and front matter, over the file's own lines."""
+"""Read Markdown: headings, fences, pipe tables, lists and front matter. The text of the file is unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRONT_MATTER_KEY = re.compile(r"(?P<key>[\w-]+)[ \t]*[:=](?P<value>.*)$")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a Markdown file; its title is that of the front matter or else its first level-1 heading."""
+    """Read a Markdown file. Its title is the front matter's title, or else the first level-1 heading."""
     text = text_of(data)
     body, title = front_matter(text.split("\n"))
     blocks = markdown_blocks(text, HeadingPath(), body)
@@ -29,7 +29,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 
 def front_matter(lines: list[str]) -> tuple[int, str | None]:
-    """Find where the body begins (a 0-based line) and the title of the front matter, if there is one."""
+    """Return the 0-based line where the body starts, and the title of the front matter, if there is one."""
     fence = lines[0].rstrip()
     if fence not in ("---", "+++"):
         return 0, None
@@ -43,7 +43,7 @@ def front_matter(lines: list[str]) -> tuple[int, str | None]:
 
 
 def first_title(text: str, blocks: list[Block]) -> str | None:
-    """Find the first level-1 heading among the blocks of ``text``."""
+    """Return the first level-1 heading among the blocks of ``text``, or None."""
     for block in blocks:
         if block.kind == "heading" and len(block.headings) == 1:
             marks = ATX.match(text, block.start)
@@ -54,7 +54,7 @@ def first_title(text: str, blocks: list[Block]) -> str | None:
 
 
 def markdown_blocks(text: str, path: HeadingPath, first: int = 0) -> list[Block]:
-    """Split ``text`` from its line ``first`` on into blocks; ``path`` holds the headings above and is moved on."""
+    """Split ``text`` into blocks, from line ``first`` on. ``path`` holds the headings above and is updated."""
     own = OwnText(text)
     lines, number, in_list = own.lines, first, False
     while number < len(lines):
@@ -153,7 +153,7 @@ def _indented_end(lines: list[str], first: int) -> int:
 
 
 def _paragraph_end(lines: list[str], first: int, in_list: bool) -> tuple[int, int]:
-    """Where the paragraph or list from ``first`` stops, and its level if it is an underlined heading."""
+    """Return the end of the paragraph or list that starts at ``first``, and its level if it is a heading (else 0)."""
     can_be_heading = not in_list and not QUOTE.match(lines[first])
     stop, number = first + 1, first + 1
     while number < len(lines):

@@ -1,4 +1,4 @@
-"""Jupyter notebooks: the cells' sources, each line with the line of the .ipynb file where it stands."""
+"""Read Jupyter notebooks: the sources of the cells. Each line has its line number in the .ipynb file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from ragembed.errors import DocumentError
 
 ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]', re.DOTALL)
 SOURCE_KEYS = ("source", "input")
-"""``input`` is what code cells of notebook format 3 call their source."""
+"""Keys of a cell's source. Code cells of notebook format 3 use ``input``."""
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a notebook without its outputs; the title is the first level-1 heading.
+    """Read a notebook without its outputs. The title is the first level-1 heading.
 
-    Raises:
-        DocumentError: the file is not the JSON of a notebook.
+    Raises
+    ------
+    DocumentError
+        If the file is not valid notebook JSON.
     """
     raw = text_of(data)
     cells = _cells(raw)
@@ -56,12 +58,12 @@ def _cells(raw: str) -> list[dict[str, Any]]:
         first = sheets[0] if isinstance(sheets, list) and sheets else None
         cells = first.get("cells") if isinstance(first, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise DocumentError("invalid notebook: it holds no list of cells")
+        raise DocumentError("invalid notebook: it has no list of cells")
     return cells
 
 
 def _joined(cell: dict[str, Any], places: list[int]) -> tuple[str, list[int]]:
-    """Give the cell's source without trailing line breaks, and the file's line of each of its lines."""
+    """Return the cell's source without trailing line breaks, and the file line of each of its lines."""
     source = next((cell[key] for key in SOURCE_KEYS if key in cell), "")
     strings = source if isinstance(source, list) else [source]
     parts = [part for part in strings if isinstance(part, str)]
@@ -78,9 +80,9 @@ def _joined(cell: dict[str, Any], places: list[int]) -> tuple[str, list[int]]:
 
 
 def _source_lines(raw: str) -> dict[int, list[int]]:
-    """For each cell, the lines of ``raw`` on which the strings of its source begin.
+    """Return, for each cell, the lines of ``raw`` on which the strings of its source start.
 
-    The nesting is followed from mark to mark, so a text that is also in an output cannot be mistaken.
+    The function tracks the nesting of brackets, so it never confuses a source with the same text in an output.
     """
     breaks = [match.start() for match in re.finditer("\n", raw)]
     found: dict[int, list[int]] = {}
@@ -110,7 +112,7 @@ def _source_lines(raw: str) -> dict[int, list[int]]:
 
 
 def _source_cell(nest: list[str | int]) -> int | None:
-    """Find the cell in whose source a string at the place ``nest`` stands."""
+    """Return the number of the cell if a string at the position ``nest`` belongs to its source, else None."""
     if nest[:2] == ["worksheets", 0]:
         nest = nest[2:]
     if len(nest) not in (3, 4) or nest[0] != "cells" or nest[2] not in SOURCE_KEYS:

@@ -1,4 +1,4 @@
-"""Word and PowerPoint files, by python-docx and python-pptx."""
+"""Read Word and PowerPoint files with python-docx and python-pptx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)
-# What the packages let through, besides lxml's errors (which are SyntaxErrors), for parts that are missing or wrong.
+# Errors that the packages raise for missing or malformed parts, besides their own. Those of lxml are SyntaxErrors.
 STRUCTURE_ERRORS = (
     AttributeError,
     LookupError,
@@ -31,11 +31,14 @@ STRUCTURE_ERRORS = (
 
 
 def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a Word file: headings by their style, paragraphs, tables. It has neither lines nor pages.
+    """Read a Word file: headings (recognised by their style), paragraphs and tables, without line and page numbers.
 
-    Raises:
-        DocumentError: the file is broken or encrypted.
-        MissingExtraError: python-docx is not installed.
+    Raises
+    ------
+    DocumentError
+        If the file is broken or encrypted.
+    MissingExtraError
+        If python-docx is not installed.
     """
     with needed_for("reading Word files"):
         from docx import Document
@@ -57,11 +60,14 @@ def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
 
 
 def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a PowerPoint file: a page is a slide, its title the heading; the notes follow the slide's text.
+    """Read a PowerPoint file. Each slide is a page with its title as heading. The notes follow the slide's text.
 
-    Raises:
-        DocumentError: the file is broken or encrypted.
-        MissingExtraError: python-pptx is not installed.
+    Raises
+    ------
+    DocumentError
+        If the file is broken or encrypted.
+    MissingExtraError
+        If python-pptx is not installed.
     """
     with needed_for("reading PowerPoint files"):
         from pptx import Presentation
@@ -81,7 +87,7 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
 
 
 def _add_docx_paragraph(builder: TextBuilder, headings: HeadingPath, paragraph: Any) -> str:
-    """Add one paragraph; the text of a paragraph in the style Title is given back."""
+    """Add one paragraph. Return its text if its style is Title, else an empty string."""
     text = paragraph.text.strip()
     style = (paragraph.style.name or "") if paragraph.style is not None else ""
     heading = HEADING_STYLE.match(style)
@@ -97,9 +103,9 @@ def _add_docx_paragraph(builder: TextBuilder, headings: HeadingPath, paragraph: 
 
 
 def _docx_rows(table: Any) -> Iterator[str]:
-    """Give the text of each row; a cell that was merged with those below it stands in all of their rows.
+    """Yield the text of each row. A vertically merged cell is repeated in each of its rows.
 
-    ``row.cells`` gives the same, but looks every merged cell up row by row, to the recursion limit.
+    ``row.cells`` gives the same result, but resolves merged cells recursively and can reach the recursion limit.
     """
     from docx.table import _Cell
 
@@ -146,5 +152,5 @@ def _shapes(shapes: Any) -> Iterator[Any]:
 
 
 def _unwrapped(text: str) -> str:
-    """PowerPoint's soft line breaks are vertical tabs."""
+    """Replace PowerPoint's soft line breaks, which are vertical tabs."""
     return text.replace("\v", "\n")

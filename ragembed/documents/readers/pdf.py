@@ -1,4 +1,4 @@
-"""PDF files, by pypdf: paragraphs with their pages."""
+"""Read PDF files with pypdf: paragraphs with their pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ragembed.documents.readers.structure import TextBuilder, one_line, well_for
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
-# pypdf lets these through, besides its own errors, where a file's structure is not what it expects.
+# Errors that pypdf raises for unexpected file structures, besides its own.
 STRUCTURE_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -33,7 +33,7 @@ STRUCTURE_ERRORS = (
     zlib.error,
 )
 WRAPPED = 0.7
-"""A line at least this long, in parts of the page's longest lines, goes on in the next line."""
+"""A line of at least this share of the page's line width continues on the next line."""
 HYPHENATED = re.compile(r"(\w*[^\W\d_])[-\u00ad\u2010]\Z")
 LEADING_WORD = re.compile(r"[^\W\d_]+")
 SENTENCE_END = (".", "!", "?", ":", "。", "！", "？")
@@ -41,11 +41,14 @@ BULLET = re.compile(r"(?:[•◦▪‣–*-]|\(?\d{1,3}[.)]|[a-z]\))\s")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a PDF; a page that cannot be read is left out with a warning.
+    """Read a PDF file. A page that cannot be read is skipped with a warning.
 
-    Raises:
-        DocumentError: the file is broken, asks for a password, or holds no text.
-        MissingExtraError: pypdf is not installed.
+    Raises
+    ------
+    DocumentError
+        If the file is broken, needs a password or contains no text.
+    MissingExtraError
+        If pypdf is not installed.
     """
     pages, title = _pages(data, options)
     words = {word for page in pages for word in re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", page.lower())}
@@ -54,12 +57,12 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         for paragraph in paragraphs(page, words):
             builder.add_text(paragraph, number)
     if not builder.blocks:
-        raise DocumentError("no text in it (scanned pages?)")
+        raise DocumentError("no text in it: its pages may be scanned images")
     yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
 
 
 def paragraphs(page: str, words: set[str]) -> list[str]:
-    """Join a page's lines into paragraphs; ``words`` decides whether a hyphen at a line's end is kept."""
+    """Join the lines of a page into paragraphs. ``words`` decides whether a hyphen at the end of a line is kept."""
     lines = [one_line(line) for line in page.split("\n")]
     lengths = sorted(len(line) for line in lines if line)
     width = lengths[len(lengths) * 9 // 10] if lengths else 0
@@ -80,7 +83,10 @@ def paragraphs(page: str, words: set[str]) -> list[str]:
 
 
 def _without_hyphen(text: str, line: str, words: set[str]) -> str:
-    """Join a word parted at a line's end; the hyphen is kept where the document has the word with it only."""
+    """Join a word that is split at the end of a line.
+
+    Keep the hyphen if the document has the word only with a hyphen.
+    """
     before, after = HYPHENATED.search(text), LEADING_WORD.match(line)
     if before is None or after is None:
         return text + line
@@ -97,7 +103,7 @@ def _pages(data: bytes, options: ReadOptions) -> tuple[list[str], str | None]:
         try:
             reader = PdfReader(BytesIO(data))
             if reader.is_encrypted and not reader.decrypt(""):
-                raise DocumentError("encrypted PDF: it asks for a password")
+                raise DocumentError("encrypted PDF: it needs a password")
             count, title = len(reader.pages), _title(reader)
         except DependencyError as error:
             raise DocumentError(f"encrypted PDF: {error}") from error

@@ -1,4 +1,4 @@
-"""What a reader is: its name, the files that it takes, and the options that it may look at."""
+"""The reader of a format and its options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ragembed.errors import DocumentError, RagembedError
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to take from a file; only formats with columns (csv, tsv, jsonl) look at the columns.
+    """Options for reading a file. The columns apply only to formats with columns (csv, tsv, jsonl).
 
-    ``text_columns`` make the text, in this order; empty means: all columns, or for JSON lines the first of
-    ``text``, ``content``, ``body``, ``document`` and ``abstract`` that holds a text. ``title_column`` gives the
-    title. ``id_column`` is kept out of the text and stays in the metadata under its own name. ``on_warning``
-    is called with one sentence for what was left out of a file that is otherwise good.
+    ``text_columns`` are the columns that make up the text, in this order. By default, the text consists of all columns;
+    for JSON lines, it is the first of ``text``, ``content``, ``body``, ``document`` and ``abstract`` that contains
+    text. ``title_column`` is the column of the title. ``id_column`` is excluded from the text and kept in the metadata
+    under its own name. ``on_warning`` is called with one sentence if a part of a valid file is skipped.
     """
 
     text_columns: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class ReadOptions:
     on_warning: Callable[[str], None] | None = None
 
     def named_columns(self) -> tuple[str, ...]:
-        """Every column that the options name, to be checked against those of the file."""
+        """Return all columns named in the options, to check them against the columns of the file."""
         return tuple(name for name in (*self.text_columns, self.id_column, self.title_column) if name)
 
     def warn(self, message: str) -> None:
-        """Pass ``message`` on, if anybody listens."""
+        """Call ``on_warning`` with ``message``, if it is set."""
         if self.on_warning is not None:
             self.on_warning(message)
 
@@ -44,11 +44,12 @@ Parse = Callable[[Path, bytes, ReadOptions], Iterator[ParsedDocument]]
 
 @dataclass(frozen=True)
 class Reader:
-    """One format: ``version`` is raised when the output changes, ``extra`` names the packages it needs.
+    """The reader of one format.
 
-    ``parse(path, data, options)`` takes the file's bytes; of ``path`` it uses the name only. It raises
-    :class:`~ragembed.errors.DocumentError` for a broken file and
-    :class:`~ragembed.errors.MissingExtraError` where its package is not installed.
+    ``version`` increases when the output changes. ``extra`` is the extra with the packages that the reader needs.
+    ``parse(path, data, options)`` takes the bytes of the file and uses only the name of ``path``. It raises
+    :class:`~ragembed.errors.DocumentError` for a broken file, and :class:`~ragembed.errors.MissingExtraError` if its
+    package is not installed.
     """
 
     name: str
@@ -60,20 +61,23 @@ class Reader:
 
 @contextmanager
 def only_document_errors() -> Iterator[None]:
-    """Turn whatever goes wrong while one file is read and chunked into an error about this file.
+    """Convert unexpected exceptions during the reading and chunking of one file to an error about this file.
 
-    Raises:
-        DocumentError: a reader, the chunker or a package they use raised something unexpected.
-        OSError: the file needs more memory than there is; another run may have it.
+    Raises
+    ------
+    DocumentError
+        If a reader, the chunker or one of their packages raises an unexpected exception.
+    OSError
+        If the file needs more memory than is available. A later run may succeed.
     """
     try:
         yield
     except (RagembedError, OSError):
         raise
     except MemoryError as error:
-        raise OSError(errno.ENOMEM, "there is not enough memory for it") from error
+        raise OSError(errno.ENOMEM, "not enough memory to read it") from error
     except RecursionError as error:
-        raise DocumentError("it is nested too deeply") from error
-    # Files come from anywhere, and no reader can foresee what is wrong with them: one bad file never stops a run.
+        raise DocumentError("nested too deeply") from error
+    # Any file may be malformed in ways that its reader does not expect, and one bad file must not stop a run.
     except Exception as error:
         raise DocumentError(f"its reader failed with {type(error).__name__}: {error}") from error

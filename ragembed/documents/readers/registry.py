@@ -1,4 +1,4 @@
-"""The table of readers, and which of them takes a file."""
+"""The table of readers, and the choice of the reader for a file."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ HEAD_BYTES = 8192
 
 
 def named_reader(name: str) -> Reader | None:
-    """Choose the reader by the name of a file alone, None where it is not in the table."""
+    """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
     return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
-    """Choose the reader for ``path``: by suffix, by file name, or plain text if its content looks like text.
+    """Return the reader for ``path``: by its name or suffix, or the plain-text reader if the content is text.
 
-    ``data`` is the content, where it is not to be read from ``path``; it is only looked at for a suffix and a
-    name that are not in the table. None means that no reader takes the file, or that it cannot be opened.
+    The content is needed only if neither the name nor the suffix is in the table. Pass ``data`` if you have it;
+    otherwise it is read from ``path``. Return None if no reader supports the file, or if it cannot be opened.
     """
     known = named_reader(path.name)
     if known is not None:
@@ -81,14 +81,18 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
-    """Read the documents of a file: one, or as many as it has rows. Nothing is opened before the first is asked for.
+    """Yield the documents of a file: one per row for tables, otherwise one.
 
-    ``data`` is the content, where it is not to be read from ``path``.
+    The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
 
-    Raises:
-        ConfigError: a column that the options name is not in the file.
-        DocumentError: the file cannot be opened, is broken or binary, or has no text.
-        MissingExtraError: the format's package is not installed.
+    Raises
+    ------
+    ConfigError
+        If a column named in the options is not in the file.
+    DocumentError
+        If the file cannot be opened, is broken or binary, or contains no text.
+    MissingExtraError
+        If the package for the format is not installed.
     """
     if data is None:
         try:
@@ -98,7 +102,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
     reader = reader_for(path, data)
     if reader is None:
-        raise DocumentError("neither text nor a format that can be read")
+        raise DocumentError("neither text nor a supported format")
     empty = True
     for document in reader.parse(path, data, options):
         if document.blocks:

@@ -1,4 +1,4 @@
-"""reStructuredText: underlined titles, literal blocks, grid and simple tables, over the file's own lines."""
+"""Read reStructuredText: titles, literal blocks, grid and simple tables. The text of the file is unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORTEST_TRANSITION = 4
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a reStructuredText file; its title is its first section title."""
+    """Read a reStructuredText file. Its title is the first section title."""
     own = OwnText(text_of(data))
     _RstScanner(own).scan()
     title = next((block.headings[-1] for block in own.blocks if block.kind == "heading"), None)
@@ -26,7 +26,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 
 class _RstScanner:
-    """One pass over the lines; the levels of titles follow from the order in which their styles appear."""
+    """Scans the lines once. The order in which title styles first appear gives their levels."""
 
     def __init__(self, own: OwnText) -> None:
         self.own = own
@@ -43,7 +43,7 @@ class _RstScanner:
             number = self._title(number) or self._table(number) or self._code(number) or self._paragraph(number)
 
     def _title(self, number: int) -> int:
-        """Add the section title that begins at line ``number``; 0 if there is none, else the line after it."""
+        """Add the section title that starts at line ``number``. Return the line after it, or 0 if there is none."""
         line, below = self.lines[number], self._line(number + 1)
         if ADORNMENT.match(line):
             closing = self._line(number + 2)
@@ -75,7 +75,7 @@ class _RstScanner:
         return stop
 
     def _simple_table_end(self, first: int) -> int:
-        """Find the border that a blank line follows; the first border does not count."""
+        """Return the line after the first border that a blank line follows. The top border does not count."""
         for number in range(first + 1, len(self.lines)):
             if SIMPLE_BORDER.match(self.lines[number]) and not self._line(number + 1).strip():
                 return number + 1
@@ -102,14 +102,14 @@ class _RstScanner:
         return literal_end
 
     def _run_end(self, first: int) -> int:
-        """Find the blank line that ends the run of lines from ``first`` on."""
+        """Return the blank line that ends the run of lines that starts at ``first``."""
         number = first + 1
         while self._line(number).strip():
             number += 1
         return number
 
     def _indented_end(self, first: int) -> int:
-        """Where the block that is indented more than line ``first`` stops."""
+        """Return the end of the block below line ``first`` that is indented more than this line."""
         margin, stop = _indentation(self.lines[first]), first + 1
         for number in range(first + 1, len(self.lines)):
             if self.lines[number].strip():

@@ -1,4 +1,4 @@
-"""Plain text and source code: the file's own lines, split at blank lines or where definitions begin."""
+"""Read plain text and source code: blocks start at blank lines or definitions. The text of the file is unchanged."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CLOSERS = ("}", ")", "]", "end", "</")
 
 
 def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a text whose only structure is its blank lines."""
+    """Read a plain text file. Blank lines separate its blocks."""
     own = OwnText(text_of(data))
     own.add_paragraphs(0, len(own.lines))
     yield ParsedDocument(own.text, own.blocks)
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a file of source code; Python by its syntax tree, other languages by their layout."""
+    """Read a source file. Python is split by its syntax tree, other languages by their layout."""
     own = OwnText(text_of(data))
     if path.suffix.lower() in SHIPPED_SUFFIXES and len(own.text) > MINIFIED_LINE * len(own.lines):
         raise DocumentError(f"minified: its lines are {len(own.text) // len(own.lines):,} characters long on average")
@@ -50,7 +50,7 @@ def _python_tree(text: str) -> ast.Module | None:
 
 
 def _add_definitions(own: OwnText, body: Sequence[ast.stmt], first: int, stop: int, headings: tuple[str, ...]) -> None:
-    """Add a block for each function and method in lines ``first`` to ``stop``, and for what is between them."""
+    """Add a block for each function and method in lines ``first`` to ``stop``, and for the code between them."""
     done = first
     for node in body:
         if not isinstance(node, DEFINITIONS):
@@ -69,7 +69,7 @@ def _add_definitions(own: OwnText, body: Sequence[ast.stmt], first: int, stop: i
 
 
 def _first_line(lines: list[str], node: Definition, done: int) -> int:
-    """Find the 0-based line of a definition's first decorator, or of the comments right above it."""
+    """Return the 0-based first line of a definition, including its decorators and the comments directly above."""
     line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
     while line > done and lines[line - 1].lstrip().startswith("#"):
         line -= 1
@@ -77,7 +77,7 @@ def _first_line(lines: list[str], node: Definition, done: int) -> int:
 
 
 def _add_by_layout(own: OwnText) -> None:
-    """Begin a block at each line without indentation below a blank line that does not only close a bracket."""
+    """Start a block at each unindented line that follows a blank line, except lines that only close a bracket."""
     start = 0
     for number in range(1, len(own.lines)):
         line = own.lines[number]

@@ -1,4 +1,4 @@
-"""What the readers share: heading paths, blocks over lines, texts built line by line, and opening zip containers."""
+"""Helpers for readers: heading paths, blocks of lines, texts built line by line, and opening zip containers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ragembed.documents.model import Block, BlockKind
 from ragembed.errors import DocumentError
 
 LARGEST_MEMBER = 100_000_000
-"""Bytes, uncompressed; the largest real parts are pictures, which are not read."""
+"""Maximum uncompressed size of an archive member, in bytes. Larger members are usually pictures, which are not read."""
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 
 class HeadingPath:
-    """The headings that are open at a place of a document; a lower level stands further out."""
+    """The open headings at a position in a document. Lower levels are outer headings."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, str]] = []
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The open headings, outermost first; one that only repeats the one above it is left out."""
+        """The open headings, outermost first, without headings that repeat the one above."""
         titles: list[str] = []
         for _, title in self._open:
             if not titles or titles[-1] != title:
@@ -32,18 +32,18 @@ class HeadingPath:
         return tuple(titles)
 
     def enter(self, level: int, title: str) -> tuple[str, ...]:
-        """Close what is at ``level`` or deeper, open ``title`` there, and give the new path."""
+        """Close all headings at ``level`` or deeper, open ``title`` at ``level``, and return the new path."""
         self.leave(level)
         self._open.append((level, title))
         return self.headings
 
     def leave(self, level: int) -> None:
-        """Close every heading at ``level`` or deeper."""
+        """Close all headings at ``level`` or deeper."""
         self._open = [(at, title) for at, title in self._open if at < level]
 
 
 class OwnText:
-    """A text that is the file's own, and its blocks, which are added as ranges of lines."""
+    """The unchanged text of a file, and its blocks. Blocks are added as ranges of lines."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -52,7 +52,7 @@ class OwnText:
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
 
     def add(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
-        """Make lines ``first`` to ``stop`` (0-based, exclusive) a block, without blank lines at its ends."""
+        """Add a block for lines ``first`` to ``stop`` (0-based, ``stop`` exclusive), without outer blank lines."""
         while first < stop and not self.lines[first].strip():
             first += 1
         while first < stop and not self.lines[stop - 1].strip():
@@ -62,7 +62,7 @@ class OwnText:
             self.blocks.append(Block(self._starts[first], end, kind, headings))
 
     def add_paragraphs(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
-        """Make each run of lines without a blank line between ``first`` and ``stop`` a block."""
+        """Add a block for each run of non-blank lines between ``first`` and ``stop``."""
         start = first
         for number in range(first, stop):
             if not self.lines[number].strip():
@@ -72,10 +72,10 @@ class OwnText:
 
 
 class TextBuilder:
-    """A text put together from blocks of lines, each line with its place (line or page) in the file.
+    """Builds a text from blocks of lines. Each line has a place: its line or page in the file.
 
-    One blank line follows each block; its place is where the block above it *ends* in the file, because what is one
-    line here may be many there.
+    One blank line follows each block. Its place is where the block above it *ends* in the file, because one line of
+    the text can be several lines of the file.
     """
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class TextBuilder:
 
     @property
     def text(self) -> str:
-        """All lines so far, and a line break at the end."""
+        """All lines so far, each followed by a line break."""
         return "".join(f"{line}\n" for line in self._lines)
 
     @property
     def places(self) -> list[int]:
-        """The place of each line of :attr:`text`, the empty one at its end included."""
+        """The place of each line of :attr:`text`, including the empty line at the end."""
         return [*self._places, self._last_place]
 
     def add(
@@ -102,7 +102,7 @@ class TextBuilder:
         headings: tuple[str, ...] = (),
         last_place: int = 0,
     ) -> None:
-        """Add a block of ``(line, place)``, ending at ``last_place``; lines without text are no block."""
+        """Add a block of ``(line, place)`` pairs that ends at ``last_place``. Blank blocks are ignored."""
         kept = [(line.rstrip(), place) for line, place in lines]
         while kept and not kept[-1][0]:
             kept.pop()
@@ -119,11 +119,11 @@ class TextBuilder:
         self.blocks.append(Block(start, self._length - 1, kind, headings))
 
     def add_text(self, text: str, place: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
-        """Add ``text`` as one block whose lines all stand at ``place``."""
+        """Add ``text`` as one block. All its lines have the place ``place``."""
         self.add(((line, place) for line in text.split("\n")), kind, headings)
 
     def add_blocks(self, text: str, blocks: Sequence[Block], places: Sequence[int]) -> None:
-        """Add a whole text with its blocks, one place for each of its lines; blank lines at its end are left out."""
+        """Add a text with its blocks and the place of each line. Blank lines at the end are dropped."""
         if not blocks:
             return
         text = text.rstrip("\n")
@@ -142,10 +142,12 @@ class TextBuilder:
 
 
 def text_of(data: bytes) -> str:
-    """Decode a file that is meant to be text.
+    """Decode the content of a text file.
 
-    Raises:
-        DocumentError: it is binary.
+    Raises
+    ------
+    DocumentError
+        If the content is binary.
     """
     if is_binary(data):
         raise DocumentError("binary, not text")
@@ -153,7 +155,7 @@ def text_of(data: bytes) -> str:
 
 
 def well_formed(text: str) -> str:
-    """Join surrogate pairs and replace lone surrogates, which JSON and PDF files can hold, by U+FFFD."""
+    """Join surrogate pairs and replace lone surrogates by U+FFFD. JSON and PDF files can contain both."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -162,25 +164,29 @@ def well_formed(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Collapse every run of white space, line breaks included, to one space."""
+    """Collapse each run of white space, including line breaks, to one space."""
     return " ".join(text.split())
 
 
 def open_archive(data: bytes) -> zipfile.ZipFile:
-    """Open a zip container (docx, pptx, epub) that can be opened without harm.
+    """Open a zip container (docx, pptx, epub) after checking that it is safe to unpack.
 
-    Raises:
-        DocumentError: it is no zip file, is encrypted, or a member is larger than ``LARGEST_MEMBER``.
+    Raises
+    ------
+    DocumentError
+        If the data is not a zip file or is encrypted, or a member is larger than ``LARGEST_MEMBER``.
     """
     if data.startswith(OLE_MAGIC):
-        raise DocumentError("encrypted, or in the Office format of before 2007")
+        raise DocumentError("encrypted, or in the Office format from before 2007")
     try:
         archive = zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise DocumentError(f"broken zip: {error}") from error
     for member in archive.infolist():
         if member.file_size > LARGEST_MEMBER:
-            raise DocumentError(f"its part {member.filename!r} unpacks to {member.file_size:,} bytes")
+            raise DocumentError(
+                f"its part {member.filename!r} unpacks to {member.file_size:,} bytes: the limit is {LARGEST_MEMBER:,}"
+            )
         if member.flag_bits & 1:
             raise DocumentError("encrypted zip")
     return archive

@@ -1,4 +1,4 @@
-"""Files of records: a row of a csv or tsv file, or a line of JSON, is a document of its own."""
+"""Read files of records: each row of a csv or tsv file, and each line of a JSON lines file, is one document."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ from ragembed.errors import ConfigError, DocumentError
 DELIMITERS = ",;\t|"
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
 DEEPEST = 200
-"""Levels of lists and objects in a record: Python's recursion limit and SQLite's JSON functions allow under 1,000."""
+"""Maximum nesting of a record. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
 _FIELD_LIMIT_LOCK = threading.Lock()
 
 
 def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read a csv or tsv file with a header; tsv by its suffix, the delimiter of csv by its header.
+    """Read a csv or tsv file with a header. The suffix identifies tsv; the header gives the delimiter of csv.
 
-    Raises:
-        ConfigError: a column that the options name is not in the header.
-        DocumentError: the csv module gives up, or there is no header.
+    Raises
+    ------
+    ConfigError
+        If a column named in the options is not in the header.
+    DocumentError
+        If the csv module cannot parse the file, or the file has no header.
     """
     text = text_of(data)
     rows = _rows(text, "\t" if path.suffix.lower() in (".tsv", ".tab") else _delimiter(text))
     _, names = next(rows, (0, []))
     if not any(names):
-        raise DocumentError("no header in its first line")
+        raise DocumentError("no header in its first line: expected column names")
     header = _header(names)
     _check_columns(options, header)
     too_long = 0
@@ -44,17 +47,20 @@ def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
         if document is not None:
             yield document
     if too_long:
-        options.warn(f"{too_long} rows have more cells than the header; the cells beyond it are left out")
+        options.warn(f"{too_long} rows have more cells than the header; the extra cells are ignored")
 
 
 def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a file with a JSON object in each line; other lines are counted in a warning.
+    """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
 
-    A number that is not finite is null, and an object with more than ``DEEPEST`` levels counts as another line.
+    Numbers that are not finite become null. An object with more than ``DEEPEST`` levels is not valid.
 
-    Raises:
-        ConfigError: a column that the options name is in none of the objects.
-        DocumentError: no line holds a JSON object.
+    Raises
+    ------
+    ConfigError
+        If a column named in the options is in none of the objects.
+    DocumentError
+        If no line is a valid JSON object.
     """
     bad: list[int] = []
     columns: dict[str, None] = {}
@@ -70,7 +76,7 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
         if document is not None:
             yield document
     if not columns:
-        raise DocumentError(f"no line holds a JSON object of at most {DEEPEST} levels")
+        raise DocumentError(f"no line is a JSON object of at most {DEEPEST} levels")
     _check_columns(options, columns)
     if bad:
         options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
@@ -82,7 +88,7 @@ def _delimiter(text: str) -> str:
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Give each row that is not blank with its first line; a cell may have any length."""
+    """Yield each non-blank row with its first line number. Cells may have any length."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     while True:
         line = reader.line_num + 1
@@ -96,13 +102,13 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise DocumentError(f"not readable as a table at line {line}: {error}") from error
+            raise DocumentError(f"invalid table at line {line}: {error}") from error
         if cells:
             yield line, cells
 
 
 def _header(names: list[str]) -> list[str]:
-    """Name the columns, each in one line; a name that is empty or taken is told apart by its number."""
+    """Return one-line column names. An empty or repeated name gets the column number as a suffix."""
     header: list[str] = []
     for number, name in enumerate(names, 1):
         name = " ".join(part.strip() for part in name.split("\n")).strip() or "column"
@@ -111,10 +117,10 @@ def _header(names: list[str]) -> list[str]:
 
 
 def _check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
-    there = list(columns)
+    known = list(columns)
     for name in options.named_columns():
-        if name not in there:
-            raise ConfigError(f"there is no column {name!r}; the columns are: {', '.join(there)}")
+        if name not in known:
+            raise ConfigError(f"unknown column {name!r}: expected one of {', '.join(known)}")
 
 
 def _row_document(header: list[str], cells: list[str], line: int, options: ReadOptions) -> ParsedDocument | None:
@@ -123,8 +129,8 @@ def _row_document(header: list[str], cells: list[str], line: int, options: ReadO
     for name, cell in zip(header, cells, strict=False):
         places[name], values[name] = line, cell
         line += cell.count("\n")
-    apart = (options.id_column, options.title_column)
-    wanted = options.text_columns or tuple(name for name in header if name not in apart)
+    excluded = (options.id_column, options.title_column)
+    wanted = options.text_columns or tuple(name for name in header if name not in excluded)
     text, lines = _labelled({name: values.get(name, "") for name in wanted}, places)
     metadata = {name: value for name, value in values.items() if name not in wanted and name != options.title_column}
     title = values.get(options.title_column or "", "").strip() or None
@@ -132,7 +138,7 @@ def _row_document(header: list[str], cells: list[str], line: int, options: ReadO
 
 
 def _labelled(values: dict[str, str], places: dict[str, int]) -> tuple[list[str], list[int]]:
-    """Give lines of ``column: value`` (the value alone where it is the only column) and the file's line of each."""
+    """Return lines of the form ``column: value`` (only the value for a single column), with their file lines."""
     lines: list[str] = []
     numbers: list[int] = []
     for name, value in values.items():
@@ -206,7 +212,7 @@ def _text_keys(record: dict[str, Any], options: ReadOptions, title_key: str) -> 
 def _document(
     lines: list[str], numbers: list[int], title: str | None, metadata: dict[str, Any]
 ) -> ParsedDocument | None:
-    """One block for the record; None if there is no text in it."""
+    """Return a document with one block for the record, or None if it has no text."""
     text = "\n".join(line.rstrip() for line in lines).replace("\r", " ")
     if not text.strip():
         return None

@@ -1,1 +1,1 @@
-"""Dictionaries: one module for each file format, merged into entries with their definitions."""
+"""Read dictionaries and merge them into entries with definitions. There is one module per file format."""

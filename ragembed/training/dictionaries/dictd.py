@@ -1,7 +1,7 @@
-"""Dictionaries of dictd: ``NAME.index`` beside ``NAME.dict`` or ``NAME.dict.dz``.
+"""Read dictd dictionaries: ``NAME.index`` with ``NAME.dict`` or ``NAME.dict.dz`` in the same folder.
 
-A line of the index is a headword, an offset and a length in the base 64 of dictd (most significant digit first), and
-sometimes the headword as it is shown.
+A line of the index consists of a headword, an offset and a length, both in the base 64 of dictd (most significant digit
+first). A fourth field, if present, is the headword in the form for display.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ _ABOUT = ("00-database", "00database")
 
 
 def read_dictd(index: Path) -> Iterator[Sense]:
-    """Yield a sense for each headword of ``NAME.index``: the article, without the line that repeats the headword.
+    """Yield one sense per headword of ``NAME.index``: the article, without a first line that repeats the headword.
 
-    Headwords that describe the database itself are left out. Raises :class:`DictionaryError` where the articles are
-    missing, or a line of the index leads outside them.
+    Headwords that describe the database itself are skipped. Raises :class:`DictionaryError` if the file with the
+    articles is missing, or a line of the index points outside it.
     """
     articles = read_articles(index.with_suffix(".dict"))
     for number, line in lines(index):
         fields = line.split("\t")
         origin = f"{index}, line {number}"
         if len(fields) not in (3, 4):
-            raise DictionaryError(f"{origin}: {len(fields)} fields: expected headword, offset and length, between tabs")
+            raise DictionaryError(
+                f"{origin}: {len(fields)} fields: expected headword, offset and length, separated by tabs"
+            )
         if fields[0].startswith(_ABOUT):
             continue
         offset, length = (_number(field, origin) for field in fields[1:3])
         if offset + length > len(articles):
             raise DictionaryError(
-                f"{origin}: the article of {fields[0]!r} ends at byte {offset + length:,} of {len(articles):,}"
+                f"{origin}: the article of {fields[0]!r} ends at byte {offset + length:,}, but the file has only "
+                f"{len(articles):,} bytes"
             )
         entry = fields[3] if len(fields) == 4 else fields[0]
         article = articles[offset : offset + length].decode("utf-8", "replace")
@@ -47,7 +50,7 @@ def read_dictd(index: Path) -> Iterator[Sense]:
 
 
 def read_articles(plain: Path) -> bytes:
-    """Return the contents of ``plain``, or of the file of that name with ``.dz`` (dictzip, which is gzip) behind it."""
+    """Return the content of ``plain``, or of the same file with the suffix ``.dz`` (dictzip, a form of gzip)."""
     packed = plain.with_name(f"{plain.name}.dz")
     try:
         if plain.is_file():
@@ -63,7 +66,7 @@ def _number(text: str, origin: str) -> int:
     value = 0
     for digit in text:
         if digit not in _DIGITS:
-            raise DictionaryError(f"{origin}: {text!r} is no number in the base 64 of dictd")
+            raise DictionaryError(f"{origin}: {text!r} is not a number in the base 64 of dictd")
         value = 64 * value + _DIGITS[digit]
     return value
 

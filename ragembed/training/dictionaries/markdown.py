@@ -1,7 +1,7 @@
-"""Glossaries in Markdown: definition lists, and tables with a column of terms and one of definitions.
+"""Read glossaries in Markdown: definition lists, and tables with a column of terms and a column of definitions.
 
-A definition list is a line with the term, then lines that begin with a colon; a definition goes on in lines that are
-indented. A table counts where its header names both columns.
+A definition list is a line with the term, followed by lines that start with a colon. A definition can continue on
+indented lines. A table is read if its header names both columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TAG = re.compile(r"</?[A-Za-z][^>]*>")
 
 
 def read_markdown(path: Path) -> Iterator[Sense]:
-    """Yield the senses of the definition lists and tables of a file, in the order in which they begin."""
+    """Yield the senses of the definition lists and tables of a file, in file order."""
     numbered = [line for _, line in lines(path)]
     fence: str | None = None
     number = 0
@@ -55,7 +55,7 @@ def read_markdown(path: Path) -> Iterator[Sense]:
 
 
 def plain_text(markdown: str) -> str:
-    """Return what a reader sees of one line: links, emphasis and code without their marks, no tags."""
+    """Return the visible text of one line: without tags and without the markup of links, emphasis and code."""
     text = _LINK.sub(r"\1", markdown)
     text = _CODE.sub(r"\2", text)
     text = _EMPHASIS.sub(r"\2", text)
@@ -63,7 +63,10 @@ def plain_text(markdown: str) -> str:
 
 
 def _term_above(numbered: Sequence[str], number: int) -> int | None:
-    """Return where the terms of the definition at ``number`` begin: lines in a row, or one and a blank line."""
+    """Return the first line of the terms above the definition at ``number``, or None if there is none.
+
+    The terms are consecutive lines directly above, or one line followed by a blank line.
+    """
     if not _DEFINITION.match(numbered[number]):
         return None
     above = number - 1
@@ -81,7 +84,7 @@ def _is_term(line: str) -> bool:
 
 
 def _definitions(numbered: Sequence[str], first: int) -> tuple[int, list[str]]:
-    """Return where the definitions from ``first`` stop, and their texts."""
+    """Return the end of the definitions that start at ``first``, and their texts."""
     texts: list[list[str]] = []
     number = first
     while number < len(numbered):
@@ -90,14 +93,14 @@ def _definitions(numbered: Sequence[str], first: int) -> tuple[int, list[str]]:
             texts.append([begun[1]])
         elif line.strip() and (line[0] in " \t" or numbered[number - 1].strip()):
             texts[-1].append(line)
-        elif line.strip() or not _goes_on(numbered, number):
+        elif line.strip() or not _continues(numbered, number):
             break
         number += 1
     return number, [plain_text(" ".join(part.strip() for part in parts)) for parts in texts]
 
 
-def _goes_on(numbered: Sequence[str], blank: int) -> bool:
-    """Tell whether a definition or one of its paragraphs follows the blank line."""
+def _continues(numbered: Sequence[str], blank: int) -> bool:
+    """Return whether another definition, or another paragraph of one, follows the blank line."""
     following = numbered[blank + 1] if blank + 1 < len(numbered) else ""
     return bool(_DEFINITION.match(following)) or (bool(following.strip()) and following[0] in " \t")
 

@@ -1,4 +1,4 @@
-"""Which reader a dictionary has: told by its file's ending, or by what lies in its folder."""
+"""Read dictionaries of any format. The suffix of a file, or the content of a folder, determines the reader."""
 
 from __future__ import annotations
 
@@ -21,29 +21,57 @@ READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
     ".md": read_markdown,
     ".markdown": read_markdown,
 }
-"""What reads a file, by its ending."""
+"""Readers by file suffix."""
 
 
 def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
-    """Read dictionaries of any format, and merge them; see :func:`ragembed.training.dictionaries.senses.merge`.
+    r"""Read dictionaries of any format and merge them.
 
-    A path is a file with one of the endings of :data:`READERS`, a folder with WordNet's database, or a folder below
-    which there is Markdown. Raises :class:`DictionaryError` where one is neither, cannot be read, or has no entry.
+    Equal entries of several dictionaries are merged, and duplicate definitions of an entry are dropped. Entries and
+    definitions are compared after white space is normalised. Upper and lower case differ.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files and folders. The supported files are tables (``.tsv``, ``.jsonl``), dictd (``.index``), StarDict
+        (``.ifo``) and Markdown glossaries (``.md``, ``.markdown``). A folder contains the WordNet database or Markdown
+        files.
+
+    Returns
+    -------
+    Dictionary
+        The merged entries, in the order of their first occurrence.
+
+    Raises
+    ------
+    DictionaryError
+        If a path does not exist, has an unknown format, cannot be read or has no entry, or if an entry has no
+        definition in any dictionary.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from ragembed.training import read_dictionaries
+    >>> glossary = Path(mkdtemp()) / "glossary.tsv"
+    >>> _ = glossary.write_text("store\tthe place that a query searches\n")
+    >>> read_dictionaries([glossary]).entries
+    ('store',)
     """
     if not paths:
         raise DictionaryError("no dictionary: expected at least one file or folder")
-    return merge(sense for path in paths for sense in _some(path))
+    return merge(sense for path in paths for sense in _non_empty(path))
 
 
-def _some(path: Path) -> Iterator[Sense]:
-    """Yield what a path holds, at least one sense."""
+def _non_empty(path: Path) -> Iterator[Sense]:
+    """Yield the senses of a path. Raises :class:`DictionaryError` if there are none."""
     empty = True
     for sense in _senses(path):
         empty = False
         yield sense
     if empty:
         hint = (
-            f": expected definition lists, or tables with a column {'|'.join(TERMS)} and one {'|'.join(DEFINITIONS)}"
+            f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
             if path.suffix.lower() in (".md", ".markdown")
             else ""
         )
@@ -52,25 +80,25 @@ def _some(path: Path) -> Iterator[Sense]:
 
 def _senses(path: Path) -> Iterator[Sense]:
     if path.is_dir():
-        yield from _of_folder(path)
+        yield from _folder_senses(path)
         return
     if not path.is_file():
-        raise DictionaryError(f"the dictionary {path} is not there")
+        raise DictionaryError(f"the dictionary {path} does not exist: give a file or folder")
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise DictionaryError(
-            f"{path} has no ending of a dictionary: expected {', '.join(READERS)}, or WordNet's folder"
-        )
+        raise DictionaryError(f"{path} has an unknown suffix: expected {', '.join(READERS)}, or the folder of WordNet")
     yield from reader(path)
 
 
-def _of_folder(folder: Path) -> Iterator[Sense]:
+def _folder_senses(folder: Path) -> Iterator[Sense]:
     for place in (folder, folder / "dict"):
         if (place / FILES[0]).is_file():
             yield from read_wordnet(place)
             return
     files = sorted(file for ending in (".md", ".markdown") for file in folder.rglob(f"*{ending}"))
     if not files:
-        raise DictionaryError(f"the folder {folder} is no dictionary: expected WordNet's {FILES[0]}, or Markdown files")
+        raise DictionaryError(
+            f"the folder {folder} contains no dictionary: expected WordNet's {FILES[0]}, or Markdown files"
+        )
     for file in files:
         yield from read_markdown(file)

@@ -1,7 +1,7 @@
-"""Entries with their definitions: what is trained on.
+"""Entries with their definitions, the training data.
 
-Source: Liu 2024 (DefSent+), section 3.3: entries of several dictionaries are combined, duplicate definitions of an
-entry removed.
+Source: Liu 2024 (DefSent+), section 3.3. Entries of several dictionaries are combined, and duplicate definitions of an
+entry are removed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ragembed.errors import DictionaryError
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """An entry and one definition of it, as a file has them; ``origin`` names the file, and the place in it.
+    """An entry with one definition, as in a file. ``origin`` is the file and the position in it.
 
-    The definition is empty where the file has the entry without one.
+    The definition is empty if the file has none for the entry.
     """
 
     entry: str
@@ -28,7 +28,32 @@ class Sense:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Entries that differ, and the definitions of each that differ: at least one, none of them empty."""
+    """Distinct entries, each with at least one definition.
+
+    Use :func:`ragembed.training.read_dictionaries` to read one from files.
+
+    Parameters
+    ----------
+    entries : tuple of str
+        The entries, all different.
+    definitions : tuple of tuple of str
+        The definitions of each entry, in the order of ``entries``. The definitions of an entry are all different, and
+        none is empty.
+
+    Raises
+    ------
+    DictionaryError
+        If there is no entry.
+
+    Examples
+    --------
+    >>> from ragembed.training import Dictionary
+    >>> dictionary = Dictionary(("store", "writer"), (("the place that a query searches",), ("who holds the lock",)))
+    >>> len(dictionary)
+    2
+    >>> list(dictionary.pairs())
+    [(0, 'the place that a query searches'), (1, 'who holds the lock')]
+    """
 
     entries: tuple[str, ...]
     definitions: tuple[tuple[str, ...], ...]
@@ -38,7 +63,7 @@ class Dictionary:
             raise DictionaryError("the dictionary has no entry: expected at least one with a definition")
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield the number of an entry and one of its definitions, entry after entry."""
+        """Yield one pair per definition: the number of the entry (from 0) and the definition, in entry order."""
         for number, definitions in enumerate(self.definitions):
             for definition in definitions:
                 yield number, definition
@@ -48,15 +73,15 @@ class Dictionary:
 
     @property
     def fingerprint(self) -> str:
-        """A hash over entries and definitions, in their order."""
+        """The SHA-256 hash of all entries and definitions in order, as a hexadecimal string."""
         return hashlib.sha256(json.dumps([self.entries, self.definitions]).encode()).hexdigest()
 
 
 def merge(senses: Iterable[Sense]) -> Dictionary:
-    """Combine equal entries, in the order of their first mention, and drop definitions that an entry has already.
+    """Merge equal entries, in the order of their first occurrence, and drop duplicate definitions of an entry.
 
-    Texts are equal that differ in white space alone; upper and lower case differ. Raises :class:`DictionaryError` where
-    an entry is empty, or has no definition in any file, naming it.
+    Texts that differ only in white space are equal. Upper and lower case differ. Raises :class:`DictionaryError` if an
+    entry is empty, or has no definition in any file. The message names the entry.
     """
     found: dict[str, dict[str, None]] = {}
     origins: dict[str, str] = {}
@@ -71,6 +96,6 @@ def merge(senses: Iterable[Sense]) -> Dictionary:
     without = next((entry for entry, definitions in found.items() if not definitions), None)
     if without is not None:
         raise DictionaryError(
-            f"{origins[without]}: the entry {without!r} has no definition: give it one, or take it out"
+            f"{origins[without]}: the entry {without!r} has no definition: add one, or remove the entry"
         )
     return Dictionary(tuple(found), tuple(tuple(definitions) for definitions in found.values()))

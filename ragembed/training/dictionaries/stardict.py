@@ -1,7 +1,7 @@
-"""Dictionaries of StarDict: ``NAME.ifo``, ``NAME.idx`` or ``NAME.idx.gz``, ``NAME.dict`` or ``NAME.dict.dz``.
+"""Read StarDict dictionaries: ``NAME.ifo``, ``NAME.idx`` or ``NAME.idx.gz``, ``NAME.dict`` or ``NAME.dict.dz``.
 
-Format: StarDict's ``StarDictFileFormat``. The index is words, each ended by a zero byte, then the offset and the size
-of the article, big-endian. An article is fields of a type each; text fields end at a zero byte, all but the last.
+Format: StarDict's ``StarDictFileFormat``. Each entry of the index is a word, a zero byte, and the big-endian offset and
+size of its article. An article is a sequence of typed fields. A zero byte ends each text field except the last one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 def read_stardict(ifo: Path) -> Iterator[Sense]:
-    """Yield a sense for each word of the index, its definition the texts of its article without their markup.
+    """Yield one sense per word of the index. The definition is the text of its article, without markup.
 
-    Pronunciations, pictures and sounds are left out. Raises :class:`DictionaryError` where a file is missing, cut off,
-    or states what is not there.
+    Pronunciations, pictures and sounds are skipped. Raises :class:`DictionaryError` if a file is missing, truncated or
+    inconsistent.
     """
     fields = dict(line.split("=", 1) for _, line in lines(ifo) if "=" in line)
     bits = fields.get("idxoffsetbits", "32").strip()
@@ -36,7 +36,10 @@ def read_stardict(ifo: Path) -> Iterator[Sense]:
     articles = read_articles(ifo.with_suffix(".dict"))
     for word, offset, size in _index(_index_bytes(ifo), int(bits) // 8, ifo):
         if offset + size > len(articles):
-            raise DictionaryError(f"{ifo}: the article of {word!r} ends at byte {offset + size:,} of {len(articles):,}")
+            raise DictionaryError(
+                f"{ifo}: the article of {word!r} ends at byte {offset + size:,}, but the file has only "
+                f"{len(articles):,} bytes"
+            )
         yield Sense(word, " ".join(_texts(articles[offset : offset + size], types, f"{ifo}, {word!r}")), str(ifo))
 
 
@@ -56,7 +59,7 @@ def _index(data: bytes, width: int, ifo: Path) -> Iterator[tuple[str, int, int]]
         end = data.find(b"\0", at)
         stop = end + 1 + width + 4
         if end < 0 or stop > len(data):
-            raise DictionaryError(f"{ifo.with_suffix('.idx')} is cut off at byte {at:,} of {len(data):,}")
+            raise DictionaryError(f"{ifo.with_suffix('.idx')} is truncated at byte {at:,} of {len(data):,}")
         numbers = data[end + 1 : stop]
         word = data[at:end].decode("utf-8", "replace")
         yield word, int.from_bytes(numbers[:width], "big"), int.from_bytes(numbers[width:], "big")
@@ -64,7 +67,7 @@ def _index(data: bytes, width: int, ifo: Path) -> Iterator[tuple[str, int, int]]
 
 
 def _texts(article: bytes, types: str, origin: str) -> Iterator[str]:
-    """Yield the texts of an article; ``types`` are those of its fields where the dictionary states them once."""
+    """Yield the texts of an article. ``types`` are the types of its fields, or empty if each field has its own."""
     at, number = 0, 0
     while at < len(article) or number < len(types):
         if types:
@@ -82,17 +85,17 @@ def _texts(article: bytes, types: str, origin: str) -> Iterator[str]:
 
 
 def _field(article: bytes, at: int, kind: str, last: bool, origin: str) -> tuple[bytes, int]:
-    """Return a field's value and where the next begins."""
+    """Return the value of a field, and the offset of the next field."""
     if last:
         return article[at:], len(article)
     if kind.isupper():
         start = at + 4
         size = int.from_bytes(article[at:start], "big")
         if start + size > len(article):
-            raise DictionaryError(f"{origin}: a field of type {kind!r} has {size:,} bytes, more than the article")
+            raise DictionaryError(f"{origin}: a field of type {kind!r} has {size:,} bytes: it exceeds the article")
         return article[start : start + size], start + size
     if not kind.islower():
-        raise DictionaryError(f"{origin}: no type of field: {kind!r}")
+        raise DictionaryError(f"{origin}: unknown field type {kind!r}: expected a letter")
     end = article.find(b"\0", at)
     stop = len(article) if end < 0 else end
     return article[at:stop], stop + 1

@@ -1,4 +1,4 @@
-"""The size of a dictionary, as table 1 of Liu 2024 (DefSent+) states it."""
+"""The size of a dictionary, as in table 1 of Liu 2024 (DefSent+)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from ragembed.training.dictionaries.senses import Dictionary
 
 @dataclass(frozen=True, slots=True)
 class DictionaryStatistics:
-    """Definitions, entries, and the longest and the median definition in tokens, special tokens counted."""
+    """The size of a dictionary.
+
+    Attributes
+    ----------
+    definitions : int
+        Number of definitions.
+    entries : int
+        Number of entries.
+    max_length : int
+        Length of the longest definition in tokens, including special tokens.
+    median_length : float
+        Median length of the definitions in tokens, including special tokens.
+    """
 
     definitions: int
     entries: int
@@ -25,6 +37,6 @@ class DictionaryStatistics:
 
 
 def statistics(dictionary: Dictionary, lengths: ArrayLike) -> DictionaryStatistics:
-    """Return the statistics of ``dictionary``, whose definitions have ``lengths`` tokens, shape ``(definitions,)``."""
+    """Return the statistics of ``dictionary``. ``lengths`` has the tokens per definition, shape ``(definitions,)``."""
     tokens = np.asarray(lengths)
     return DictionaryStatistics(len(tokens), len(dictionary), int(tokens.max()), float(np.median(tokens)))
