@@ -58,7 +58,7 @@ def test_an_empty_index_has_no_vectors(tmp_path: Path) -> None:
 def test_an_index_without_an_order_of_positions_is_refused(tmp_path: Path) -> None:
     index, _ = index_of("IVF4,Flat")
     index.remove_ids(np.array([3]))
-    with pytest.raises(ConfigError, match=r"is an IndexIVFFlat, .* cannot be had in order of position"):
+    with pytest.raises(ConfigError, match=r"is an IndexIVFFlat, which cannot return its vectors in order of position"):
         read_vectors(stored(index, tmp_path))
 
 
@@ -93,5 +93,5 @@ def test_an_index_with_a_false_size_is_damaged(tmp_path: Path, dim: int, count: 
     values = (dim * count) % 2**64
     header = foreign._HEADER.pack(b"IxF2", dim, count, 0, 0, True, 1, values)
     file.write_bytes(header + data[len(header) :])
-    with pytest.raises(StoreDamagedError, match="which do not make that: expected a whole FAISS index"):
+    with pytest.raises(StoreDamagedError, match=r"which does not match its header .*: expected a complete FAISS index"):
         read_vectors(file)

@@ -111,7 +111,7 @@ def test_numbers_take_these_in_this_order(numbers):
 def test_a_gpu_where_there_is_none_is_an_error_that_says_what_to_install(fakes, asked):
     fakes.count = 0
     with pytest.raises(
-        GpuError, match=rf"{asked} was asked for, but FAISS sees no GPU: .*pip install 'ragembed\[gpu\]'"
+        GpuError, match=rf"device '{asked}' is not available because FAISS sees no GPU: .*pip install 'ragembed\[gpu\]'"
     ):
         choose_gpus(asked)
 
@@ -207,7 +207,7 @@ def test_a_search_that_runs_out_of_memory_takes_fewer_queries_at_a_time(fakes):
     assert np.array_equal(to_gpus(stored("Flat"), (0,)).search(many, 10)[1], stored("Flat").search(many, 10)[1])
     assert fakes.searched == [210, 105, 64, 64, 64, 18]
     fakes.most_queries = 0
-    with pytest.raises(GpuError, match="the memory of GPU 0 does not suffice to search for 64 queries at once"):
+    with pytest.raises(GpuError, match="the memory of GPU 0 is too small to search for 64 queries at once"):
         to_gpus(stored("Flat"), (0,)).search(QUERIES, 10)
 
 

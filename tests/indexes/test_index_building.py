@@ -202,7 +202,7 @@ def test_no_temporary_file_is_left(name, tmp_path):
 @pytest.mark.usefixtures("small_blocks")
 def test_what_faiss_cannot_make_is_refused_and_leaves_no_temporary_file(name, why, tmp_path):
     with pytest.raises(
-        ConfigError, match=f"FAISS cannot make an index of kind {name} of 900 vectors of dimension 16: .*{why}"
+        ConfigError, match=f"FAISS cannot build an index of kind {name} from 900 vectors of dimension 16: .*{why}"
     ):
         build(name, clusters(SIZE), tmp_path / "index.faiss")
     assert {file.name for file in tmp_path.iterdir()} <= {"index.faiss"}

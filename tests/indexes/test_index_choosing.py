@@ -45,7 +45,7 @@ def test_nothing_approximate_is_chosen_below_50_000_vectors(rows, dim, budget, m
     options = choose(rows, dim, budget, machine)
     assert {options[0].spec.name, options[1].spec.name} == {"flat", "fp16"}
     for option in options[2:]:
-        assert option.obstacle.startswith(f"approximate, which {rows:,} vectors need not be (from 50,000 on)")
+        assert option.obstacle.startswith(f"approximate, which is chosen from 50,000 vectors on, not for {rows:,}")
         assert option.excess == math.inf
 
 

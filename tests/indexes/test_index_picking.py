@@ -64,7 +64,7 @@ def names(folder):
 def test_the_first_kind_that_keeps_to_the_budget_is_picked(tmp_path, latencies):
     best = picked(tmp_path)
     assert (best.kind, best.effort) == ("flat", None)
-    assert best.reasons == ("flat: the first that keeps to the budget of 20 ms a query, recall@10 0.98",)
+    assert best.reasons == ("flat: the first kind within the budget of 20 ms a query, recall@10 0.98",)
     assert best.runner_up.startswith("fp16 (about ")
     assert (best.measured.recall.mean, best.measured.recall.low, best.measured.recall.queries) == (1.0, 1.0, 60)
     assert best.measured.latency_ms == 1.0
@@ -79,7 +79,7 @@ def test_what_the_budget_rules_out_is_not_built(tmp_path, latencies, monkeypatch
     assert built == ["fp16"]
     assert best.kind == "fp16"
     assert best.reasons[0].startswith("not flat: about ")
-    assert best.reasons[1].startswith("fp16: the first that keeps to the budget of ")
+    assert best.reasons[1].startswith("fp16: the first kind within the budget of ")
     assert best.runner_up is None
 
 
@@ -122,7 +122,7 @@ def test_three_kinds_are_built_at_most(tmp_path, latencies, monkeypatch):
     best = picked(tmp_path)
     assert built == ["flat", "fp16", "hnsw"]
     assert best.kind == "fp16"
-    assert best.reasons[-1].startswith("fp16: the closest, as nothing keeps to the budget")
+    assert best.reasons[-1].startswith("fp16: the closest kind; none is within the budget")
     assert names(tmp_path) == ["index.faiss"]
 
 
@@ -130,14 +130,14 @@ def test_what_was_not_asked_for_is_no_condition(tmp_path, latencies):
     latencies[:] = [1e6, 1e6]
     best = picked(tmp_path)
     assert best.kind == "flat"
-    assert "the closest, as nothing keeps to the budget" in best.reasons[-1]
+    assert "the closest kind; none is within the budget" in best.reasons[-1]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
 def test_a_kind_that_is_asked_for_is_picked(name, tmp_path):
     best = picked(tmp_path, IndexConfig(name))
     assert best.kind == name
-    assert best.reasons == (f"{name} was asked for",)
+    assert best.reasons == (f"{name} was requested",)
     assert best.runner_up is None
     assert (best.effort is None) == (best.spec.family == "exhaustive")
     SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
@@ -147,7 +147,7 @@ def test_an_index_of_few_vectors_is_flat_and_says_so(tmp_path):
     few_vectors = ArrayVectors(clusters(999))
     best = picked(tmp_path, IndexConfig("hnsw"), vectors=few_vectors)
     assert best.kind == "flat"
-    assert best.reasons == ("an index of kind hnsw begins at 1,000 vectors",)
+    assert best.reasons == ("an index of kind hnsw needs at least 1,000 vectors",)
 
 
 def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp_path):
@@ -172,7 +172,9 @@ def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow
     with pytest.raises(BudgetError) as caught:
         picked(tmp_path, IndexConfig(budget=budget))
     said = str(caught.value)
-    assert said.startswith(f"no index of 1,500 vectors of dimension 16 keeps to {budget.describe(defaults=False)}")
+    assert said.startswith(
+        f"no index of 1,500 vectors of dimension 16 meets the budget of {budget.describe(defaults=False)}"
+    )
     assert f"the closest is {closest} with recall@10 1.0000 (1.0000 to 1.0000), {slow:g} ms a query" in said
     assert "--index hnsw" in said
     assert names(tmp_path) == []

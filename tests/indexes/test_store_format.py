@@ -1,4 +1,4 @@
-"""docs/reference/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
+"""A reader that follows docs/reference/store-format.md alone returns the same results as the store."""
 
 import hashlib
 import json

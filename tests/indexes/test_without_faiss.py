@@ -203,7 +203,7 @@ def test_a_budget_is_measured_with_exact_search_until_faiss_is_installed(tmp_pat
             assert "pip install 'ragembed[cpu]'" in choice.reasons[0]
             assert check.measurement.recall.mean == 1
         store.add([ChunkRecord("more", Chunk("more"))])
-        assert "keeps to the budget" in store.index_choice().reasons[-1]
+        assert "the first kind within the budget" in store.index_choice().reasons[-1]
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
