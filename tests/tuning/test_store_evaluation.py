@@ -95,7 +95,7 @@ def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
 
 
 def test_a_search_by_meaning_needs_an_embedder(collection):
-    with pytest.raises(ConfigError, match="no embedder for a search by meaning"):
+    with pytest.raises(ConfigError, match="no embedder given for dense or hybrid search"):
         rank(collection, None, [SearchSettings("lexical"), SearchSettings("hybrid")])
 
 
@@ -126,8 +126,8 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
             {"docs/c.md": 0, "docs/a.md": 0, "c9": 0},
             r"q\.jsonl: 2 of 3 document ids are not in the store .*'docs/c.md'",
         ),
-        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for query 'q': expected one of them"),
-        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file twice, by two paths, for query 'q'"),
+        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names both files and chunks for query 'q': expected only one of them"),
+        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file by two paths for query 'q'"),
     ],
 )
 def test_judgements_that_a_store_cannot_answer(opened, gains, message, tmp_path, monkeypatch):

@@ -83,13 +83,13 @@ def test_queries_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypa
     monkeypatch.setattr(run, "SOURCES", {"first sentence": SOURCES["first sentence"]})
     one = tune_store(hidden)
     assert sum(one.queries["first sentence"]) == 40
-    assert "was not compared, with questions of one kind alone" in one.reason
-    assert "was not compared" not in several.reason
-    assert "was not compared" not in tune_store(hidden, encode=False).reason
+    assert "were not compared, because all queries have one source" in one.reason
+    assert "were not compared" not in several.reason
+    assert "were not compared" not in tune_store(hidden, encode=False).reason
     monkeypatch.setattr(run, "SOURCES", {})
     asked = [f"{word(12 * topic)} {word(12 * topic + 7)}\tdocs/{topic:03}.txt" for topic in range(TOPICS)]
     (tmp_path / "log.tsv").write_text("\n".join(asked) + "\n")
-    assert "was not compared" not in tune_store(hidden, queries=tmp_path / "log.tsv").reason
+    assert "were not compared" not in tune_store(hidden, queries=tmp_path / "log.tsv").reason
     assert compared[0] > 1
     assert compared[1:3] == [1, 1]
     assert compared[3] == compared[0]
@@ -188,7 +188,7 @@ def test_very_short_documents_give_no_queries_and_that_is_said(tmp_path, tiny_co
         made.add([record(str(n), f"Row {n}") for n in range(60)])
     report = tune_store(tmp_path / "store")
     assert report.outcome == "too little"
-    assert "too few questions" in report.reason
+    assert "too few queries" in report.reason
 
 
 def test_vectors_of_another_program_are_refused(tmp_path):
@@ -204,7 +204,7 @@ def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
     report = tune_store(hidden, queries=tmp_path / "log.tsv")
     assert "query log" in report.used
     assert sum(report.queries["query log"]) == TOPICS // 4
-    assert "1 questions of the log have no answer" in report.reason
+    assert "1 queries of the log have no answer" in report.reason
 
 
 # Fusion
