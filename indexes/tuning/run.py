@@ -123,9 +123,8 @@ def tune_store(
         current = _current(store)
         report = _tune(store, current, _named(logged, store), seed, encode, device, progress)
     if without:
-        report = replace(
-            report, reason=f"{report.reason}; {without:,} queries of the log have no answer and were skipped"
-        )
+        skipped = f"{without:,} queries of the log have no answer and were skipped"
+        report = replace(report, reason=f"{report.reason}; {skipped}")
     if apply and report.outcome == "better" and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)
         report = replace(report, applied=True)

@@ -208,7 +208,7 @@ def test_where_nothing_is_fitted_it_still_reports_and_keeps(tmp_path, tiny_confi
     add(tmp_path / "store", texts(FLIGHT, 80, 2))
     report = drift_of(tmp_path / "store")
     assert (report.verdict, report.overlap, report.weight_shift) == ("keep", None, None)
-    assert "nothing of the post-processors is fitted" in report.notes[0]
+    assert "no post-processor is fitted on the store" in report.notes[0]
     assert report.vocabulary.unseen == 1.0
 
 
@@ -270,7 +270,7 @@ def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
     add(tmp_path / "s", texts(STORES, 5, 1))
     report = drift_of(tmp_path / "s")
     assert (report.verdict, report.vectors, report.overlap) == ("keep", 5, None)
-    assert any("32 chunks or more, the store has 5" in note for note in report.notes)
+    assert any("the store has 5 chunks: fitting the post-processors needs 32 or more" in note for note in report.notes)
 
 
 def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny_config):
@@ -280,11 +280,14 @@ def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny
     add(tmp_path / "s", texts(STORES, 40, 1))
     report = drift_of(tmp_path / "s")
     assert (report.verdict, report.overlap) == ("keep", None)
-    assert any("center, normalize is yet to be fitted" in note for note in report.notes)
+    assert any("the post-processors center, normalize are not fitted yet" in note for note in report.notes)
 
 
 def test_vectors_of_another_program_were_not_fitted(tmp_path):
-    with Store.create(tmp_path / "s", KnownEncoder()) as opened, pytest.raises(StoreError, match="not ragembed's own"):
+    with (
+        Store.create(tmp_path / "s", KnownEncoder()) as opened,
+        pytest.raises(StoreError, match="its vectors were not made by ragembed"),
+    ):
         drift.measure_drift(opened)
 
 

@@ -327,7 +327,7 @@ def test_latin1_and_emoji_are_found(docs, run, in_folder):
 
 def test_nothing_to_index_leaves_nothing(in_folder, run):
     (in_folder / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"there is no file to read in .*empty"):
+    with pytest.raises(ConfigError, match=r"no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
     with pytest.raises(ConfigError, match=r"none of the 1 files .*a\.bin: binary"):
@@ -404,7 +404,7 @@ def test_a_path_that_is_gone(docs, run, in_folder):
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.scan.warnings == [
-        f"{other} is missing, its files stay in the store until you run: ragembed index {other}"
+        f"{other} is missing: to remove its files from the store, run 'ragembed index {other}'"
     ]
     assert counts(run(other)) == (0, 0, 1, 0, 0)
     assert run().scan.warnings == []
@@ -604,7 +604,7 @@ def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in
     config = tiny_config.replace(postprocess=("abtt:4", "normalize"))
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert note == "abtt:4, normalize cannot be fitted on 3 chunks: they are fitted when there are 5"
+    assert note == "abtt:4, normalize cannot be fitted on 3 chunks yet: fitting needs 5 chunks or more"
     (docs / "more.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(2)))
     assert index_files(request).scan.warnings == []
     with Store.open(in_folder / ".ragembed") as store:
@@ -632,7 +632,7 @@ def test_vectors_of_too_low_a_rank_are_told_and_the_store_answers(in_folder, tin
     config = tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:3",))
     request = IndexingRequest(in_folder / ".ragembed", (folder,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert "the post-processors stay as they were: abtt:3 removes more directions" in note
+    assert "the post-processors were not fitted: abtt:3 removes more directions" in note
     with Store.open(in_folder / ".ragembed") as store:
         assert not store.unfinished
         assert store.search("cat", 1, "dense")

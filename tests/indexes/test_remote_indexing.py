@@ -159,7 +159,7 @@ def test_what_is_gone_leaves_the_store_when_it_is_asked_for(memory, run, in_fold
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.scan.warnings == [
-        "memory://other is missing, its files stay in the store until you run: ragembed index memory://other"
+        "memory://other is missing: to remove its files from the store, run 'ragembed index memory://other'"
     ]
     assert counts(run(other)) == (0, 0, 1, 0, 0)
     assert stored(in_folder)[1] == ["memory://docs"]
@@ -174,7 +174,7 @@ def test_what_gives_no_answer_stays(memory, run, in_folder, away):
     away("memory://other")
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == ["memory://other cannot be looked up, its files stay in the store: no answer"]
+    assert report.scan.warnings == ["memory://other cannot be accessed: no answer; its files stay in the store"]
     with pytest.raises(ConfigError, match="memory://other cannot be looked up: no answer"):
         run(RemotePath("memory://other"))
     assert stored(in_folder) == before
@@ -298,9 +298,10 @@ def test_a_page_of_a_web_server(server, run, in_folder):
     report = run()
     assert counts(report) == (0, 0, 0, 0, 0)
     assert len(report.scan.warnings) == 2
-    assert all("cannot be looked up, its files stay in the store" in warning for warning in report.scan.warnings)
+    assert all("cannot be accessed: " in warning for warning in report.scan.warnings)
+    assert all("; its files stay in the store" in warning for warning in report.scan.warnings)
     handler.refuse = None
     (site / "cat.md").unlink()
-    assert "is missing, its files stay" in run().scan.warnings[0]
+    assert "is missing: to remove its files" in run().scan.warnings[0]
     assert counts(run(page)) == (0, 0, 1, 0, 0)
     assert stored(in_folder) == ({f"{url}/notes"}, [f"{url}/notes"])
