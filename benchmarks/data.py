@@ -90,7 +90,7 @@ def queries_by_turn(setting: Setting) -> list[list[str]]:
     return [every[turn * count : (turn + 1) * count] for turn in range(setting.turns + 1)]
 
 
-def write_made_texts(setting: Setting, folder: Path, count: int, words: int, sources: int | None = None) -> None:
+def write_generated_texts(setting: Setting, folder: Path, count: int, words: int, sources: int | None = None) -> None:
     """Write ``texts.txt`` into ``folder``: distinct texts, each joined from pieces of two texts of the test data.
 
     ``sources.txt`` contains the texts of the test data. ``pairs.npy``, shape ``(count, 2)``, has the numbers of the two
@@ -137,7 +137,7 @@ def document_id(file: str) -> str:
 
 
 def write_tables(setting: Setting, size: int, texts: Path, lines_each: int = 1) -> Path:
-    """Write ``size`` rows to tables of 100 rows, each row with ``lines_each`` lines of ``texts``; return their folder."""
+    """Write ``size`` rows, each with ``lines_each`` lines of ``texts``, to tables of 100 rows; return their folder."""
     folder = setting.folder / f"tables-{size}"
     folder.mkdir()
     with texts.open(encoding="utf-8") as lines:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from data import Setting, read_queries, read_texts
 from numpy.typing import NDArray
-from processes import INDEXES, PEERS, Runner, apart, check_memory, say, versions
+from processes import INDEXES, PEERS, Runner, check_memory, in_new_process, say, versions
 from report import significant, table
 from speed import Outcome
 
@@ -46,7 +46,7 @@ class Variant:
 
 @dataclass(slots=True)
 class Entry:
-    """The results of a library: the report of the ``build``, the memory ``limit`` and the size of the index in bytes."""
+    """The results of a library: the report of the ``build``, and the ``limit`` and size of the index in bytes."""
 
     name: str
     build: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Entry:
 def index_build(setting: Setting) -> Outcome:
     """Build and search indexes of the same vectors with all libraries, at each size."""
     sizes = (10_000,) if setting.trial else (10_000, 30_000, 100_000, 300_000, 1_000_000)
-    texts, requests = apart(_prepared, setting, sizes)
+    texts, requests = in_new_process(_prepared, setting, sizes)
     picks, parts = [], []
     for size, request in zip(sizes, requests, strict=True):
         entries = [_entry(setting, name, {**request, **own}, size) for name, own in _libraries(size, request["dim"])]
@@ -176,16 +176,16 @@ def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> E
     python = INDEXES.python if request["library"] in ("hnswlib", "usearch", "autofaiss") else sys.executable
     cores, file = len(os.sched_getaffinity(0)), folder / "index"
     request = {**request, "file": str(file), "k": K}
-    build = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).tell(
+    build = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).run_task(
         python, _PROGRAM, "build", {**request, "threads": cores}
     )
     entry = Entry(name, build, request.get("budget", {}).get("max_memory"))
     if "refused" not in build:
         entry.size = file.stat().st_size
         one = Runner(setting.folder, dict.fromkeys(_THREADS, "1"))
-        variants = one.tell(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
+        variants = one.run_task(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
         for variant, rows in zip(variants, np.load(request["found"]), strict=True):
-            shares = apart(_shares, request, rows)
+            shares = in_new_process(_shares, request, rows)
             real = request["real"]
             recalls = float(shares[:real].mean()), float(shares[real:].mean())
             entry.variants.append(Variant(variant["name"], *recalls, variant["median"], variant["p95"]))

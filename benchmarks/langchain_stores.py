@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from data import Setting
-from processes import LANGCHAIN, PEERS, apart, check_memory, folder_bytes, say, versions
+from processes import LANGCHAIN, PEERS, check_memory, folder_bytes, in_new_process, say, versions
 from report import of_medians, significant, spread, table
 from speed import Outcome
 
@@ -30,29 +30,29 @@ Found = dict[str, list[dict[str, Any]]]
 def langchain(setting: Setting) -> Outcome:
     """Run every task on both sides in turns, each in a new process; each round starts with a new store."""
     count, rounds = setting.choose(50_000, 2_000), setting.choose(3, 1)
-    apart(_write_corpus, setting.folder / "corpus", count, setting.seed)
+    in_new_process(_write_corpus, setting.folder / "corpus", count, setting.seed)
     request = {"corpus": str(setting.folder / "corpus"), "changes": setting.choose(20, 5)}
     request |= {"seconds": setting.choose(10, 1)}
     python = {"RagVectorStore": sys.executable, "FAISS": LANGCHAIN.python}
-    told: dict[str, Found] = {name: {task: [] for task in _TASKS} for name in _SIDES}
+    reports: dict[str, Found] = {name: {task: [] for task in _TASKS} for name in _SIDES}
     for turn in range(-1, rounds):  # the first round is a warm-up
         stores = {name: setting.folder / f"{side}-{turn}" for name, side in _SIDES.items()}
         for task in _TASKS if turn >= 0 else _TASKS[:2]:
             for name in list(_SIDES)[:: -1 if turn % 2 else 1]:
                 say(f"round {turn + 1} of {rounds}, {task}: {name}")
                 own = {**request, "side": _SIDES[name], "store": str(stores[name])}
-                found = setting.runner.tell(python[name], _PROGRAM, task, own)
+                found = setting.runner.run_task(python[name], _PROGRAM, task, own)
                 found["size"] = folder_bytes(stores[name]) / 2**20
                 if turn >= 0:
-                    told[name][task].append(found)
+                    reports[name][task].append(found)
         for store in stores.values():
             shutil.rmtree(store)
-    check_memory([one["memory"] for side in told.values() for rounds_of in side.values() for one in rounds_of])
+    check_memory([one["memory"] for side in reports.values() for rounds_of in side.values() for one in rounds_of])
     about = (
         f"{count:,} synthetic documents with precomputed vectors of {_DIM} dimensions, in `RagVectorStore` and in "
         "langchain-community's `FAISS`, both with their defaults; k is 10."
     )
-    return Outcome([about, _costs(told, count), _filtered(told), _threads(told), _notes(rounds)])
+    return Outcome([about, _costs(reports, count), _filtered(reports), _threads(reports), _notes(rounds)])
 
 
 def _write_corpus(folder: Path, count: int, seed: int) -> None:
@@ -79,7 +79,7 @@ def _around(centres: np.ndarray, spread_: float, rng: np.random.Generator) -> np
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def _costs(told: dict[str, Found], count: int) -> str:
+def _costs(reports: dict[str, Found], count: int) -> str:
     rows = []
     lines: list[tuple[str, str, Sequence[str], Sequence[str]]] = [
         (f"add {count:,} documents and save to disk, s", "make", ["seconds"], ["seconds"]),
@@ -101,31 +101,31 @@ def _costs(told: dict[str, Found], count: int) -> str:
         ("search: 95th percentile, ms", "search", ["p95"], ["p95"]),
     ]
     for label, task, *keys in lines:
-        ours, theirs = (_values(told[name][task], key) for name, key in zip(_SIDES, keys, strict=True))
+        ours, theirs = (_values(reports[name][task], key) for name, key in zip(_SIDES, keys, strict=True))
         rows.append([label, spread(ours), spread(theirs), significant(of_medians(ours, theirs))])
     return table(["", *_SIDES, "ratio"], rows)
 
 
-def _filtered(told: dict[str, Found]) -> str:
+def _filtered(reports: dict[str, Found]) -> str:
     rows = []
     for name in _FILTERS:
-        ours = _values(told["RagVectorStore"]["filtered"], [f"{name}|", "median"])
-        rows.append([f"{name}: RagVectorStore", spread(ours), "", _right(told, "RagVectorStore", f"{name}|")])
+        ours = _values(reports["RagVectorStore"]["filtered"], [f"{name}|", "median"])
+        rows.append([f"{name}: RagVectorStore", spread(ours), "", _right(reports, "RagVectorStore", f"{name}|")])
         for fetch in ("fetch_k 20", "fetch_k all"):
-            theirs = _values(told["FAISS"]["filtered"], [f"{name}|{fetch}", "median"])
+            theirs = _values(reports["FAISS"]["filtered"], [f"{name}|{fetch}", "median"])
             ratio = significant(of_medians(ours, theirs))
-            rows.append([f"{name}: FAISS {fetch}", spread(theirs), ratio, _right(told, "FAISS", f"{name}|{fetch}")])
+            rows.append([f"{name}: FAISS {fetch}", spread(theirs), ratio, _right(reports, "FAISS", f"{name}|{fetch}")])
     return table(["filtered search", "ms", "ratio", "correct"], rows)
 
 
-def _right(told: dict[str, Found], side: str, key: str) -> str:
-    return f"{np.median(_values(told[side]['filtered'], [key, 'right'])):.1%}"
+def _right(reports: dict[str, Found], side: str, key: str) -> str:
+    return f"{np.median(_values(reports[side]['filtered'], [key, 'right'])):.1%}"
 
 
-def _threads(told: dict[str, Found]) -> str:
+def _threads(reports: dict[str, Found]) -> str:
     rows = []
     for name in _SIDES:
-        found = told[name]["threads"]
+        found = reports[name]["threads"]
         errors = sum((Counter(one["errors"]) for one in found), Counter[str]())
         raised = ", ".join(f"{kind} × {count:,}" for kind, count in errors.items())
         wrong = f"{sum(one['wrong'] for one in found):,}"

@@ -38,7 +38,7 @@ print(json.dumps({re.sub("[-_.]+", "-", each.name).lower(): each.version for eac
 """
 
 Command = Sequence[str | Path]
-Told = dict[str, Any]
+Report = dict[str, Any]
 
 
 def say(message: str) -> None:
@@ -136,11 +136,11 @@ class Runner:
             process.returncode = os.waitstatus_to_exitcode(status)  # already reaped: Popen must not wait again
             return Cost(wall, usage.ru_maxrss * _MAXRSS_UNIT / 2**20), output()
 
-    def tell(self, python: str | Path, program: Path, task: str, request: Mapping[str, Any]) -> Told:
+    def run_task(self, python: str | Path, program: Path, task: str, request: Mapping[str, Any]) -> Report:
         """Run a task of a program in ``peers/``; return the JSON of its last line, with its memory and wall time."""
         cost, printed = self.run([python, program, task, json.dumps(request)])
-        told: Told = json.loads(printed.splitlines()[-1])
-        return {**told, "memory": cost.memory, "wall": cost.wall}
+        report: Report = json.loads(printed.splitlines()[-1])
+        return {**report, "memory": cost.memory, "wall": cost.wall}
 
     def watch(self, command: Command, work: Path | None = None) -> Watched:
         """Run ``command``; sample the memory of its processes and the size of the folder ``work``."""
@@ -199,7 +199,7 @@ def in_turns(commands: Mapping[str, Callable[[int], Command]], turns: int, runne
     return costs
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a new process. Modules that it loads here would hide the memory of programs started later."""
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
         return fresh.submit(function, *arguments).result()
@@ -228,18 +228,18 @@ class Side:
 class Turns:
     """The reports of a side: when it was ready, and after each measured turn."""
 
-    ready: Told
-    told: Sequence[Told]
+    ready: Report
+    reports: Sequence[Report]
 
     @property
     def seconds(self) -> list[float]:
         """The seconds of each turn."""
-        return [one["seconds"] for one in self.told]
+        return [one["seconds"] for one in self.reports]
 
 
 def warm_turns(sides: Mapping[str, Side], turns: int, runner: Runner) -> dict[str, Turns]:
     """Start the sides in order, run turn 0 unmeasured and then ``turns`` turns; the order alternates."""
-    told: dict[str, list[Told]] = {name: [] for name in sides}
+    reports: dict[str, list[Report]] = {name: [] for name in sides}
     with ExitStack() as stack:
         processes, ready = {}, {}
         for name, side in sides.items():  # in order: a side may read files that another side wrote
@@ -250,8 +250,8 @@ def warm_turns(sides: Mapping[str, Side], turns: int, runner: Runner) -> dict[st
                 answer = _line(processes[name], turn)
                 if turn:
                     say(f"  turn {turn} of {turns}: {name}, {answer['seconds']:.3g} s")
-                    told[name].append(answer)
-    return {name: Turns(ready[name], told[name]) for name in told}
+                    reports[name].append(answer)
+    return {name: Turns(ready[name], reports[name]) for name in reports}
 
 
 @contextmanager
@@ -273,15 +273,15 @@ def _waiting(side: Side, runner: Runner) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def _line(process: subprocess.Popen[str], turn: int | None) -> Told:
+def _line(process: subprocess.Popen[str], turn: int | None) -> Report:
     """Request a turn, or read the first report if ``turn`` is None; return the report."""
     if turn is not None:
         print(turn, file=process.stdin, flush=True)
     line = process.stdout.readline() if process.stdout else ""
     if not line:
         raise RuntimeError(f"{shlex.join(process.args)} ended: see its error above")  # type: ignore[arg-type]
-    told: Told = json.loads(line)
-    return told
+    report: Report = json.loads(line)
+    return report
 
 
 def folder_bytes(folder: Path, ending: str = "") -> int:

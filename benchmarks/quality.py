@@ -122,10 +122,10 @@ def _peer(collection: RetrievalCollection, setting: Setting) -> dict[str, list[s
     model = str(find_model(DEFAULT_MODEL).folder)
     program, request = PEERS / "langchain_faiss.py", {"store": str(store), "model": model, "k": 10}
     files = write_files(collection, files)
-    setting.runner.tell(LANGCHAIN.python, program, "index", {**request, "files": str(files)})
-    asked = {**request, "queries": collection.queries}
-    told = setting.runner.tell(LANGCHAIN.python, program, "rankings", asked)
-    return {key: [document_id(file) for file in told[key]] for key in collection.queries}
+    setting.runner.run_task(LANGCHAIN.python, program, "index", {**request, "files": str(files)})
+    ranking_request = {**request, "queries": collection.queries}
+    rankings = setting.runner.run_task(LANGCHAIN.python, program, "rankings", ranking_request)
+    return {key: [document_id(file) for file in rankings[key]] for key in collection.queries}
 
 
 def presets(setting: Setting) -> Outcome:

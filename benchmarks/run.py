@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processes import apart, say
+from processes import in_new_process, say
 from report import machine, processor, write_section
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "trial": arguments.trial,
             "check": arguments.check,
         }
-        outcome: Outcome = apart(_call, BENCHMARKS[name].place, options)
+        outcome: Outcome = in_new_process(_call, BENCHMARKS[name].place, options)
         return outcome
 
 

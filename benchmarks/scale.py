@@ -22,7 +22,7 @@ import numpy as np
 from data import Setting, queries_by_turn, write_files, write_tables
 from processes import OWN, RAGEMBED, ROOT, folder_bytes, say
 from report import machine, significant, table, write_section
-from speed import Outcome, made_folder
+from speed import Outcome, texts_folder
 
 from ragembed.evaluation import read_beir
 
@@ -78,7 +78,7 @@ def write(parts: Mapping[str, Part]) -> None:
 
 def _rows(setting: Setting) -> Part:
     sizes = (200, 2_000, 4_000) if setting.trial else (10_000, 100_000, 500_000)
-    texts = made_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
+    texts = texts_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
     drawn = queries_by_turn(setting)
     queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
     options = ("--extractor", f"re:dim={DIM}", "--index", "ivf-sq8")
@@ -87,8 +87,8 @@ def _rows(setting: Setting) -> Part:
         files = write_tables(setting, size, texts, lines_each=3)
         counts = (0, 1, 2, 4) if size < sizes[-1] else (len(os.sched_getaffinity(0)),)
         for workers in counts:
-            asked = queries if size > sizes[0] and workers == counts[-1] else ()
-            runs.append(_run(setting, files, options, workers, asked))
+            own_queries = queries if size > sizes[0] and workers == counts[-1] else ()
+            runs.append(_run(setting, files, options, workers, own_queries))
         shutil.rmtree(files)
     about = (
         "Tables of 100 rows, generated from pieces of the test data, about one chunk per row, with random embeddings "
@@ -122,11 +122,11 @@ def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, qu
     report = json.loads(seen.printed)
     endings = {"raw": ".f16", "index": ".faiss", "database": "store.db", "postings": "postings.safetensors"}
     sizes = {name: folder_bytes(store, ending) for name, ending in endings.items()}
-    told = {}
+    answers = {}
     if queries:
         request = {"store": str(store), "queries": queries}
-        found = setting.runner.tell(sys.executable, OWN, "ask_modes", request)
-        told = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
+        found = setting.runner.run_task(sys.executable, OWN, "ask_modes", request)
+        answers = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
     database = sqlite3.connect(f"file:{store / 'store.db'}?mode=ro", uri=True)
     [tokens] = database.execute("SELECT avg(tokens) FROM chunks").fetchone()
     database.close()
@@ -142,7 +142,7 @@ def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, qu
         "worker": round(max(seen.workers.values(), default=0.0)),
         "bytes": {"source": folder_bytes(files), "work": seen.work, **sizes},
         "stages": {stage["stage"]: [stage["seconds"], stage["busy"]] for stage in report.get("stages", ())},
-        "answers": told,
+        "answers": answers,
     }
 
 
