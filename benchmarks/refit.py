@@ -26,12 +26,12 @@ from ragembed.indexes.indexing.refit import refit_store
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
 _CHANGES = {
-    "a tenth more of the same": (1.0, 0.1, 0.0),
-    "as much again of the same": (1.0, 1.0, 0.0),
-    "a tenth of another kind": (1.0, 0.0, 0.1),
-    "as much of another kind": (1.0, 0.0, 1.0),
-    "half replaced by another kind": (0.5, 0.0, 0.5),
-    "nine tenths replaced": (0.1, 0.0, 0.9),
+    "10 % added, same kind": (1.0, 0.1, 0.0),
+    "100 % added, same kind": (1.0, 1.0, 0.0),
+    "10 % added, another kind": (1.0, 0.0, 0.1),
+    "100 % added, another kind": (1.0, 0.0, 1.0),
+    "50 % replaced by another kind": (0.5, 0.0, 0.5),
+    "90 % replaced by another kind": (0.1, 0.0, 0.9),
 }
 """Shares of the store's size: texts that stay, added texts of the same kind, and added texts of another kind."""
 

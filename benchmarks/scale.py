@@ -29,11 +29,11 @@ from ragembed.evaluation import read_beir
 RUNS = Path(__file__).resolve().parent / "scale_runs.json"
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
 ASSUMED = {
-    "cores of a machine, each as fast as one of the measured machine": 32,
+    "cores of a machine, each as fast as a core of the measured machine": 32,
     "memory of a machine, GiB": 128,
     "disk of a machine, GB": 8_000,
-    "tokens a second of a GPU with a model of MiniLM's size, in half precision": 500_000,
-    "float32 operations a second of a core in products of matrices": 3e10,
+    "tokens per second of a GPU with a model of MiniLM's size, in half precision": 500_000,
+    "float32 operations per second of a core in matrix products": 3e10,
     "chunks of each store if there are several": 20_000_000,
 }
 CORES, MEMORY, DISK, GPU, OPERATIONS, STORE_CHUNKS = ASSUMED.values()

@@ -202,9 +202,7 @@ class _Run:
                 elif self._explicit_paths:
                     gone.append(path)
                 else:
-                    notes.append(
-                        f"{path} is missing: its files stay in the store until you run 'ragembed index {path}'"
-                    )
+                    notes.append(f"{path} is missing: to remove its files from the store, run 'ragembed index {path}'")
             except OSError as error:
                 if self._explicit_paths:
                     paths.append(path)

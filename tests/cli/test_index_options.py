@@ -108,7 +108,7 @@ def test_what_is_no_value_is_refused_with_an_example(read, values):
         ("--max-memory", "lots", "expected a number above 0 with K, M or G, as in 20M"),
         ("--max-latency", "5", "expected a number above 0 with us, ms or s, as in 5ms"),
         ("--min-recall", "1.5", "expected a number above 0 and up to 1, as in 0.98"),
-        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a factory string"),
+        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory string"),
     ],
 )
 def test_nonsense_is_one_line_and_exit_status_2(corpus, cli, command, option, value, said):

@@ -1,4 +1,4 @@
-"""Filters in LangChain's form: each operator becomes the filter it says; each mistake is named."""
+"""Filters in LangChain's form: conversion of every operator, and messages for mistakes."""
 
 import pytest
 
@@ -55,7 +55,7 @@ KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$
         ({"size": "XL"}, Comparison(Field("size"), "=", "XL")),
     ],
 )
-def test_each_form_becomes_its_filter(given, expected):
+def test_dictionaries_are_converted(given, expected):
     assert parse_filter_dict(given) == expected
 
 
@@ -101,7 +101,7 @@ def test_each_form_becomes_its_filter(given, expected):
         (None, "the filter is None, of type NoneType: expected a dictionary"),
     ],
 )
-def test_a_mistake_is_named(given, message):
+def test_invalid_dictionary_raises(given, message):
     with pytest.raises(ConfigError, match=message) as caught:
         parse_filter_dict(given)
     assert "\n" not in str(caught.value)
@@ -121,7 +121,7 @@ def test_long_values_are_cut_in_messages():
         lambda inner: {"x": {"$not": inner.get("x", inner)}},
     ],
 )
-def test_deep_nesting_is_refused(wrap):
+def test_deep_nesting_raises(wrap):
     given = {"x": {"$eq": 1}}
     for _ in range(5_000):
         given = wrap(given)

@@ -1,4 +1,4 @@
-"""Conditions for ``--where``: each form becomes the filter it says; each mistake is named with its place."""
+"""Conditions for ``--where``: parsing of every form, and messages with the position of a mistake."""
 
 import re
 from pathlib import Path
@@ -79,7 +79,7 @@ PIECES = [
         ("((x = 1))", ONE),
     ],
 )
-def test_each_form_becomes_its_filter(text, expected):
+def test_conditions_are_parsed(text, expected):
     assert parse_where(text) == expected
 
 
@@ -137,13 +137,13 @@ def test_fields(text, field):
     assert parse_where(f"{text} IS NOT NULL") == Exists(field)
 
 
-def test_names_that_metadata_alone_has_are_no_properties():
+def test_metadata_names_are_not_properties():
     assert parse_where("page = 1").field.property_name == "page"
     for text in ("metadata.page = 1", "page.x = 1", "year = 1", "metadata = 1"):
         assert parse_where(text).field.property_name is None, text
 
 
-def test_not_binds_more_than_and_and_and_more_than_or():
+def test_not_binds_tighter_than_and_and_and_tighter_than_or():
     a, b, c = (Comparison(Field(name), "=", 1) for name in "abc")
     assert parse_where("a = 1 OR b = 1 AND c = 1") == Or((a, And((b, c))))
     assert parse_where("(a = 1 OR b = 1) AND c = 1") == And((Or((a, b)), c))
@@ -159,7 +159,7 @@ def test_lists_and_chains_may_be_long():
 
 
 @pytest.mark.parametrize("text", ["(" * 10_000 + "x = 1" + ")" * 10_000, "NOT " * 10_000 + "x = 1", "(NOT " * 5_000])
-def test_deep_nesting_is_refused(text):
+def test_deep_nesting_raises(text):
     with pytest.raises(ConfigError, match=r"more than 100 levels of NOT and parentheses at character [0-9]+"):
         parse_where(text)
 
@@ -243,7 +243,7 @@ def test_nesting_below_the_bound_works():
         (".".join(["a"] * 17) + " = 1", "at character 1: .* has 17 steps: expected at most 16"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(text, message):
+def test_syntax_error_has_a_position(text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         parse_where(text)
     assert str(caught.value).startswith("--where: ")
@@ -260,12 +260,12 @@ def test_a_mistake_is_named_with_its_place(text, message):
         ("ext IS NULL", Not(Exists(Field("ext")))),
     ],
 )
-def test_metadata_takes_values_that_properties_of_its_name_never_have(text, expected):
+def test_metadata_accepts_values_that_properties_reject(text, expected):
     assert parse_where(text) == expected
 
 
 def outcome(text):
-    """Return the message for a text that is refused, else what such messages begin with."""
+    """Return the error message for a text, or the prefix of such messages if the text is valid."""
     try:
         parse_where(text)
     except ConfigError as error:
@@ -274,12 +274,12 @@ def outcome(text):
 
 
 @given(st.text())
-def test_any_text_is_parsed_or_refused(text):
+def test_any_text_is_parsed_or_raises(text):
     assert outcome(text).startswith("--where: ")
 
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
-def test_any_row_of_words_is_parsed_or_refused(text):
+def test_any_sequence_of_words_is_parsed_or_raises(text):
     assert outcome(text).startswith("--where: ")
 
 
@@ -292,7 +292,7 @@ def test_any_text_can_be_quoted(text):
     assert parse_where(f"x = '{quoted}'") == Comparison(X, "=", text)
 
 
-def test_the_examples_of_the_documentation_are_conditions():
+def test_examples_in_the_documentation_are_valid():
     examples = "".join(re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
     assert len(examples.splitlines()) >= 8
     for line in examples.splitlines():
