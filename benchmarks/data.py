@@ -1,4 +1,4 @@
-"""The test data: texts, queries, made texts, and collections as folders of files."""
+"""The test data: texts, queries, generated texts, and collections as folders of files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DOCS_CHARACTERS = 1_200_000
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a benchmark is told.
+    """The options of a benchmark.
 
-    ``folder`` is removed at the end; ``cache`` is kept for the next run if the caller named a folder. ``trial`` asks
-    for sizes that take seconds, ``check`` for the parts that are compared with the recorded ratios.
+    ``folder`` is removed at the end. ``cache`` is kept for the next run if the caller named a folder. ``trial`` selects
+    sizes that take seconds. ``check`` selects the parts that are compared with recorded ratios.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def runner(self) -> Runner:
-        """What runs programs in ``folder``."""
+        """A runner of programs in ``folder``."""
         return Runner(self.folder)
 
     def choose(self, whole: int, trial: int) -> int:
@@ -51,14 +51,14 @@ class Setting:
         return trial if self.trial else whole
 
     def collections(self) -> Iterator[RetrievalCollection]:
-        """Yield the judged collections; in a trial the first documents, and the queries about them."""
+        """Yield the judged collections; in a trial, only the first documents and the queries about them."""
         for folder in sorted((self.data / "retrieval").iterdir()):
             if folder.is_dir():
                 yield read_beir(folder, 300 if self.trial else None)
 
 
 def read_texts(data: Path) -> list[str]:
-    """Return the different texts below ``data``: documents, labelled texts, sentences of pairs and of Wikitext-2."""
+    """Return the distinct texts below ``data``: documents, labelled texts, sentence pairs, sentences of Wikitext-2."""
     return list(dict.fromkeys(text for text in _texts(data) if text.strip()))
 
 
@@ -77,28 +77,29 @@ def _texts(data: Path) -> Iterator[str]:
 
 
 def read_queries(data: Path) -> list[str]:
-    """Return the different judged queries of the retrieval collections."""
+    """Return the distinct judged queries of the retrieval collections."""
     folders = sorted((data / "retrieval").iterdir())
     return list(dict.fromkeys(query for folder in folders for query in read_beir(folder).queries.values()))
 
 
 def queries_by_turn(setting: Setting) -> list[list[str]]:
-    """Return different queries for each turn, the unmeasured one included."""
+    """Return distinct queries for each turn, including the unmeasured first turn."""
     every = read_queries(setting.data)
     random.Random(setting.seed).shuffle(every)
     count = min(len(every) // (setting.turns + 1), setting.choose(len(every), 10))
     return [every[turn * count : (turn + 1) * count] for turn in range(setting.turns + 1)]
 
 
-def write_made_texts(setting: Setting, folder: Path, count: int, words: int, sources: int | None = None) -> None:
-    """Write ``texts.txt`` into ``folder``: different texts, each of pieces of two texts of the test data.
+def write_generated_texts(setting: Setting, folder: Path, count: int, words: int, sources: int | None = None) -> None:
+    """Write ``texts.txt`` into ``folder``: distinct texts, each joined from pieces of two texts of the test data.
 
-    ``sources.txt`` has those texts, and ``pairs.npy``, shape ``(count, 2)``, says which two each is made of.
+    ``sources.txt`` contains the texts of the test data. ``pairs.npy``, shape ``(count, 2)``, has the numbers of the two
+    sources of each text.
     """
     if (folder / "pairs.npy").is_file():
-        say(f"{count:,} texts are in {folder}")
+        say(f"using {count:,} texts in {folder}")
         return
-    say(f"making {count:,} texts")
+    say(f"generating {count:,} texts")
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(setting.seed)
     every = [" ".join(text.split()) for text in read_texts(setting.data) if len(text.split()) >= 8]
@@ -123,7 +124,7 @@ def _piece(words: Sequence[str], count: int, rng: random.Random) -> Sequence[str
 
 
 def write_files(collection: RetrievalCollection, folder: Path, limit: int | None = None) -> Path:
-    """Write the documents, or the first ``limit``, as a file each into the new folder ``folder``."""
+    """Write each document, or each of the first ``limit``, to a file in the new folder ``folder``."""
     folder.mkdir(parents=True)
     for key, text in islice(collection.documents.items(), limit):
         (folder / f"{quote(key, safe='')}.txt").write_text(text, encoding="utf-8", newline="")
@@ -136,7 +137,7 @@ def document_id(file: str) -> str:
 
 
 def write_tables(setting: Setting, size: int, texts: Path, lines_each: int = 1) -> Path:
-    """Write ``size`` rows as tables of 100 rows, each row of so many lines of ``texts``; return their folder."""
+    """Write ``size`` rows, each with ``lines_each`` lines of ``texts``, to tables of 100 rows; return their folder."""
     folder = setting.folder / f"tables-{size}"
     folder.mkdir()
     with texts.open(encoding="utf-8") as lines:
@@ -148,10 +149,10 @@ def write_tables(setting: Setting, size: int, texts: Path, lines_each: int = 1) 
 
 
 def write_python_docs(setting: Setting, docs: Path) -> Path:
-    """Write sources (``.rst.txt``) of Python's documentation, drawn at random up to 1.2 million characters."""
+    """Write randomly drawn sources (``.rst.txt``) of Python's documentation, up to 1.2 million characters."""
     found = sorted(docs.rglob("*.rst.txt"))
     if not found:
-        raise ValueError(f"{docs} has no file that ends with .rst.txt: expected Python's documentation")
+        raise ValueError(f"no .rst.txt file in {docs}: expected Python's documentation")
     folder, left = setting.folder / "files-python", setting.choose(_DOCS_CHARACTERS, 20_000)
     folder.mkdir()
     for position in np.random.default_rng(setting.seed).permutation(len(found)).tolist():
@@ -163,7 +164,7 @@ def write_python_docs(setting: Setting, docs: Path) -> Path:
 
 
 def cut_to_window(texts: Sequence[str], model: Path) -> tuple[list[str], list[int]]:
-    """Return the texts as far as they fit one window of the model, and the tokens of each, special ones included."""
+    """Cut the texts to one window of the model; return them with their token counts, including special tokens."""
     tokenizer = TextTokenizer(model)
     room = tokenizer.max_tokens - tokenizer.special_tokens
     spans = tokenizer.offsets(texts)

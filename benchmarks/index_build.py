@@ -1,4 +1,4 @@
-"""ragembed's pick of an index for several budgets, beside other libraries: what building costs, and what is found."""
+"""The index that ragembed chooses for several budgets, compared with other libraries: build cost and recall."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from data import Setting, read_queries, read_texts
 from numpy.typing import NDArray
-from processes import INDEXES, PEERS, Runner, apart, check_memory, say, versions
+from processes import INDEXES, PEERS, Runner, check_memory, in_new_process, say, versions
 from report import significant, table
 from speed import Outcome
 
@@ -25,12 +25,12 @@ _PROGRAM = PEERS / "ann_libraries.py"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _FASTER, _LEAST_RECALL = 0.9, 0.95
 _LARGEST = {"USearch f32": 30_000, "USearch i8": 100_000, "recall 0.99": 100_000, "2/3 memory": 300_000}
-"""Vectors beyond which a library or a budget is left out, for the time it takes."""
+"""Maximum number of vectors for slow libraries and budgets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way of searching: its name, recall of queries of people and of pseudo-queries, milliseconds of one query."""
+class Variant:
+    """A search setting: its name, recall for human queries and for pseudo-queries, and milliseconds per query."""
 
     name: str
     real: float
@@ -40,61 +40,61 @@ class Way:
 
     @property
     def recall(self) -> float:
-        """The mean of both."""
+        """The mean of both recalls."""
         return (self.real + self.pseudo) / 2
 
 
 @dataclass(slots=True)
 class Entry:
-    """What a library did with so many vectors; ``told`` is what its program says of the build, ``limit`` its bytes."""
+    """The results of a library: the report of the ``build``, and the ``limit`` and size of the index in bytes."""
 
     name: str
-    told: Mapping[str, Any]
+    build: Mapping[str, Any]
     limit: int | None = None
     size: int = 0
-    ways: list[Way] = field(default_factory=list)
+    variants: list[Variant] = field(default_factory=list)
 
-    def shown(self) -> Way:
-        """Return the fastest way with enough recall, or the one with the highest."""
-        good = [way for way in self.ways if way.recall >= _LEAST_RECALL]
-        return min(good, key=lambda way: way.median) if good else max(self.ways, key=lambda way: way.recall)
+    def shown(self) -> Variant:
+        """Return the fastest variant with enough recall, or the variant with the highest recall."""
+        good = [one for one in self.variants if one.recall >= _LEAST_RECALL]
+        return min(good, key=lambda one: one.median) if good else max(self.variants, key=lambda one: one.recall)
 
 
 def index_build(setting: Setting) -> Outcome:
-    """Let all build an index of the same vectors and answer the same queries, at each size."""
+    """Build and search indexes of the same vectors with all libraries, at each size."""
     sizes = (10_000,) if setting.trial else (10_000, 30_000, 100_000, 300_000, 1_000_000)
-    texts, requests = apart(_prepared, setting, sizes)
+    texts, requests = in_new_process(_prepared, setting, sizes)
     picks, parts = [], []
     for size, request in zip(sizes, requests, strict=True):
         entries = [_entry(setting, name, {**request, **own}, size) for name, own in _libraries(size, request["dim"])]
-        check_memory([entry.told["memory"] for entry in entries])
+        check_memory([entry.build["memory"] for entry in entries])
         picks += [_pick(size, entry, entries) for entry in entries if entry.name.startswith("ragembed")]
         parts += [f"{size:,} vectors:", _table(entries)]
         Path(request["vectors"]).unlink()
-    heads = ["vectors, budget", "picked", "recall: queries", "pseudo-queries", "ms"]
-    heads += ["fastest peer with no less", "its ms", "ragembed ÷ peer", "on the front"]
+    heads = ["vectors, budget", "chosen", "recall: queries", "pseudo-queries", "ms"]
+    heads += ["fastest peer with at least this recall", "its ms", "ragembed ÷ peer", "on the front"]
     about = (
-        f"Vectors: MiniLM's of {texts:,} texts, of dimension {requests[0]['dim']}; more are copies with noise. "
-        "All are rounded to float16 first. Queries: those of people, and as many pseudo-queries of other texts than "
-        f"those that ragembed tunes with. Recall@{K} beside exact search. ms is the median of one query at a time in "
-        "one thread, after all were asked once. Build: seconds from opening the vectors to an index on the disk, in "
-        "all threads, the tuning of ragembed and autofaiss included; the settings of the others are chosen "
-        "afterwards, by the recall that is shown. On the front: no peer with an index that fits into the same memory "
-        f"finds as much in less than {_FASTER:.0%} of the time. {versions(sys.executable, 'faiss-cpu')}; "
-        f"{versions(INDEXES.python, 'autofaiss', 'hnswlib', 'usearch')}."
+        f"The vectors are MiniLM embeddings of {texts:,} texts, dimension {requests[0]['dim']}; larger sizes add noisy "
+        "copies. All vectors are rounded to float16 first. The queries are human queries and as many pseudo-queries, "
+        f"from other texts than the pseudo-queries that ragembed tunes with. Recall@{K} is relative to exact search. "
+        "ms is the median for one query at a time in one thread, after every query ran once. Build is the seconds from "
+        "opening the vectors to an index on disk, in all threads, including the tuning of ragembed and autofaiss. The "
+        "settings of the other libraries are chosen afterwards, by the recall in the table. On the front means that no "
+        f"peer whose index fits into the same memory has as much recall in less than {_FASTER:.0%} of the time. "
+        f"{versions(sys.executable, 'faiss-cpu')}; {versions(INDEXES.python, 'autofaiss', 'hnswlib', 'usearch')}."
     )
     return Outcome([about, table(heads, picks), *parts])
 
 
 def _prepared(setting: Setting, sizes: Sequence[int]) -> tuple[int, list[dict[str, Any]]]:
-    """Write vectors, queries and exact answers for each size; return how many texts there are, and the files."""
+    """Write vectors, queries and exact results for each size; return the number of texts, and the files."""
     corpus = _Corpus.made(setting, max(sizes))
     return len(corpus.texts), [corpus.prepare(setting.folder, size) for size in sizes]
 
 
 @dataclass(frozen=True, slots=True)
 class _Corpus:
-    """Texts in a random order, their unit vectors, queries of people, and the embedder."""
+    """Texts in random order, their unit vectors, human queries, and the embedder."""
 
     texts: Sequence[str]
     vectors: NDArray[np.float32]
@@ -113,7 +113,7 @@ class _Corpus:
         return cls(texts, unit_rows(embedder.encode_documents(texts)), queries, embedder, setting.seed)
 
     def prepare(self, folder: Path, size: int) -> dict[str, Any]:
-        """Write vectors, queries and exact answers for one size, and return where they are."""
+        """Write vectors, queries and exact results for one size, and return their paths."""
         dim, place = self.vectors.shape[1], folder / f"vectors-{size}"
         place.mkdir()
         vectors = np.lib.format.open_memmap(place / "vectors.npy", mode="w+", dtype=np.float32, shape=(size, dim))
@@ -132,18 +132,18 @@ class _Corpus:
         queries = unit_rows(self.embedder.encode_queries([*self.queries, *held_out]))
         np.save(paths["queries"], queries)
         np.save(paths["truth"], _tenth(vectors, queries))
-        told = {name: str(path) for name, path in paths.items()}
-        return {**told, "vectors": str(place / "vectors.npy"), "dim": dim, "size": size, "real": len(self.queries)}
+        files = {name: str(path) for name, path in paths.items()}
+        return {**files, "vectors": str(place / "vectors.npy"), "dim": dim, "size": size, "real": len(self.queries)}
 
     def _noise(self) -> NDArray[np.float32]:
-        """Return the largest 64 principal components, each 0.7 times as long as the vectors spread there."""
+        """Return the 64 largest principal components, each scaled to 0.7 standard deviations of the vectors."""
         variances, components = np.linalg.eigh(np.cov(self.vectors, rowvar=False))
         lengths = 0.7 * np.sqrt(np.maximum(variances[-64:], 0.0))
         return np.asarray((components[:, -64:] * lengths).T, dtype=np.float32)
 
 
 def _tenth(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the inner product of the K-th nearest vector of each query; what is as near is a right answer."""
+    """Return the inner product of each query with its K-th nearest vector; a result that is as near is correct."""
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for start in range(0, len(vectors), BATCH):
         scores = np.hstack([best, queries @ np.asarray(vectors[start : start + BATCH]).T])
@@ -152,7 +152,7 @@ def _tenth(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> NDArra
 
 
 def _libraries(size: int, dim: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return who takes part, with what each program is told."""
+    """Return the names of the libraries, each with the request for its program."""
     budgets: dict[str, dict[str, float]] = {
         "default": {},
         "2/3 memory": {"max_memory": size * dim * 4 * 2 // 3},
@@ -176,25 +176,25 @@ def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> E
     python = INDEXES.python if request["library"] in ("hnswlib", "usearch", "autofaiss") else sys.executable
     cores, file = len(os.sched_getaffinity(0)), folder / "index"
     request = {**request, "file": str(file), "k": K}
-    told = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).tell(
+    build = Runner(setting.folder, dict.fromkeys(_THREADS, str(cores))).run_task(
         python, _PROGRAM, "build", {**request, "threads": cores}
     )
-    entry = Entry(name, told, request.get("budget", {}).get("max_memory"))
-    if "refused" not in told:
+    entry = Entry(name, build, request.get("budget", {}).get("max_memory"))
+    if "refused" not in build:
         entry.size = file.stat().st_size
         one = Runner(setting.folder, dict.fromkeys(_THREADS, "1"))
-        asked = one.tell(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
-        for way, rows in zip(asked, np.load(request["found"]), strict=True):
-            shares = apart(_shares, request, rows)
+        variants = one.run_task(python, _PROGRAM, "ask", {**request, "threads": 1})["ways"]
+        for variant, rows in zip(variants, np.load(request["found"]), strict=True):
+            shares = in_new_process(_shares, request, rows)
             real = request["real"]
             recalls = float(shares[:real].mean()), float(shares[real:].mean())
-            entry.ways.append(Way(way["name"], *recalls, way["median"], way["p95"]))
+            entry.variants.append(Variant(variant["name"], *recalls, variant["median"], variant["p95"]))
         file.unlink()
     return entry
 
 
 def _shares(request: Mapping[str, Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return which share of the K nearest was found, for each query."""
+    """Return the share of the K nearest vectors that was found, for each query."""
     vectors, queries = np.load(request["vectors"], mmap_mode="r"), np.load(request["queries"])
     least = np.load(request["truth"]) - 1e-6
     right = [
@@ -205,36 +205,36 @@ def _shares(request: Mapping[str, Any], rows: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _pick(size: int, entry: Entry, entries: Sequence[Entry]) -> list[str]:
-    """Return ragembed's pick beside the fastest peer that finds no less with an index of the same memory."""
+    """Compare ragembed's choice with the fastest peer that has no less recall and an index of the same memory."""
     label = f"{size:,}, {entry.name.removeprefix('ragembed, ')}"
-    if not entry.ways:
-        return [label, f"none: {entry.told['refused']}", *["–"] * 7]
-    [way] = entry.ways
+    if not entry.variants:
+        return [label, f"none: {entry.build['refused']}", *["–"] * 7]
+    [chosen] = entry.variants
     rivals = [
         (peer, other)
         for peer in entries
         if not peer.name.startswith("ragembed") and (entry.limit is None or peer.size <= entry.limit)
-        for other in peer.ways
-        if other.recall >= way.recall
+        for other in peer.variants
+        if other.recall >= chosen.recall
     ]
-    cells = [label, way.name, f"{way.real:.4f}", f"{way.pseudo:.4f}", significant(way.median)]
+    cells = [label, chosen.name, f"{chosen.real:.4f}", f"{chosen.pseudo:.4f}", significant(chosen.median)]
     if not rivals:
         return [*cells, "–", "–", "–", "yes"]
     peer, other = min(rivals, key=lambda one: one[1].median)
-    front = "yes" if other.median >= _FASTER * way.median else "no"
+    front = "yes" if other.median >= _FASTER * chosen.median else "no"
     name = f"{peer.name}, {other.name}".removesuffix(", ")
-    return [*cells, name, significant(other.median), significant(way.median / other.median), front]
+    return [*cells, name, significant(other.median), significant(chosen.median / other.median), front]
 
 
 def _table(entries: Sequence[Entry]) -> str:
     header = ["", "build, s", "peak, MiB", "index, MiB", "setting", "recall", "ms", "95th percentile"]
     rows = []
     for entry in entries:
-        costs = [significant(entry.told["seconds"]), f"{entry.told['memory']:,.0f}"]
-        if not entry.ways:
+        costs = [significant(entry.build["seconds"]), f"{entry.build['memory']:,.0f}"]
+        if not entry.variants:
             rows.append([entry.name, *costs, "–", "no index for this budget", "–", "–", "–"])
             continue
-        way = entry.shown()
-        size, speed = significant(entry.size / 2**20, 3), [significant(way.median), significant(way.p95)]
-        rows.append([entry.name, *costs, size, way.name or "–", f"{way.recall:.4f}", *speed])
+        best = entry.shown()
+        size, speed = significant(entry.size / 2**20, 3), [significant(best.median), significant(best.p95)]
+        rows.append([entry.name, *costs, size, best.name or "–", f"{best.recall:.4f}", *speed])
     return table(header, rows)

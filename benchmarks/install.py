@@ -1,10 +1,10 @@
-"""What an installation takes: size on disk, and the time of the first index and query, for several sets of extras.
+"""Measure installations with several sets of extras: size on disk, and the time of the first index and query.
 
     python benchmarks/install.py WHEEL [EXTRAS...]        e.g. "" cpu all
 
-Each set is installed into a new virtual environment with the versions of constraints.txt, and the default model without
-the packages that it names but ragembed does not need. The clock runs over
-``ragembed index`` of 20 small files and over one ``ragembed query``, both right after installing, as a user meets them.
+Each set is installed into a new virtual environment with the versions of constraints.txt. The default model is
+installed without its dependencies, which ragembed does not need. The times are those of ``ragembed index`` for 20 small
+files and of one ``ragembed query``, both right after the installation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES = 20
 
 
 def main() -> None:
-    """Print a Markdown table."""
+    """Measure all sets of extras and print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("extras", nargs="*", default=["", "cpu", "all"])
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def measure(wheel: Path, extras: str, folder: Path) -> list[str]:
-    """Return the size of site-packages without pip, and the seconds of index and query."""
+    """Return the size of site-packages without pip, and the seconds for index and query."""
     venv.create(folder / "venv", with_pip=True)
     programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     packages = next((folder / "venv").rglob("site-packages"))
@@ -58,12 +58,12 @@ def measure(wheel: Path, extras: str, folder: Path) -> list[str]:
 
 
 def size(folder: Path) -> int:
-    """Return the bytes that the files below ``folder`` take on the disk."""
+    """Return the bytes that the files below ``folder`` take on disk."""
     return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def seconds(command: list[object], folder: Path) -> float:
-    """Run ``command`` in ``folder`` and return how long it takes."""
+    """Run ``command`` in ``folder`` and return its seconds."""
     started = time.perf_counter()
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)

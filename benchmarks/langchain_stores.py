@@ -1,4 +1,4 @@
-"""``RagVectorStore`` beside langchain-community's ``FAISS``, as a program that uses LangChain meets them."""
+"""Compare ``RagVectorStore`` with langchain-community's ``FAISS`` in programs that use LangChain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from data import Setting
-from processes import LANGCHAIN, PEERS, apart, check_memory, folder_bytes, say, versions
+from processes import LANGCHAIN, PEERS, check_memory, folder_bytes, in_new_process, say, versions
 from report import of_medians, significant, spread, table
 from speed import Outcome
 
@@ -20,43 +20,43 @@ _PROGRAM = PEERS / "langchain_vector_stores.py"
 _DIM, _QUERIES, _LATER = 384, 200, 100
 _FILTERS = ("1 in 1,000", "1 in 100", "half")
 _TASKS = ("make", "open", "search", "filtered", "threads", "change")
-"""In this order: those before ``change`` leave the store as it is."""
+"""The tasks in order. Only the last one, ``change``, modifies the store."""
 _SIDES = {"RagVectorStore": "rag", "FAISS": "faiss"}
 
 Found = dict[str, list[dict[str, Any]]]
-"""What the program of a side told in each round, by task."""
+"""The reports of a side's program in each round, by task."""
 
 
 def langchain(setting: Setting) -> Outcome:
-    """Let both do every task, each in a process of its own, in turns; each round begins with a new store."""
+    """Run every task on both sides in turns, each in a new process; each round starts with a new store."""
     count, rounds = setting.choose(50_000, 2_000), setting.choose(3, 1)
-    apart(_write_corpus, setting.folder / "corpus", count, setting.seed)
+    in_new_process(_write_corpus, setting.folder / "corpus", count, setting.seed)
     request = {"corpus": str(setting.folder / "corpus"), "changes": setting.choose(20, 5)}
     request |= {"seconds": setting.choose(10, 1)}
     python = {"RagVectorStore": sys.executable, "FAISS": LANGCHAIN.python}
-    told: dict[str, Found] = {name: {task: [] for task in _TASKS} for name in _SIDES}
-    for turn in range(-1, rounds):  # the first round is not kept
+    reports: dict[str, Found] = {name: {task: [] for task in _TASKS} for name in _SIDES}
+    for turn in range(-1, rounds):  # the first round is a warm-up
         stores = {name: setting.folder / f"{side}-{turn}" for name, side in _SIDES.items()}
         for task in _TASKS if turn >= 0 else _TASKS[:2]:
             for name in list(_SIDES)[:: -1 if turn % 2 else 1]:
                 say(f"round {turn + 1} of {rounds}, {task}: {name}")
                 own = {**request, "side": _SIDES[name], "store": str(stores[name])}
-                found = setting.runner.tell(python[name], _PROGRAM, task, own)
+                found = setting.runner.run_task(python[name], _PROGRAM, task, own)
                 found["size"] = folder_bytes(stores[name]) / 2**20
                 if turn >= 0:
-                    told[name][task].append(found)
+                    reports[name][task].append(found)
         for store in stores.values():
             shutil.rmtree(store)
-    check_memory([one["memory"] for side in told.values() for rounds_of in side.values() for one in rounds_of])
+    check_memory([one["memory"] for side in reports.values() for rounds_of in side.values() for one in rounds_of])
     about = (
-        f"{count:,} made-up documents, whose vectors of {_DIM} dimensions are given, in `RagVectorStore` and in "
+        f"{count:,} synthetic documents with precomputed vectors of {_DIM} dimensions, in `RagVectorStore` and in "
         "langchain-community's `FAISS`, both with their defaults; k is 10."
     )
-    return Outcome([about, _costs(told, count), _filtered(told), _threads(told), _notes(rounds)])
+    return Outcome([about, _costs(reports, count), _filtered(reports), _threads(reports), _notes(rounds)])
 
 
 def _write_corpus(folder: Path, count: int, seed: int) -> None:
-    """Write texts, clustered unit vectors, metadata that filters select by, and queries near to documents."""
+    """Write texts, clustered unit vectors, metadata for filters, and queries near the documents."""
     rng, every = np.random.default_rng(seed), count + _LATER
     centres = rng.standard_normal((max(1, count // 500), _DIM))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
@@ -79,62 +79,62 @@ def _around(centres: np.ndarray, spread_: float, rng: np.random.Generator) -> np
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def _costs(told: dict[str, Found], count: int) -> str:
+def _costs(reports: dict[str, Found], count: int) -> str:
     rows = []
     lines: list[tuple[str, str, Sequence[str], Sequence[str]]] = [
-        (f"add {count:,} documents, until they are on the disk, s", "make", ["seconds"], ["seconds"]),
-        (f"add {count:,} documents, FAISS in memory alone, s", "make", ["seconds"], ["before"]),
+        (f"add {count:,} documents and save to disk, s", "make", ["seconds"], ["seconds"]),
+        (f"add {count:,} documents, FAISS in memory only, s", "make", ["seconds"], ["before"]),
         (f"add {count:,} documents: peak memory, MiB", "make", ["memory"], ["memory"]),
-        (f"add {count:,} documents: size on the disk, MiB", "make", ["size"], ["size"]),
+        (f"add {count:,} documents: size on disk, MiB", "make", ["size"], ["size"]),
     ]
     for change in ("add", "delete"):
         on_disk = [change, "median"]
         lines += [
-            (f"{change} one, until that is on the disk, ms", "change", on_disk, on_disk),
-            (f"{change} one, FAISS in memory alone, ms", "change", on_disk, [change, "before"]),
+            (f"{change} one document and save to disk, ms", "change", on_disk, on_disk),
+            (f"{change} one document, FAISS in memory only, ms", "change", on_disk, [change, "before"]),
         ]
     lines += [
-        ("open and answer once, imports left out, s", "open", ["seconds"], ["seconds"]),
-        ("open and answer once: the whole process, s", "open", ["wall"], ["wall"]),
-        ("open and answer once: peak memory, MiB", "open", ["memory"], ["memory"]),
+        ("open and search once, without imports, s", "open", ["seconds"], ["seconds"]),
+        ("open and search once: whole process, s", "open", ["wall"], ["wall"]),
+        ("open and search once: peak memory, MiB", "open", ["memory"], ["memory"]),
         ("search: median, ms", "search", ["median"], ["median"]),
         ("search: 95th percentile, ms", "search", ["p95"], ["p95"]),
     ]
     for label, task, *keys in lines:
-        ours, theirs = (_values(told[name][task], key) for name, key in zip(_SIDES, keys, strict=True))
+        ours, theirs = (_values(reports[name][task], key) for name, key in zip(_SIDES, keys, strict=True))
         rows.append([label, spread(ours), spread(theirs), significant(of_medians(ours, theirs))])
     return table(["", *_SIDES, "ratio"], rows)
 
 
-def _filtered(told: dict[str, Found]) -> str:
+def _filtered(reports: dict[str, Found]) -> str:
     rows = []
     for name in _FILTERS:
-        ours = _values(told["RagVectorStore"]["filtered"], [f"{name}|", "median"])
-        rows.append([f"{name}: RagVectorStore", spread(ours), "", _right(told, "RagVectorStore", f"{name}|")])
+        ours = _values(reports["RagVectorStore"]["filtered"], [f"{name}|", "median"])
+        rows.append([f"{name}: RagVectorStore", spread(ours), "", _right(reports, "RagVectorStore", f"{name}|")])
         for fetch in ("fetch_k 20", "fetch_k all"):
-            theirs = _values(told["FAISS"]["filtered"], [f"{name}|{fetch}", "median"])
+            theirs = _values(reports["FAISS"]["filtered"], [f"{name}|{fetch}", "median"])
             ratio = significant(of_medians(ours, theirs))
-            rows.append([f"{name}: FAISS {fetch}", spread(theirs), ratio, _right(told, "FAISS", f"{name}|{fetch}")])
-    return table(["filtered search", "ms", "ratio", "right"], rows)
+            rows.append([f"{name}: FAISS {fetch}", spread(theirs), ratio, _right(reports, "FAISS", f"{name}|{fetch}")])
+    return table(["filtered search", "ms", "ratio", "correct"], rows)
 
 
-def _right(told: dict[str, Found], side: str, key: str) -> str:
-    return f"{np.median(_values(told[side]['filtered'], [key, 'right'])):.1%}"
+def _right(reports: dict[str, Found], side: str, key: str) -> str:
+    return f"{np.median(_values(reports[side]['filtered'], [key, 'right'])):.1%}"
 
 
-def _threads(told: dict[str, Found]) -> str:
+def _threads(reports: dict[str, Found]) -> str:
     rows = []
     for name in _SIDES:
-        found = told[name]["threads"]
+        found = reports[name]["threads"]
         errors = sum((Counter(one["errors"]) for one in found), Counter[str]())
         raised = ", ".join(f"{kind} × {count:,}" for kind, count in errors.items())
         wrong = f"{sum(one['wrong'] for one in found):,}"
         rows.append([name, spread(_values(found, ["per_second"])), wrong, raised or "none"])
-    return table(["eight threads", "answers a second", "wrong", "errors"], rows)
+    return table(["eight threads", "searches per second", "wrong results", "errors"], rows)
 
 
 def _values(found: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[float]:
-    """Return what is found below ``keys`` in each round."""
+    """Return the value at the path ``keys`` in each round."""
 
     def look(one: Any) -> float:
         for key in keys:
@@ -146,14 +146,14 @@ def _values(found: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[float]
 
 def _notes(rounds: int) -> str:
     return f"""\
-- The ratio is RagVectorStore ÷ FAISS, of medians of {rounds} rounds; below 1, ragembed takes less. In brackets the
-  least and the most.
-- The work is not the same. RagVectorStore writes each change into its folder, with fsync, before the call returns, and
-  keeps the words of the texts too, for BM25. FAISS keeps everything in memory; it is on the disk when `save_local` has
-  written all of it again, with pickle and without fsync.
-- Search is by text, whose vector is looked up; every query was asked once before. Filters select at random. FAISS takes
-  the `fetch_k` nearest, by default 20, and then drops what does not match. Right is the share of min(k, matches)
-  documents that is as near as the tenth of exact search, but for rounding to float16.
-- An answer of a thread is wrong if it differs from what a single thread gets.
+- The ratio is RagVectorStore ÷ FAISS, for medians of {rounds} rounds; below 1, ragembed takes less. Minimum and maximum
+  are in brackets.
+- The two do different work. RagVectorStore writes each change to its folder, with fsync, before the call returns, and
+  also indexes the words of the texts for BM25. FAISS keeps everything in memory. `save_local` writes all of it to disk
+  again, with pickle and without fsync.
+- Searches are by text, with a precomputed vector; every query ran once before. Filters select documents at random.
+  FAISS retrieves the `fetch_k` nearest documents, by default 20, and then drops those that do not match. Correct is the
+  share of min(k, matches) documents that are as near as the tenth result of exact search, up to rounding to float16.
+- A result of a thread is wrong if it differs from the result of a single thread.
 - ragembed's side: {versions(sys.executable, "ragembed", "langchain-core", "faiss-cpu", "numpy")}.
-  LangChain's: {versions(LANGCHAIN.python, "langchain-community", "langchain-core", "faiss-cpu", "numpy")}."""
+  LangChain's side: {versions(LANGCHAIN.python, "langchain-community", "langchain-core", "faiss-cpu", "numpy")}."""

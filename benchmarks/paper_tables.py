@@ -1,4 +1,4 @@
-"""The tables of a paper, measured again: each figure of ours beside the one that the paper prints.
+"""Reproduce the tables of a paper, and show each measured figure beside the figure in the paper.
 
 Source: Stankevičius & Lukoševičius 2024, *Extracting Sentence Embeddings from Pretrained Transformer Models*, Applied
 Sciences 14, 8887: tables A1 to A14, in stankevicius2024.tsv.
@@ -40,7 +40,7 @@ SIZES = {
     "stackoverflow": 20000,
     "tweet": 2472,
 }
-"""Pairs or texts in each collection of the paper (its tables 2 and 3); with another number it is another collection."""
+"""Number of pairs or texts in each collection of the paper (tables 2 and 3); another number means other data."""
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "T0": {"template": "t0"},
     "T4": {"template": "t4"},
@@ -50,36 +50,36 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "RE": {"extractor": "re"},
 }
 WEIGHTINGS = {"uniform": "avg.", "idf": "idf^W", "-biases": "-biases", "[MASK]": "[MASK]"}
-"""Token weights, and what the paper calls them. With idf fitted on the collection, random embeddings have the figures
-that it prints with the superscript W, and not those with T."""
+"""Token weights and their names in the paper. For random embeddings with idf fitted on the collection, the paper's
+figures have the superscript W, not T."""
 STEPS = ("none", "zscore", "quantile-u", "abtt:2", "normalize", "whiten")
 
 
 def paper_tables(setting: Setting) -> Outcome:
-    """Measure all columns with bert-base-uncased if it is installed, else random embeddings, which need no model."""
+    """Measure all columns if bert-base-uncased is installed, or else only random embeddings, which need no model."""
     columns = list(COLUMNS)
     try:
         find_model(MODEL, download=False)
     except RagembedError:
-        say(f"{MODEL} is not installed: random embeddings alone are measured, with the tokenizer of {DEFAULT_MODEL}")
+        say(f"{MODEL} is not installed: measuring random embeddings only, with the tokenizer of {DEFAULT_MODEL}")
         columns = ["RE"]
     runs = setting.choose(10, 1)
     parts = []
     for task, measure in {"sts": "Spearman", "clustering": f"accuracy of {runs} runs of k-means"}.items():
         paths = sorted((setting.data / task).glob("*.tsv"))[: 1 if setting.trial else None]
         tasks = [read_sts(path) if task == "sts" else read_clustering(path, runs) for path in paths]
-        parts.append(f"{measure} × 100; in brackets the paper's figure, and ours minus the paper's.")
+        parts.append(f"{measure} × 100. The paper's figure, and ours minus the paper's, are in brackets.")
         parts += [_table(task, column, tasks) for column in columns]
     about = (
-        f"Everything is fitted on the collection's own texts. The model is {MODEL}, of random embeddings its "
-        "vocabulary. Figures of the paper are left out for collections with another number of records. The static "
-        "vectors of Avg. are means over each collection, the paper's over Wikitext-103."
+        f"Everything is fitted on the texts of the collection. The model is {MODEL}; random embeddings use its "
+        "vocabulary. Figures of the paper are omitted for collections with another number of records. The static "
+        "vectors of Avg. are means over each collection; in the paper, they are means over Wikitext-103."
     )
     return Outcome([about, *parts])
 
 
 def _table(task: str, column: str, tasks: list[Task]) -> str:
-    """Return the table of a column: a row for each way, a column for each collection, and a mean over all."""
+    """Return the table of a column: a row for each setting, a column for each collection, and the mean."""
     published = _published()
     weightings = [name for name in WEIGHTINGS if name != "[MASK]" or "template" in COLUMNS[column]]
     keys = [(weighting, steps) for weighting in weightings for steps in STEPS]
@@ -113,7 +113,7 @@ def _config(column: str, weighting: str, steps: str) -> EmbedderConfig:
 
 
 def _data_name(task: Task) -> str:
-    """Return the paper's name of a collection, or one that it has not if the number of records is another."""
+    """Return the paper's name of a collection, or an unknown name if the number of records differs."""
     name = re.sub(r"[^a-z0-9]", "", task.name.lower())
     size = len(task.pairs.scores) if isinstance(task, StsTask) else len(task.documents)
     return name if size == SIZES.get(name) else f"{name}, {size} records"

@@ -1,7 +1,7 @@
-"""Programs as processes: the environments of the peers, what a process costs, and taking turns.
+"""Run programs as processes: environments of the peers, the cost of a process, and taking turns.
 
-The measuring process has to stay small: Linux counts the memory that a child shares with its parent between fork and
-exec in the child's peak. So this module imports neither torch nor faiss.
+The measuring process must stay small: between fork and exec, a child shares the memory of its parent, and Linux counts
+it in the peak of the child. This module therefore imports neither torch nor faiss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PEERS = Path(__file__).resolve().parent / "peers"
 RAGEMBED: tuple[str | Path, ...] = (sys.executable, "-c", "from ragembed.cli import main; main()")
 OWN = PEERS / "ragembed_side.py"
 EMPTY: tuple[str | Path, ...] = (sys.executable, "-c", "import numpy")
-"""The least that a Python process does that computes anything."""
+"""A minimal Python process that imports NumPy, as a lower bound."""
 
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _PACKAGES = """
@@ -38,7 +38,7 @@ print(json.dumps({re.sub("[-_.]+", "-", each.name).lower(): each.version for eac
 """
 
 Command = Sequence[str | Path]
-Told = dict[str, Any]
+Report = dict[str, Any]
 
 
 def say(message: str) -> None:
@@ -48,9 +48,9 @@ def say(message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The virtual environment of peers, made from a file of requirements.
+    """A virtual environment for peers, created from a requirements file.
 
-    ``without`` are the packages of ``constraints.txt`` that the peers need in another version; None pins nothing.
+    ``without`` lists the packages of ``constraints.txt`` that the peers need in another version; None pins nothing.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The interpreter; the environment is made first if it is missing or its requirements changed."""
+        """The interpreter. Creates the environment if it is missing or its requirements have changed."""
         folder, requirements = ROOT / "benchmarks" / f".venv-{self.name}", PEERS / f"{self.name}.txt"
         pins: list[str] = []
         if self.without is not None:
@@ -68,7 +68,7 @@ class Environment:
         digest, stamp = hashlib.sha256(recipe.encode()).hexdigest(), folder / "recipe.sha256"
         python = folder / "bin" / "python"
         if not stamp.is_file() or stamp.read_text(encoding="ascii") != digest:
-            say(f"making {folder}: some minutes")
+            say(f"creating {folder}: this takes some minutes")
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
             (folder / ".gitignore").write_text("*\n", encoding="ascii")
             (folder / "constraints.txt").write_text("\n".join(pins), encoding="utf-8")
@@ -78,13 +78,13 @@ class Environment:
         return python
 
 
-LANGCHAIN = Environment("langchain", without=("huggingface_hub",))  # langchain-huggingface wants huggingface_hub < 2
+LANGCHAIN = Environment("langchain", without=("huggingface_hub",))  # langchain-huggingface needs huggingface_hub < 2
 SPEED = Environment("speed")
 INDEXES = Environment("indexes", without=None)
 
 
 def versions(python: str | Path, *names: str) -> str:
-    """Return the versions of packages that the interpreter ``python`` has."""
+    """Return the versions of packages installed for the interpreter ``python``."""
     listed = subprocess.run([str(python), "-I", "-c", _PACKAGES], check=True, stdout=subprocess.PIPE, encoding="utf-8")
     found: dict[str, str] = json.loads(listed.stdout)
     return ", ".join(f"{name} {found.get(name, '(absent)')}" for name in names)
@@ -92,7 +92,7 @@ def versions(python: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Wall-clock seconds, and the peak resident memory in MiB, pages of mapped files included."""
+    """Wall-clock seconds, and peak resident memory in MiB, including pages of mapped files."""
 
     wall: float
     memory: float
@@ -100,10 +100,10 @@ class Cost:
 
 @dataclass(slots=True)
 class Watched:
-    """Seconds of a command, what it printed, and peaks in MiB of memory that is not shared (``RssAnon``, sampled).
+    """Seconds and output of a command, and its peak unshared memory in MiB (``RssAnon``, sampled).
 
-    ``driver`` is that of the process, ``workers`` those of the processes that it started; ``work`` is the most bytes
-    that the watched folder had.
+    ``driver`` is the peak of the process, ``workers`` are the peaks of the processes that it started, and ``work`` is
+    the peak size of the watched folder in bytes.
     """
 
     seconds: float = 0.0
@@ -115,7 +115,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs programs in a folder, without network and without the user's settings."""
+    """Runs programs in a folder, without network access and without the user's settings."""
 
     folder: Path
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -128,22 +128,22 @@ class Runner:
         return {**kept, "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(self.folder / "cache"), **self.extra}
 
     def run(self, command: Command) -> tuple[Cost, str]:
-        """Run ``command``; return what it cost and what it printed. Raises RuntimeError if it fails."""
+        """Run ``command``; return its cost and its output. Raises RuntimeError if it fails."""
         with self._started(command) as (process, output):
             started = time.perf_counter()
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - started
-            process.returncode = os.waitstatus_to_exitcode(status)  # reaped: Popen must not wait for it again
+            process.returncode = os.waitstatus_to_exitcode(status)  # already reaped: Popen must not wait again
             return Cost(wall, usage.ru_maxrss * _MAXRSS_UNIT / 2**20), output()
 
-    def tell(self, python: str | Path, program: Path, task: str, request: Mapping[str, Any]) -> Told:
-        """Run a task of a program in ``peers/``, and return the JSON of its last line."""
+    def run_task(self, python: str | Path, program: Path, task: str, request: Mapping[str, Any]) -> Report:
+        """Run a task of a program in ``peers/``; return the JSON of its last line, with its memory and wall time."""
         cost, printed = self.run([python, program, task, json.dumps(request)])
-        told: Told = json.loads(printed.splitlines()[-1])
-        return {**told, "memory": cost.memory, "wall": cost.wall}
+        report: Report = json.loads(printed.splitlines()[-1])
+        return {**report, "memory": cost.memory, "wall": cost.wall}
 
     def watch(self, command: Command, work: Path | None = None) -> Watched:
-        """Run ``command``, and sample the memory of its processes and the size of the folder ``work``."""
+        """Run ``command``; sample the memory of its processes and the size of the folder ``work``."""
         seen = Watched()
         with self._started(command) as (process, output):
             started, looks = time.perf_counter(), 0
@@ -189,7 +189,7 @@ class Runner:
 
 
 def in_turns(commands: Mapping[str, Callable[[int], Command]], turns: int, runner: Runner) -> dict[str, list[Cost]]:
-    """Run each command of each turn as a whole process; the first one alternates."""
+    """Run each command once per turn as a whole process; the order alternates."""
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for turn in range(turns):
         for name in list(commands)[:: -1 if turn % 2 else 1]:
@@ -199,22 +199,24 @@ def in_turns(commands: Mapping[str, Callable[[int], Command]], turns: int, runne
     return costs
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process of its own: what it loads would hide the memory of programs started here."""
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a new process. Modules that it loads here would hide the memory of programs started later."""
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
         return fresh.submit(function, *arguments).result()
 
 
 def check_memory(peaks: Sequence[float]) -> None:
-    """Raise RuntimeError if this process is so large that the peak memory of its children is not known."""
+    """Raise RuntimeError if this process is larger than its children: their peak memory is unknown then."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT / 2**20
     if min(peaks) <= own:
-        raise RuntimeError(f"peak memory is unknown: the lowest is {min(peaks):.0f} MiB, the benchmark's own {own:.0f}")
+        raise RuntimeError(
+            f"cannot measure peak memory: the lowest peak is {min(peaks):.0f} MiB, the benchmark itself uses {own:.0f}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A program in ``peers/`` that stays warm: its interpreter, its task, and its request."""
+    """A program in ``peers/`` that keeps running: its interpreter, its task, and its request."""
 
     python: str | Path
     program: Path
@@ -224,23 +226,23 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What a side told when it was ready, and after each measured turn."""
+    """The reports of a side: when it was ready, and after each measured turn."""
 
-    ready: Told
-    told: Sequence[Told]
+    ready: Report
+    reports: Sequence[Report]
 
     @property
     def seconds(self) -> list[float]:
-        """Seconds of each turn."""
-        return [one["seconds"] for one in self.told]
+        """The seconds of each turn."""
+        return [one["seconds"] for one in self.reports]
 
 
 def warm_turns(sides: Mapping[str, Side], turns: int, runner: Runner) -> dict[str, Turns]:
-    """Start the sides one by one, let them do turn 0 unmeasured, and ``turns`` more; the first one alternates."""
-    told: dict[str, list[Told]] = {name: [] for name in sides}
+    """Start the sides in order, run turn 0 unmeasured and then ``turns`` turns; the order alternates."""
+    reports: dict[str, list[Report]] = {name: [] for name in sides}
     with ExitStack() as stack:
         processes, ready = {}, {}
-        for name, side in sides.items():  # one after the other: a side may read what another has written
+        for name, side in sides.items():  # in order: a side may read files that another side wrote
             processes[name] = stack.enter_context(_waiting(side, runner))
             ready[name] = _line(processes[name], None)
         for turn in range(turns + 1):
@@ -248,8 +250,8 @@ def warm_turns(sides: Mapping[str, Side], turns: int, runner: Runner) -> dict[st
                 answer = _line(processes[name], turn)
                 if turn:
                     say(f"  turn {turn} of {turns}: {name}, {answer['seconds']:.3g} s")
-                    told[name].append(answer)
-    return {name: Turns(ready[name], told[name]) for name in told}
+                    reports[name].append(answer)
+    return {name: Turns(ready[name], reports[name]) for name in reports}
 
 
 @contextmanager
@@ -271,19 +273,19 @@ def _waiting(side: Side, runner: Runner) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def _line(process: subprocess.Popen[str], turn: int | None) -> Told:
-    """Ask for a turn, None for what a program says first; return its answer."""
+def _line(process: subprocess.Popen[str], turn: int | None) -> Report:
+    """Request a turn, or read the first report if ``turn`` is None; return the report."""
     if turn is not None:
         print(turn, file=process.stdin, flush=True)
     line = process.stdout.readline() if process.stdout else ""
     if not line:
         raise RuntimeError(f"{shlex.join(process.args)} ended: see its error above")  # type: ignore[arg-type]
-    told: Told = json.loads(line)
-    return told
+    report: Report = json.loads(line)
+    return report
 
 
 def folder_bytes(folder: Path, ending: str = "") -> int:
-    """Return the bytes of the files below ``folder`` whose names end so; files that vanish meanwhile are left out."""
+    """Return the total bytes of files below ``folder`` whose names end with ``ending``; vanished files do not count."""
     size = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -305,7 +307,7 @@ def _own_memory(process: int) -> float:
 
 
 def _below(process: int) -> Iterator[int]:
-    """Yield the processes that ``process`` started, and that those started."""
+    """Yield the child processes of ``process`` and their descendants."""
     try:
         tasks = list(Path(f"/proc/{process}/task").iterdir())
         found = [int(child) for task in tasks for child in (task / "children").read_text().split()]

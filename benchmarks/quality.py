@@ -1,4 +1,4 @@
-"""What each way of searching finds on judged collections, and every preset under every post-processor."""
+"""Retrieval quality of every kind of search on judged collections, and of all presets with all post-processors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEARCHES: Mapping[str, SearchSettings] = {
     "hybrid, minmax": SearchSettings(fusion=Fusion("minmax")),
     "hybrid, rrf": SearchSettings(fusion=Fusion("rrf")),
 }
-"""Ways to search the store of the default preset."""
+"""The searches of a store with the default preset."""
 _CHANGES: Mapping[str, Mapping[str, object]] = {
     "uniform weights": {"weighting": "uniform"},
     "idf:0.5": {"weighting": "idf:0.5"},
@@ -44,19 +44,19 @@ _CHANGES: Mapping[str, Mapping[str, object]] = {
     "idf:0.5, center, two sides": {"weighting": "idf:0.5", "postprocess": ("center", "normalize")},
     "quantile-n, two sides": {"postprocess": ("quantile-n", "normalize")},
 }
-"""Changes of the default preset, searched densely and by hybrid search."""
+"""Changes of the default preset, each with dense and with hybrid search."""
 _ALONE: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "RE alone": ("re", {}),
     "Avg. alone": ("avg", {}),
     "T4, one side": ("t4", {"query_fit": "shared"}),
     "T4, two sides": ("t4", {"query_fit": "separate"}),
 }
-"""Other presets, searched densely."""
+"""Other presets, with dense search."""
 _STEPS = ("none", "normalize", "center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt:2")
 
 
 def quality(setting: Setting) -> Outcome:
-    """Score every way of searching, a document being one chunk."""
+    """Score every kind of search; each document is one chunk."""
     measured = {each.name: _scores(each, setting) for each in setting.collections()}
     ways = list(next(iter(measured.values())))
     rows = []
@@ -69,14 +69,15 @@ def quality(setting: Setting) -> Outcome:
             own = 100.0 * scores[_DEFAULT].values["ndcg@10"]
             cells.append("–" if way == _DEFAULT else _interval(values, own, "+"))
         rows.append([way, *cells, f"{statistics.fmean(means):.1f}"])
-    header = ["", *(f"{name}: {what}" for name in measured for what in ("nDCG@10", "less the default's"))]
+    header = ["", *(f"{name}: {what}" for name in measured for what in ("nDCG@10", "minus the default"))]
     queries = ", ".join(f"{name} {len(scores[_DEFAULT].queries)}" for name, scores in measured.items())
     notes = (
-        f"Judged queries: {queries}. One document, title and text, is one chunk; every embedder but the peer's is "
-        "fitted on the documents. In per cent; in brackets the 95 % interval of a bootstrap over the queries, paired "
-        f"for differences. The default is {Fusion()}, the model MiniLM with {Embedder().config.weighting} and "
-        f"{', '.join(Embedder().config.postprocess)}; `tuned` is the default after `ragembed tune --apply`, which "
-        f"sees no judgements. The other presets have the same model. ragembed {version('ragembed')}."
+        f"Judged queries: {queries}. Each document, with title and text, is one chunk. All embedders except the peer's "
+        "are fitted on the documents. Values are in per cent; brackets show the 95 % interval of a bootstrap over the "
+        f"queries, paired for differences. The default is {Fusion()} and the model MiniLM with "
+        f"{Embedder().config.weighting} and {', '.join(Embedder().config.postprocess)}. `tuned` is the default after "
+        "`ragembed tune --apply`, which does not use the judgements. The other presets use the same model. ragembed "
+        f"{version('ragembed')}."
     )
     return Outcome([table([*header, "mean nDCG@10"], rows), notes])
 
@@ -88,7 +89,7 @@ def _interval(values: np.ndarray, others: np.ndarray, sign: str) -> str:
 
 
 def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, RetrievalScore]:
-    """Return the score of each way."""
+    """Return the scores of a collection, by kind of search."""
     say(f"{collection.name}: {len(collection.documents):,} documents")
     found = dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values()), 10), strict=True))
     for name, changes in _CHANGES.items():
@@ -121,20 +122,20 @@ def _peer(collection: RetrievalCollection, setting: Setting) -> dict[str, list[s
     model = str(find_model(DEFAULT_MODEL).folder)
     program, request = PEERS / "langchain_faiss.py", {"store": str(store), "model": model, "k": 10}
     files = write_files(collection, files)
-    setting.runner.tell(LANGCHAIN.python, program, "index", {**request, "files": str(files)})
-    asked = {**request, "queries": collection.queries}
-    told = setting.runner.tell(LANGCHAIN.python, program, "rankings", asked)
-    return {key: [document_id(file) for file in told[key]] for key in collection.queries}
+    setting.runner.run_task(LANGCHAIN.python, program, "index", {**request, "files": str(files)})
+    ranking_request = {**request, "queries": collection.queries}
+    rankings = setting.runner.run_task(LANGCHAIN.python, program, "rankings", ranking_request)
+    return {key: [document_id(file) for file in rankings[key]] for key in collection.queries}
 
 
 def presets(setting: Setting) -> Outcome:
-    """Score every preset under every post-processor, the mean over the collections of each kind of task."""
+    """Score every preset with every post-processor; report means over the collections of each kind of task."""
     kinds = {
         "sts": ("*.tsv", read_sts, "sentence pairs, Spearman's correlation × 100"),
-        "retrieval": ("*/", read_retrieval, "dense search alone, nDCG@10 × 100, one vector a document"),
+        "retrieval": ("*/", read_retrieval, "dense search only, nDCG@10 × 100, one vector per document"),
         "clustering": ("*.tsv", partial(read_clustering, runs=1), "short texts, accuracy of one run of k-means × 100"),
     }
-    names = [name for name in PRESETS if name != "b2s-100"]  # that one needs a word-vector file
+    names = [name for name in PRESETS if name != "b2s-100"]  # b2s-100 needs a word-vector file
     if setting.trial:
         names = ["re"]
     parts = []
@@ -151,7 +152,7 @@ def presets(setting: Setting) -> Outcome:
         ]
         collections = ", ".join(path.stem for path in paths)
         parts += [f"{kind}: {what}; mean of {collections}.", table(["", *names], rows)]
-    about = f"The model is {DEFAULT_MODEL}; each preset has its own token weights, and another post-processor."
+    about = f"The model is {DEFAULT_MODEL}. Each preset keeps its token weights; the rows vary the post-processor."
     return Outcome([about, *parts])
 
 

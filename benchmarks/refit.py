@@ -1,4 +1,4 @@
-"""Other post-processors for a large store, and what ``ragembed status --drift`` says after additions."""
+"""Measure refits of a large store, and the drift that ``ragembed status --drift`` reports after additions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ragembed.indexes.indexing.refit import refit_store
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
 _CHANGES = {
-    "a tenth more of the same": (1.0, 0.1, 0.0),
-    "as much again of the same": (1.0, 1.0, 0.0),
-    "a tenth of another kind": (1.0, 0.0, 0.1),
-    "as much of another kind": (1.0, 0.0, 1.0),
-    "half replaced by another kind": (0.5, 0.0, 0.5),
-    "nine tenths replaced": (0.1, 0.0, 0.9),
+    "10 % added, same kind": (1.0, 0.1, 0.0),
+    "100 % added, same kind": (1.0, 1.0, 0.0),
+    "10 % added, another kind": (1.0, 0.0, 0.1),
+    "100 % added, another kind": (1.0, 0.0, 1.0),
+    "50 % replaced by another kind": (0.5, 0.0, 0.5),
+    "90 % replaced by another kind": (0.1, 0.0, 0.9),
 }
-"""Shares of a store's size: what stays, what is added of the same kind, and of another."""
+"""Shares of the store's size: texts that stay, added texts of the same kind, and added texts of another kind."""
 
 
 def refit(setting: Setting) -> Outcome:
-    """Refit a store of made-up texts, beside encoding them again; the store has random embeddings."""
+    """Refit a store of synthetic texts with random embeddings, and compare with encoding the texts again."""
     count, rng = setting.choose(100_000, 2_000), np.random.default_rng(setting.seed)
     words = np.array([f"w{number}" for number in range(20_000)])
     texts = [" ".join(words[np.minimum(rng.zipf(1.3, 100) - 1, 19_999)]) + f" {i}" for i in range(count)]
@@ -47,7 +47,7 @@ def refit(setting: Setting) -> Outcome:
         for start in range(0, count, 10_000):
             numbers = range(start, min(start + 10_000, count))
             store.add(ChunkRecord(str(i), Chunk(texts[i])) for i in numbers)
-    refit_store(path, ("center", "normalize"), "separate")  # as the first run over files does at its end
+    refit_store(path, ("center", "normalize"), "separate")  # as at the end of a first indexing run
     rows = []
     for steps in _STEPS:
         started = time.perf_counter()
@@ -59,9 +59,10 @@ def refit(setting: Setting) -> Outcome:
     model.encode_documents(sample)
     again = (time.perf_counter() - started) * count / len(sample)
     about = (
-        f"A store of {count:,} chunks of about 100 words, random embeddings of dimension 384, two sides, exact index; "
-        f"each refit after the one above it. Encoding the chunks again with MiniLM would take {significant(again)} s, "
-        f"going by {len(sample):,} of them: {significant(again / float(rows[0][1]))} times the first refit."
+        f"A store of {count:,} chunks of about 100 words, with random embeddings of dimension 384, separate query fit "
+        "and exact index. Each refit follows the one above. Encoding the chunks again with MiniLM would take "
+        f"{significant(again)} s, estimated from {len(sample):,} of them: "
+        f"{significant(again / float(rows[0][1]))} times the first refit."
     )
     return Outcome([about, table(["post-processors", "s"], rows)])
 
@@ -85,11 +86,13 @@ def drift(setting: Setting) -> Outcome:
                     found.append(_drift(path, Embedder(config), same, another, shares, size))
                 rows.append([f"{kind}, {one} + {other}, {change}", *_shown(found)])
     about = (
-        f"Stores of {size:,} texts of one collection, changed by texts of the same and of another; medians of {draws} "
-        "draws. Overlap: the share of the ten nearest of pseudo-queries that a refit would leave; chance: the same "
-        "for refits on random parts of the store. Last, what `ragembed status --drift` says, and how often."
+        f"Stores of {size:,} texts of one collection, changed with texts of the same and of another collection; "
+        f"medians of {draws} draws. Overlap is the share of the ten nearest vectors of pseudo-queries that stay the "
+        "same after a refit. Chance is the same share for refits on random parts of the store. The last column shows "
+        "the verdict of `ragembed status --drift`, and how often it occurred."
     )
-    return Outcome([about, table(["extractor, texts, change", "overlap", "of chance", "weights moved", "says"], rows)])
+    heads = ["extractor, texts, change", "overlap", "chance", "weights moved", "verdict"]
+    return Outcome([about, table(heads, rows)])
 
 
 def _drift(
@@ -98,7 +101,7 @@ def _drift(
     kept, more, another = (round(share * size) for share in shares)
     with Store.create(path, embedder.fit(same[:size])) as store:
         store.add(ChunkRecord(str(i), Chunk(text)) for i, text in enumerate(same[:size]))
-        refit_store(path)  # notes what the store was when its post-processors were fitted
+        refit_store(path)  # records the baseline for drift
         store.delete([str(i) for i in range(kept, size)])
         added = [*same[size : size + more], *other[:another]]
         store.add(ChunkRecord(f"new{i}", Chunk(text)) for i, text in enumerate(added))
@@ -106,14 +109,15 @@ def _drift(
 
 
 def _shown(found: Sequence[DriftReport]) -> list[str]:
-    said = Counter(report.verdict for report in found)
+    verdicts = Counter(report.verdict for report in found)
     numbers = [[report.overlap, report.chance, report.weight_shift] for report in found]
     middle = [statistics.median(values) for values in zip(*numbers, strict=True)]
-    return [f"{middle[0]:.2f}", f"{middle[1]:.2f}", f"{middle[2]:.1%}", ", ".join(f"{k} {n}" for k, n in said.items())]
+    counts = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
+    return [f"{middle[0]:.2f}", f"{middle[1]:.2f}", f"{middle[2]:.1%}", counts]
 
 
 def _texts(data: Path, name: str, rng: random.Random) -> list[str]:
-    """Return different texts of a collection in a random order."""
+    """Return the distinct texts of a collection in random order."""
     if (data / "retrieval" / name).is_dir():
         texts = set(read_beir(data / "retrieval" / name).documents.values())
     else:

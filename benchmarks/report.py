@@ -1,4 +1,4 @@
-"""Tables in Markdown, and the page of results: each benchmark owns one section of it."""
+"""Markdown tables, and the page of results, in which each benchmark writes its own section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = Path(__file__).resolve().parent / "results.md"
 
 
 def write_section(name: str, body: str, path: Path = RESULTS) -> None:
-    """Put ``body`` between the markers of the section ``name``, or at the end of the page if there are none."""
+    """Write ``body`` between the markers of the section ``name``, or append a new section to the page."""
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
     page = path.read_text(encoding="utf-8")
     section = f"{begin}\n{body.strip()}\n{end}"
@@ -23,25 +23,27 @@ def write_section(name: str, body: str, path: Path = RESULTS) -> None:
     elif counts == (1, 1) and page.index(begin) < page.index(end):
         page = page.partition(begin)[0] + section + page.partition(end)[2]
     else:
-        raise ValueError(f"{path} has {counts[0]} of {begin} and {counts[1]} of {end}: expected one of each, in order")
+        raise ValueError(
+            f"{path} has {counts[0]} × {begin} and {counts[1]} × {end}: expected each marker once and in this order"
+        )
     path.write_text(page, encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; all columns but the first are aligned to the right."""
+    """Return a Markdown table; all columns except the first are right-aligned."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """Return ``value`` rounded to ``digits`` significant digits, without an exponent: 0.0314 is 0.031, 1234 is 1200."""
+    """Return ``value`` rounded to significant ``digits``, without an exponent: 0.0314 gives 0.031, 1234 gives 1200."""
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = math.floor(math.log10(abs(rounded))) if rounded else 0
     return f"{rounded:.{max(0, digits - 1 - exponent)}f}"
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return the median, and in brackets the least and the most if there are several values."""
+    """Return the median, followed by minimum and maximum in brackets if there are several values."""
     if not values:
         return "–"
     middle = significant(statistics.median(values), 3)
@@ -49,17 +51,17 @@ def spread(values: Sequence[float]) -> str:
 
 
 def of_medians(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the median of ``one`` divided by that of ``other``."""
+    """Return the median of ``one`` divided by the median of ``other``."""
     return statistics.median(one) / statistics.median(other)
 
 
 def times(ratio: float) -> str:
-    """Return a ratio with its sign."""
+    """Return a ratio as text, with a multiplication sign."""
     return f"{significant(ratio, 3)} ×"
 
 
 def per_cent(share: float) -> str:
-    """Return a share in per cent."""
+    """Return a share as text in per cent."""
     return f"{significant(100 * share)} %"
 
 

@@ -1,4 +1,4 @@
-"""Run benchmarks by name; each writes its own section of results.md. What they measure is described in README.md."""
+"""Run benchmarks by name. Each writes its own section of results.md; README.md describes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processes import apart, say
+from processes import in_new_process, say
 from report import machine, processor, write_section
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 RATIOS = Path(__file__).resolve().parent / "speed_ratios.json"
 CHECKED = ("cold", "warm", "index")
 TOLERANCE = 0.25
-"""By how much a ratio may be worse than the recorded one."""
+"""How much worse a ratio may be than the recorded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A title, minutes on two idle cores, and where the function is that measures."""
+    """The title of a benchmark, its minutes on two idle cores, and the place of its function."""
 
     title: str
     minutes: float
@@ -37,14 +37,14 @@ class Benchmark:
 
 BENCHMARKS = {
     "encode": Benchmark("Encoding", 4, "speed.encode"),
-    "methods": Benchmark("Ways of embedding", 1, "speed.methods"),
+    "methods": Benchmark("Embedding methods", 1, "speed.methods"),
     "static": Benchmark("Static vectors", 1, "speed.static"),
     "quantile": Benchmark("Quantiles", 1.5, "speed.quantile"),
     "index": Benchmark("Indexing", 11, "speed.index"),
-    "reindex": Benchmark("Indexing again", 1.5, "speed.reindex"),
-    "cold": Benchmark("A query, cold", 3, "speed.cold"),
-    "warm": Benchmark("A query, warm", 4, "speed.warm"),
-    "lexical": Benchmark("Words alone", 5, "speed.lexical"),
+    "reindex": Benchmark("Reindexing", 1.5, "speed.reindex"),
+    "cold": Benchmark("Cold queries", 3, "speed.cold"),
+    "warm": Benchmark("Warm queries", 4, "speed.warm"),
+    "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
@@ -60,7 +60,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Measure, and write or compare."""
+    """Run the benchmarks, and write or compare their results."""
     arguments = _arguments()
     kept = json.loads(RATIOS.read_text(encoding="utf-8"))
     worse: list[str] = []
@@ -86,21 +86,21 @@ def main() -> None:
 
 
 def _worse(outcome: Outcome, kept: dict[str, dict[str, object]]) -> list[str]:
-    """Return a sentence for each ratio that is worse than the recorded one by more than the tolerance."""
+    """Return a message for each ratio that is worse than the recorded one by more than the tolerance."""
     found = []
     for path, (ratio, more_is_better) in outcome.ratios.items():
         if path not in kept:
-            say(f"{path}: {ratio:.3g} ×, no ratio is recorded")
+            say(f"{path}: {ratio:.3g} ×, no recorded ratio")
             continue
         before = float(str(kept[path]["ratio"]))
         if (factor := before / ratio if more_is_better else ratio / before) > 1 + TOLERANCE:
             recorded = f"recorded {before:.3g} × on {kept[path]['date']}, {kept[path]['processor']}"
-            found.append(f"{path}: {ratio:.3g} ×, {recorded}: worse by {factor - 1:.0%}, allowed are {TOLERANCE:.0%}")
+            found.append(f"{path}: {ratio:.3g} ×, {recorded}: {factor - 1:.0%} worse, tolerance {TOLERANCE:.0%}")
     return found
 
 
 def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
-    """Measure in a process of its own, whose memory is that of one benchmark alone."""
+    """Run a benchmark in a new process, so that its memory is not mixed with that of others."""
     with tempfile.TemporaryDirectory(prefix="ragembed-benchmark-", dir=arguments.folder) as place:
         options = {
             "folder": Path(place).resolve(),
@@ -112,7 +112,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "trial": arguments.trial,
             "check": arguments.check,
         }
-        outcome: Outcome = apart(_call, BENCHMARKS[name].place, options)
+        outcome: Outcome = in_new_process(_call, BENCHMARKS[name].place, options)
         return outcome
 
 
@@ -128,31 +128,31 @@ def _call(place: str, options: dict[str, object]) -> Outcome:
 def _arguments() -> argparse.Namespace:
     listed = "\n".join(f"  {name:12} {one.minutes:4g} min  {one.title}" for name, one in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
-        description=f"{__doc__}\n\nBenchmarks, and minutes on two idle cores:\n{listed}",
+        description=f"{__doc__}\n\nBenchmarks with their minutes on two idle cores:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="default: none; with --check, cold, warm and index")
-    parser.add_argument("--trial", action="store_true", help="sizes that take seconds; prints, and writes nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default with --check: cold, warm, index)")
+    parser.add_argument("--trial", action="store_true", help="use sizes that take seconds; print and write nothing")
     parser.add_argument(
-        "--check", action="store_true", help="compare ratios with the recorded ones; exit status 1 if one is worse"
+        "--check", action="store_true", help="compare with the recorded ratios; exit status 1 if one is worse"
     )
-    parser.add_argument("--turns", type=int, help="turns of each side (default: 5, in a trial 2)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
+    parser.add_argument("--turns", type=int, help="turns of each side (default: 5, with --trial 2)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument("--data", type=_folder, help="folder of the test collections (default: $RAGEMBED_TEST_DATA)")
-    parser.add_argument("--folder", type=_folder, help="where texts and stores are made; texts are kept there")
+    parser.add_argument("--folder", type=_folder, help="folder for texts and stores; texts stay there for later runs")
     parser.add_argument("--python-docs", type=_folder, help="Python's documentation, .rst.txt, for the benchmark index")
     arguments = parser.parse_args()
     arguments.names = arguments.names or (list(CHECKED) if arguments.check else [])
     if not arguments.names:
-        parser.error(f"no benchmark is named: expected some of {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark given: expected one or more of {', '.join(BENCHMARKS)}")
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
-        parser.error(f"unknown benchmark {unknown[0]!r}: expected some of {', '.join(BENCHMARKS)}")
+        parser.error(f"unknown benchmark {unknown[0]!r}: expected one or more of {', '.join(BENCHMARKS)}")
     return arguments
 
 
 def _folder(text: str) -> Path:
     if not (path := Path(text).resolve()).is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {text}: make it first")
+        raise argparse.ArgumentTypeError(f"no folder at {text!r}: create it first")
     return path
 
 

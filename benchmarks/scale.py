@@ -1,7 +1,7 @@
-"""Indexing by one process and by several workers, and what follows for sizes that were not measured.
+"""Measure indexing with one process and with several workers, and extrapolate to larger sizes.
 
-``run.py scale`` measures, and writes the runs into scale_runs.json and the tables of docs/explanation/scale.md. This file as a
-program writes these tables again from the recorded runs: change an assumption below, and run it.
+``run.py scale`` measures, and writes the runs to scale_runs.json and the tables to docs/explanation/scale.md. To write
+the tables again from the recorded runs, change an assumption below and run this file as a program.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ import numpy as np
 from data import Setting, queries_by_turn, write_files, write_tables
 from processes import OWN, RAGEMBED, ROOT, folder_bytes, say
 from report import machine, significant, table, write_section
-from speed import Outcome, made_folder
+from speed import Outcome, texts_folder
 
 from ragembed.evaluation import read_beir
 
 RUNS = Path(__file__).resolve().parent / "scale_runs.json"
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
 ASSUMED = {
-    "cores of a machine, each as fast as one of the measured machine": 32,
+    "cores of a machine, each as fast as a core of the measured machine": 32,
     "memory of a machine, GiB": 128,
     "disk of a machine, GB": 8_000,
-    "tokens a second of a GPU with a model of MiniLM's size, in half precision": 500_000,
-    "float32 operations a second of a core in products of matrices": 3e10,
-    "chunks of one store where there are several": 20_000_000,
+    "tokens per second of a GPU with a model of MiniLM's size, in half precision": 500_000,
+    "float32 operations per second of a core in matrix products": 3e10,
+    "chunks of each store if there are several": 20_000_000,
 }
 CORES, MEMORY, DISK, GPU, OPERATIONS, STORE_CHUNKS = ASSUMED.values()
 PLANNED = {10_000_000: 1, 1_000_000_000: 16, 10_000_000_000: 128}
-"""Chunks, and the machines that are planned for them, each with a GPU where one is used."""
+"""Numbers of chunks, and the number of machines for each. Each machine has a GPU if one is used."""
 STAGES = ("read", "fit", "embed")
 DIM = 384
 
 Run = dict[str, Any]
 """Chunks, workers (0: the single process), seconds, memory in MiB, bytes, stages, and milliseconds of queries."""
 Part = dict[str, Any]
-"""What was indexed, the day, the machine, and the runs."""
+"""The data that was indexed, the date, the machine, and the runs."""
 
 
 def scale(setting: Setting) -> Outcome:
-    """Measure tables without a model and files with MiniLM, at two sizes, and once a large one."""
+    """Index tables without a model and files with MiniLM, at two sizes, and once a large set of tables."""
     parts = {"rows": _rows(setting), "model": _files(setting)}
     if not setting.trial:
         write(parts)
     about = (
-        "`ragembed index` from nothing as one process, and in stages by 1, 2 and 4 workers (`--workers N`), with "
-        "documents, work folder and store on one disk. Memory is what a process has for itself (`RssAnon`, sampled). "
-        "What follows for other sizes is in [docs/explanation/scale.md](../docs/explanation/scale.md)."
+        "`ragembed index` into a new store as one process, and in stages with 1, 2 and 4 workers (`--workers N`), with "
+        "documents, work folder and store on one disk. Memory is the unshared memory of a process (`RssAnon`, "
+        "sampled). [docs/explanation/scale.md](../docs/explanation/scale.md) extrapolates to other sizes."
     )
     shown = [[part["about"], _runs_table(part)] for part in parts.values()]
     return Outcome([about, *chain(*shown)])
 
 
 def write(parts: Mapping[str, Part]) -> None:
-    """Write the runs, one per line, and the tables of docs/explanation/scale.md."""
+    """Write the runs, one per line, and the tables in docs/explanation/scale.md."""
     lines = []
     for name, part in parts.items():
         runs = ",\n".join(f"  {json.dumps(run)}" for run in part["runs"])
@@ -78,7 +78,7 @@ def write(parts: Mapping[str, Part]) -> None:
 
 def _rows(setting: Setting) -> Part:
     sizes = (200, 2_000, 4_000) if setting.trial else (10_000, 100_000, 500_000)
-    texts = made_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
+    texts = texts_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
     drawn = queries_by_turn(setting)
     queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
     options = ("--extractor", f"re:dim={DIM}", "--index", "ivf-sq8")
@@ -87,12 +87,12 @@ def _rows(setting: Setting) -> Part:
         files = write_tables(setting, size, texts, lines_each=3)
         counts = (0, 1, 2, 4) if size < sizes[-1] else (len(os.sched_getaffinity(0)),)
         for workers in counts:
-            asked = queries if size > sizes[0] and workers == counts[-1] else ()
-            runs.append(_run(setting, files, options, workers, asked))
+            own_queries = queries if size > sizes[0] and workers == counts[-1] else ()
+            runs.append(_run(setting, files, options, workers, own_queries))
         shutil.rmtree(files)
     about = (
-        "Tables of 100 rows, made of pieces of the test data, about a chunk a row, with random embeddings of "
-        f"dimension {DIM} (`{' '.join(options)}`), which need no model."
+        "Tables of 100 rows, generated from pieces of the test data, about one chunk per row, with random embeddings "
+        f"of dimension {DIM} (`{' '.join(options)}`), which need no model."
     )
     return _part(about, runs)
 
@@ -113,7 +113,7 @@ def _part(about: str, runs: Sequence[Run]) -> Part:
 
 
 def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, queries: Sequence[Sequence[str]]) -> Run:
-    """Index ``files`` from nothing, ask the store, and remove it."""
+    """Index ``files`` into a new store, search it, and remove it."""
     store, work = setting.folder / "store", setting.folder / "work"
     command = [*RAGEMBED, "index", files, "--store", store, "--json", *options]
     if workers:
@@ -122,11 +122,11 @@ def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, qu
     report = json.loads(seen.printed)
     endings = {"raw": ".f16", "index": ".faiss", "database": "store.db", "postings": "postings.safetensors"}
     sizes = {name: folder_bytes(store, ending) for name, ending in endings.items()}
-    told = {}
+    answers = {}
     if queries:
         request = {"store": str(store), "queries": queries}
-        found = setting.runner.tell(sys.executable, OWN, "ask_modes", request)
-        told = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
+        found = setting.runner.run_task(sys.executable, OWN, "ask_modes", request)
+        answers = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
     database = sqlite3.connect(f"file:{store / 'store.db'}?mode=ro", uri=True)
     [tokens] = database.execute("SELECT avg(tokens) FROM chunks").fetchone()
     database.close()
@@ -142,7 +142,7 @@ def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, qu
         "worker": round(max(seen.workers.values(), default=0.0)),
         "bytes": {"source": folder_bytes(files), "work": seen.work, **sizes},
         "stages": {stage["stage"]: [stage["seconds"], stage["busy"]] for stage in report.get("stages", ())},
-        "answers": told,
+        "answers": answers,
     }
 
 
@@ -152,8 +152,8 @@ def _alone(run: Run) -> float:
 
 
 def _runs_table(part: Part) -> str:
-    header = ["chunks", "workers", "s", "chunks/s", "÷ the single process's", *(f"`{name}`, s" for name in STAGES)]
-    header += ["the driver alone, s", "driver, MiB", "worker, most, MiB", "store, bytes a chunk"]
+    header = ["chunks", "workers", "s", "chunks/s", "÷ single process", *(f"`{name}`, s" for name in STAGES)]
+    header += ["driver alone, s", "driver, MiB", "largest worker, MiB", "store, bytes per chunk"]
     single = {run["chunks"]: run["seconds"] for run in part["runs"] if not run["workers"]}
     rows = []
     for run in part["runs"]:
@@ -165,11 +165,11 @@ def _runs_table(part: Part) -> str:
         cells += [significant(_alone(run), 3) if run["workers"] else "", str(run["driver"])]
         cells += [str(run["worker"]) if run["workers"] else "", f"{_store_bytes(run):,.0f}"]
         rows.append(cells)
-    when = f"{part['date']}; {part['machine']}; {part['runs'][-1]['tokens']:.0f} tokens a chunk."
+    when = f"{part['date']}; {part['machine']}; {part['runs'][-1]['tokens']:.0f} tokens per chunk."
     return f"{table(header, rows)}\n\n{when}"
 
 
-# Planning: arithmetic on what a chunk costs
+# Extrapolation from the cost of a chunk
 
 
 def _store_bytes(run: Run) -> float:
@@ -177,25 +177,25 @@ def _store_bytes(run: Run) -> float:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return offset and slope of the line through the points of the least and the greatest x, neither below 0."""
+    """Return offset and slope, neither below 0, of the line through the points with the smallest and largest x."""
     (x0, y0), (x1, y1) = min(points), max(points)
     slope = (y1 - y0) / (x1 - x0)
     return (y0 - slope * x0, slope) if y0 >= slope * x0 else (0.0, y1 / x1)
 
 
 def _sorting(chunks: float) -> float:
-    """Return how often chunks are copied where they are merged again and again."""
+    """Return a number proportional to the copies of chunks in repeated merges."""
     return chunks * math.log(max(chunks, 1.0))
 
 
 def _index_operations(vectors: float) -> float:
-    """Return the operations to learn the centroids of an index of lists, and to find the list of each vector."""
+    """Return the operations to train the centroids of an index of lists, and to find the list of each vector."""
     lists = max(1.0, min(4 * math.sqrt(vectors), vectors / 64))
     return 2 * DIM * lists * (10 * 64 * lists + vectors)
 
 
 class _Costs:
-    """What a chunk costs on the measured machine with all cores busy; the driver's time and memory by chunks."""
+    """The cost of a chunk on the measured machine with all cores busy; time and memory of the driver by chunks."""
 
     def __init__(self, part: Part) -> None:
         staged = [run for run in part["runs"] if run["workers"]]
@@ -215,52 +215,52 @@ class _Costs:
         }
 
     def alone(self, chunks: float) -> float:
-        """Return the driver's seconds: as measured, and beyond that what finding lists for the vectors adds."""
+        """Return the seconds of the driver, extrapolated from the measurement, plus the time to find lists."""
         measured = self.largest["chunks"]
         more = _index_operations(chunks) - _index_operations(measured) * chunks / measured
         seconds = self._alone[0] + self._alone[1] * _sorting(chunks)
         return seconds + max(0.0, more) / (OPERATIONS * self.cores)
 
     def memory(self, chunks: float) -> float:
-        """Return MiB of the driver."""
+        """Return the memory of the driver in MiB."""
         return self.driver[0] + self.driver[1] * chunks
 
 
 def planned(rows: Part, model: Part) -> str:
-    """Return the tables of docs/explanation/scale.md."""
+    """Return the tables for docs/explanation/scale.md."""
     costs, with_model = _Costs(rows), _Costs(model)
     each = with_model.stages["embed"] * costs.tokens / with_model.tokens
     measured = [[f"`{name}`", significant(1e6 * seconds, 3)] for name, seconds in costs.stages.items()]
     measured.append(["`embed`, MiniLM", significant(1e6 * each, 3)])
     largest = costs.largest["chunks"]
-    measured.append([f"the driver alone, {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
+    measured.append([f"driver alone, {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
     sizes = ", ".join(f"{name} {value:,.0f}" for name, value in costs.bytes.items())
     about = (
-        f"Of a chunk of {costs.tokens:.0f} tokens, on {rows['machine']}, all cores busy, {rows['date']}. Bytes of a "
-        f"chunk: {sizes}. The driver has {costs.driver[0]:.0f} MiB, and {2**20 * costs.driver[1]:,.0f} bytes more for "
-        f"each chunk; a worker has at most {costs.worker} MiB, at every size."
+        f"For a chunk of {costs.tokens:.0f} tokens, on {rows['machine']}, all cores busy, {rows['date']}. Bytes per "
+        f"chunk: {sizes}. The driver uses {costs.driver[0]:.0f} MiB plus {2**20 * costs.driver[1]:,.0f} bytes per "
+        f"chunk. A worker uses at most {costs.worker} MiB at every size."
     )
     assumed = [[what, f"{value:,.10g}"] for what, value in ASSUMED.items()]
     heads = ["", *(f"{size:,} chunks" for size in PLANNED)]
     return "\n\n".join(
         [
-            f"### Measured\n\n{about}\n\n{table(['stage', 'µs of a core for a chunk'], measured)}",
+            f"### Measured\n\n{about}\n\n{table(['stage', 'µs of a core per chunk'], measured)}",
             f"### Assumed\n\n{table(['', 'value'], assumed)}",
-            f"### Planned\n\n{table(heads, _plan(costs, each))}",
-            f"### What ends first\n\n{table(['the end of', 'chunks', 'hours of the driver alone'], _limits(costs))}",
+            f"### Extrapolated\n\n{table(heads, _plan(costs, each))}",
+            f"### Limits\n\n{table(['limit', 'reached at chunks', 'hours of the driver alone'], _limits(costs))}",
         ]
     )
 
 
 def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
-    """Return the rows of the table of planned sizes."""
+    """Return the rows of the table of extrapolated sizes."""
     stores = {size: math.ceil(size / STORE_CHUNKS) for size in PLANNED}
 
     def row(name: str, show: Callable[[int], str]) -> list[str]:
         return [name, *(show(size) for size in PLANNED)]
 
     def workers(size: int, kind: str) -> float:
-        """Return the seconds of the stages, divided among all cores of all machines."""
+        """Return the seconds of the stages, distributed over all cores of all machines."""
         cores = PLANNED[size] * CORES
         before = (costs.stages["read"] + costs.stages["fit"]) * size / cores
         if kind == "MiniLM on GPUs":
@@ -268,12 +268,12 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
         return before + (model_seconds if kind == "MiniLM on cores" else costs.stages["embed"]) * size / cores
 
     def several(size: int) -> float:
-        """Return the drivers' seconds: stores are written side by side, as many as cores and memory allow."""
+        """Return the seconds of the drivers, with as many stores written in parallel as cores and memory allow."""
         at_once = max(1, min(CORES // costs.cores, int(MEMORY * 1024 / costs.memory(size / stores[size]))))
         return math.ceil(stores[size] / (PLANNED[size] * at_once)) * costs.alone(size / stores[size])
 
     def shard(size: int) -> float:
-        """Return the MiB of the index and the postings of one store."""
+        """Return the size of the index and the postings of one store in MiB."""
         return size / stores[size] * (costs.bytes["index"] + costs.bytes["postings"]) / 2**20
 
     kinds = ("static vectors", "MiniLM on cores", "MiniLM on GPUs")
@@ -283,15 +283,15 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
         row("work folder", lambda size: _bytes(costs.bytes["work"] * size)),
         row("store", lambda size: _bytes(costs.store * size)),
         row("**one store**: memory of the driver", lambda size: _mib(costs.memory(size))),
-        row("the driver alone", lambda size: _hours(costs.alone(size))),
-        *(row(f"in all, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size))) for kind in kinds),
+        row("driver alone", lambda size: _hours(costs.alone(size))),
+        *(row(f"total, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size))) for kind in kinds),
         row("**several stores** (not built): stores", lambda size: f"{stores[size]:,}"),
-        row("memory of the driver of each", lambda size: _mib(costs.memory(size / stores[size]))),
-        row("drivers alone, side by side", lambda size: _hours(several(size))),
-        *(row(f"in all, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
+        row("memory of each driver", lambda size: _mib(costs.memory(size / stores[size]))),
+        row("drivers alone, in parallel", lambda size: _hours(several(size))),
+        *(row(f"total, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
         row("**searching**: memory of a store's index and postings", lambda size: _mib(shard(size))),
         row(
-            "machines that hold all of them in memory",
+            "machines to hold all of them in memory",
             lambda size: f"{math.ceil(stores[size] * shard(size) / (MEMORY * 1024)):,}",
         ),
     ]
@@ -301,19 +301,19 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
 
 
 def _limits(costs: _Costs) -> list[list[str]]:
-    """Return what one store, written by one process, comes to the end of, the first first."""
+    """Return the limits of one store written by one process, the lowest first."""
     low, high = 1.0, 1e12
     for _ in range(100):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if costs.alone(middle) < 24 * 3600 else (low, middle)
     disk = DISK * 1e9 / (costs.store + costs.bytes["work"])
     found = {
-        "one process that writes the store, within a day": low,
+        "one process writes the store within a day": low,
         f"memory of the driver, {MEMORY} GiB": (MEMORY * 1024 - costs.driver[0]) / costs.driver[1],
-        f"disk of the machine that writes, {DISK / 1000:.0f} TB: store and work folder": disk,
-        "positions in a graph (`hnsw`), 32-bit numbers; lists have 64": 2**31,
-        f"memory of one machine that searches, {MEMORY} GiB: the index": MEMORY * 2**30 / costs.bytes["index"],
-        "one SQLite file of pages of 4 KiB": 4096 * (2**32 - 2) / costs.bytes["database"],
+        f"disk of the writing machine, {DISK / 1000:.0f} TB: store and work folder": disk,
+        "32-bit positions in a graph (`hnsw`); lists have 64 bits": 2**31,
+        f"memory of one searching machine, {MEMORY} GiB: the index": MEMORY * 2**30 / costs.bytes["index"],
+        "one SQLite file with pages of 4 KiB": 4096 * (2**32 - 2) / costs.bytes["database"],
     }
     ordered = sorted(found.items(), key=lambda one: one[1])
     return [[what, _count(chunks), _hours(costs.alone(chunks))] for what, chunks in ordered]

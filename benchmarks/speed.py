@@ -1,4 +1,4 @@
-"""How fast ragembed is, path by path, beside a peer and beside what the machine needs at the least (the floor)."""
+"""Measure the speed of ragembed, compared with a peer and with a lower bound of the machine (the floor)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from data import (
     queries_by_turn,
     read_texts,
     write_files,
-    write_made_texts,
+    write_generated_texts,
     write_python_docs,
     write_tables,
 )
@@ -38,8 +38,8 @@ from processes import (
     Side,
     Turns,
     Watched,
-    apart,
     check_memory,
+    in_new_process,
     in_turns,
     say,
     versions,
@@ -60,7 +60,7 @@ _STARTING = "starting Python and NumPy"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Paragraphs and tables in Markdown; and ratios by path, each with whether more is better, to be compared later."""
+    """Paragraphs and tables in Markdown, and ratios by name to record, each with whether higher is better."""
 
     paragraphs: Sequence[str]
     ratios: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
@@ -74,15 +74,15 @@ def _collection(setting: Setting, name: str, limit: int | None) -> Path:
     return write_files(read_beir(setting.data / "retrieval" / name), setting.folder / f"files-{name}", limit)
 
 
-def made_folder(setting: Setting, name: str, count: int, words: int, sources: int | None = None) -> Path:
-    """Return the folder in the cache of ``count`` made texts, and of what is made of them by this store format."""
+def texts_folder(setting: Setting, name: str, count: int, words: int, sources: int | None = None) -> Path:
+    """Return the cache folder for ``count`` generated texts and for stores of them in this store format."""
     folder = setting.cache / f"{name}-{count}-{setting.seed}-format{FORMAT_VERSION}"
-    apart(write_made_texts, setting, folder, count, words, sources)
+    in_new_process(write_generated_texts, setting, folder, count, words, sources)
     return folder
 
 
 def _operations(model: Path, lengths: Sequence[int]) -> float:
-    """Return the multiplications and additions of a BERT for texts of so many tokens."""
+    """Return the number of multiplications and additions of a BERT model for texts with these token counts."""
     shape: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
     dim, inner, layers = (shape[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
     products = 2 * (4 * dim**2 + 2 * dim * inner) * sum(lengths)
@@ -94,19 +94,19 @@ def _multiplier(setting: Setting) -> Side:
 
 
 def _rate(found: Turns) -> float:
-    """Return the operations in a second."""
+    """Return the operations per second."""
     return float(found.ready["operations"]) / statistics.median(found.seconds)
 
 
 def _bytes_per_second(setting: Setting) -> float:
-    return float(setting.runner.tell(sys.executable, OWN, "copy", {})["bytes_per_second"])
+    return float(setting.runner.run_task(sys.executable, OWN, "copy", {})["bytes_per_second"])
 
 
 # Encoding
 
 
 def encode(setting: Setting) -> Outcome:
-    """Encode documents with MiniLM, beside sentence-transformers and the rate of matrix products."""
+    """Encode documents with MiniLM; compare with sentence-transformers and with the rate of matrix products."""
     rows, sentences, ratios, model = [], [], {}, _model()
     for name, whole in {"cran": 600, "npl": 2500}.items():
         say(f"encoding {name}")
@@ -130,41 +130,44 @@ def encode(setting: Setting) -> Outcome:
         ratios[f"encode {name}: tokens/s beside sentence-transformers"] = ratio, True
         sentences.append(
             f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{found['limit'].ready['dtype']}, {per_cent(floor / statistics.median(ours))} of what ragembed takes."
+            f"{found['limit'].ready['dtype']}, {per_cent(floor / statistics.median(ours))} of ragembed's time."
         )
     about = (
-        "Documents with the preset `minilm`, fitted before, tokenizing included, as far as they fit one window; "
-        "sentence-transformers with its defaults and the same files of the model."
+        "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "
+        "window of the model. sentence-transformers runs with its defaults and the same model files."
     )
-    floor_is = "Floor: the model's operations for these tokens, no padding, at the rate of large squares in PyTorch."
+    floor_is = (
+        "Floor: the operations of the model for these tokens without padding, at the rate of products of large square "
+        "matrices in PyTorch."
+    )
     header = ["", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
     return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
 
 
 def methods(setting: Setting) -> Outcome:
-    """Encode in other ways, beside the plain mean of the last layer."""
+    """Encode with other methods, and compare with the plain mean of the last layer."""
     path, count = setting.data / "sts" / "sts14.tsv", setting.choose(1000, 60)
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     sentences = list(dict.fromkeys(cell for line in lines for cell in line.split("\t")[1:3]))[:count]
     file = setting.folder / "sentences.json"
     file.write_text(json.dumps(sentences), encoding="utf-8")
     request = {"texts": str(file), "turns": 2 * setting.turns + 1}
-    told = setting.runner.tell(sys.executable, OWN, "methods", request)
+    report = setting.runner.run_task(sys.executable, OWN, "methods", request)
     rows = [
         [name, spread(one["plain"]), spread(one["this"]), times(of_medians(one["this"], one["plain"]))]
-        for name, one in told.items()
+        for name, one in report.items()
         if isinstance(one, dict)
     ]
     about = (
-        f"{len(sentences):,} sentences of STS 2014 with MiniLM, fitted before, tokenizing included, without "
-        "post-processors: each way beside the plain mean of the last layer, the two taking turns. T4 reads its "
-        "template with each sentence, three times as many tokens."
+        f"{len(sentences):,} sentences of STS 2014 are encoded with MiniLM, fitted before, including tokenization, "
+        "without post-processors. Each method takes turns with the plain mean of the last layer. T4 reads its template "
+        "with each sentence, which triples the number of tokens."
     )
-    return Outcome([about, table(["", "plain, s", "this, s", "ratio"], rows)])
+    return Outcome([about, table(["", "plain mean, s", "this method, s", "ratio"], rows)])
 
 
 def static(setting: Setting) -> Outcome:
-    """Encode with static vectors, beside model2vec with the same table and tokenizer."""
+    """Encode with static vectors; compare with model2vec with the same table and tokenizer."""
     count, dim = setting.choose(12_000, 300), 384
     every, wanted = read_texts(setting.data), setting.choose(12_000, 300) * (setting.turns + 1)
     drawn = np.random.default_rng(setting.seed).permutation(len(every))[:wanted].reshape(-1, count)
@@ -187,26 +190,29 @@ def static(setting: Setting) -> Outcome:
         same = f"{100 * found['peer'].ready['same']:.1f} %"
         rows.append([name, *speeds, times(of_medians(theirs, ours)), same])
     about = (
-        f"Plain means of static vectors of dimension {dim}, the same table and tokenizer on both sides, each in one "
-        f"process, warm: {count:,} texts of the test data in a turn, others in each turn. "
-        f"{versions(SPEED.python, 'model2vec')}, without its limit of tokens and without further processes; vectors "
-        "are the same if their cosine is over 0.9999."
+        f"Plain means of static vectors of dimension {dim}, with the same table and tokenizer on both sides, each in "
+        f"one warm process: {count:,} texts of the test data per turn, different ones in each turn. "
+        f"{versions(SPEED.python, 'model2vec')} runs without its token limit and without subprocesses. Vectors count "
+        "as equal if their cosine is over 0.9999."
     )
-    return Outcome([about, table(["", "ragembed, texts/s", "model2vec, texts/s", "ratio", "the same"], rows)], ratios)
+    return Outcome([about, table(["", "ragembed, texts/s", "model2vec, texts/s", "ratio", "equal"], rows)], ratios)
 
 
 def quantile(setting: Setting) -> Outcome:
-    """Apply the quantile post-processors, beside scikit-learn's."""
+    """Apply the quantile post-processors; compare with scikit-learn's."""
     rows, dim = setting.choose(100_000, 2_000), 384
     request = {"rows": rows, "dim": dim, "turns": setting.turns, "seed": setting.seed}
-    told, lines, ratios = setting.runner.tell(sys.executable, OWN, "quantile", request), [], {}
+    report, lines, ratios = setting.runner.run_task(sys.executable, OWN, "quantile", request), [], {}
     for spec in ("quantile-u", "quantile-n"):
-        ours, theirs = told[spec]["ours"], told[spec]["theirs"]
+        ours, theirs = report[spec]["ours"], report[spec]["theirs"]
         ratios[f"quantile: {spec} beside scikit-learn"] = of_medians(theirs, ours), True
-        shown = [spread(ours), spread(theirs), times(of_medians(theirs, ours)), f"{told[spec]['difference']:.1g}"]
+        shown = [spread(ours), spread(theirs), times(of_medians(theirs, ours)), f"{report[spec]['difference']:.1g}"]
         lines.append([spec, *shown])
-    about = f"Transform of {rows:,} × {dim} float32; scikit-learn {told['scikit-learn']}, both with 1,000 quantiles."
-    header = ["", "ragembed, s", "scikit-learn, s", "ratio", "greatest difference"]
+    about = (
+        f"Transformation of {rows:,} × {dim} float32 values; scikit-learn {report['scikit-learn']}, both with 1,000 "
+        "quantiles."
+    )
+    header = ["", "ragembed, s", "scikit-learn, s", "ratio", "largest difference"]
     return Outcome([about, table(header, lines)], ratios)
 
 
@@ -218,7 +224,7 @@ def _index(files: Path, store: Path, *options: str) -> Command:
 
 
 def index(setting: Setting) -> Outcome:
-    """Index folders as whole processes, beside programs with LangChain and txtai."""
+    """Index folders as whole processes; compare with programs that use LangChain and txtai."""
     limit, model = 20 if setting.trial else None, _model()
     folders = {name: _collection(setting, name, limit) for name in (("cran",) if setting.check else ("cran", "npl"))}
     if setting.python_docs is not None and not setting.check:
@@ -245,18 +251,21 @@ def index(setting: Setting) -> Outcome:
         floor = _operations(model, _windows(model, texts)) / rate / statistics.median(cost.wall for cost in own)
         sentences.append(
             f"- {name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
-            "what ragembed takes."
+            "ragembed's time."
         )
     about = (
-        "`ragembed index` on a folder of text files, with all defaults, beside programs with LangChain (FAISS and "
-        "HuggingFaceEmbeddings) and txtai (texts kept), as whole processes from start to exit, with the same files of "
-        "the model. The peers split Python's documentation, drawn at random up to 1.2 million characters, into parts "
-        "of at most 1,000 characters, and read the first 256 tokens of other documents. "
-        f"{versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
+        "`ragembed index` with all defaults indexes a folder of text files. Its peers are programs that use LangChain "
+        "(FAISS and HuggingFaceEmbeddings) and txtai (which stores the texts). All are whole processes from start to "
+        "exit, with the same model files. Python's documentation is drawn at random up to 1.2 million characters; the "
+        "peers split it into parts of at most 1,000 characters. They read only the first 256 tokens of other "
+        f"documents. {versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
         f"{versions(SPEED.python, 'txtai')}."
     )
-    floor_is = "Floor: the model's operations for all tokens of the files, at the rate of large squares in PyTorch."
-    header = ["", "s", "peak memory, MiB", "ragembed is faster", "ragembed's memory ÷"]
+    floor_is = (
+        "Floor: the operations of the model for all tokens of the files, at the rate of products of large square "
+        "matrices in PyTorch."
+    )
+    header = ["", "s", "peak memory, MiB", "ragembed is faster by", "ragembed's memory ÷ peer's"]
     return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
 
 
@@ -269,7 +278,7 @@ def _few(setting: Setting, files: Path) -> Path:
 
 
 def _indexing(setting: Setting, name: str, files: Path) -> dict[str, Callable[[int], Command]]:
-    """Return what indexes ``files`` into a new store in each turn, by side."""
+    """Return the commands that index ``files`` into a new store in each turn, by side."""
     stores = setting.folder / "stores" / name
     stores.mkdir(parents=True)
     shared = {"files": str(files), "model": str(_model()), "split": 1000 if name == "python3-doc" else None}
@@ -288,7 +297,7 @@ def _indexing(setting: Setting, name: str, files: Path) -> dict[str, Callable[[i
 
 
 def _windows(model: Path, texts: Sequence[str]) -> list[int]:
-    """Return the tokens, special ones included, of each window that the texts take in the model."""
+    """Return the token count, including special tokens, of each window of the model that the texts need."""
     tokenizer = TextTokenizer(model)
     room, special = tokenizer.max_tokens - tokenizer.special_tokens, tokenizer.special_tokens
     lengths = tokenizer.ids(texts).lengths.tolist()
@@ -308,7 +317,7 @@ def _memory(ours: Sequence[Cost], theirs: Sequence[Cost]) -> float:
 
 
 def reindex(setting: Setting) -> Outcome:
-    """Index again after an edit, beside the same command from nothing."""
+    """Index again after an edit; compare with indexing into a new store."""
     files, store = _collection(setting, "cran", setting.choose(1000, 40)), setting.folder / "store"
     documents = sorted(files.iterdir())
     setting.runner.run(_index(files, store))
@@ -319,30 +328,32 @@ def reindex(setting: Setting) -> Outcome:
         return _index(files, store)
 
     commands: dict[str, Callable[[int], Command]] = {
-        "from nothing": lambda turn: _index(files, setting.folder / f"store-{turn}"),
+        "new store": lambda turn: _index(files, setting.folder / f"store-{turn}"),
         "1 file edited": edited,
         _STARTING: lambda _: EMPTY,
     }
     turns = min(setting.turns, 3)
     costs = in_turns(commands, turns, setting.runner)
     setting.runner.run(_index(files, store))
-    costs |= in_turns({"none edited": lambda _: _index(files, store)}, turns, setting.runner)
+    costs |= in_turns({"no file edited": lambda _: _index(files, store)}, turns, setting.runner)
     walls = {name: [cost.wall for cost in own] for name, own in costs.items()}
-    names = ("from nothing", "1 file edited", "none edited", _STARTING)
+    names = ("new store", "1 file edited", "no file edited", _STARTING)
     rows = [[name, spread(walls[name]), per_cent(of_medians(walls[name], walls[names[0]]))] for name in names]
     about = (
-        f"`ragembed index` on {len(documents):,} files, Cranfield's first documents, with all defaults: from nothing, "
-        "after a sentence was added to one of them, and after nothing."
+        f"`ragembed index` with all defaults indexes {len(documents):,} files, the first documents of Cranfield: into "
+        "a new store, after a sentence was added to one file, and without changes."
     )
-    ratio = of_medians(walls["1 file edited"], walls["from nothing"])
-    return Outcome([about, table(["", "s", "of from nothing"], rows)], {"re-index: 1 file edited": (ratio, False)})
+    ratio = of_medians(walls["1 file edited"], walls["new store"])
+    return Outcome(
+        [about, table(["", "s", "relative to new store"], rows)], {"re-index: 1 file edited": (ratio, False)}
+    )
 
 
 # Queries
 
 
 def cold(setting: Setting) -> Outcome:
-    """Ask one query as a whole process, with MiniLM and with static vectors, beside LangChain."""
+    """Run one query as a whole process, with MiniLM and with static vectors; compare with LangChain."""
     limit, model, presets = 40 if setting.trial else None, _model(), ("minilm", "avg")
     files = _collection(setting, "cran", limit)
     stores = {name: setting.folder / f"store-{name}" for name in (*presets, "LangChain")}
@@ -351,7 +362,7 @@ def cold(setting: Setting) -> Outcome:
         setting.runner.run(_index(files, stores[preset], "--preset", preset))
     say("indexing Cranfield with LangChain")
     shared = {"files": str(files), "model": str(model), "store": str(stores["LangChain"])}
-    setting.runner.tell(LANGCHAIN.python, _LANGCHAIN, "index", shared)
+    setting.runner.run_task(LANGCHAIN.python, _LANGCHAIN, "index", shared)
     every = list(dict.fromkeys(read_beir(setting.data / "retrieval" / "cran").queries.values()))
     queries = every[:: len(every) // (setting.turns + 1)]
 
@@ -366,9 +377,8 @@ def cold(setting: Setting) -> Outcome:
         "LangChain": lambda turn: peer(queries[turn]),
         _STARTING: lambda _: EMPTY,
     }
-    in_turns(
-        {name: lambda _, of=of: of(setting.turns) for name, of in commands.items()}, 1, setting.runner
-    )  # warm disk
+    # One unmeasured turn fills the cache of the file system.
+    in_turns({name: lambda _, of=of: of(setting.turns) for name, of in commands.items()}, 1, setting.runner)
     costs = in_turns(commands, setting.turns, setting.runner)
     check_memory([cost.memory for name, several in costs.items() if name != _STARTING for cost in several])
     rows, ratios = [], {}
@@ -382,25 +392,24 @@ def cold(setting: Setting) -> Outcome:
             ratios |= {f"{path}: memory beside LangChain": (less, False)}
         rows.append(cells)
     about = (
-        f"{setting.turns} different queries to a store of {'all' if limit is None else limit} of Cranfield's "
-        "documents, each as a process of its own, from start to exit, in the default mode, hybrid: `ragembed query` "
-        "with MiniLM, and with static vectors (`--preset avg`), beside a program with LangChain. Each program ran "
-        "once before."
+        f"{setting.turns} distinct queries to a store of {'all' if limit is None else limit} Cranfield documents, each "
+        "as a new process from start to exit: `ragembed query` with hybrid search, its default, with MiniLM and with "
+        "static vectors (`--preset avg`), and a program that uses LangChain. Each program ran once before."
     )
-    header = ["", "s", "peak memory, MiB", "faster than LangChain", "memory ÷ LangChain's"]
+    header = ["", "s", "peak memory, MiB", "faster than LangChain by", "memory ÷ LangChain's"]
     return Outcome([about, table(header, rows)], ratios)
 
 
 def warm(setting: Setting) -> Outcome:
-    """Ask open stores of 100,000 chunks, beside LangChain's FAISS store."""
+    """Search open stores of 100,000 chunks; compare with LangChain's FAISS store."""
     count, model = setting.choose(100_000, 2_000), str(_model())
-    folder = made_folder(setting, "warm", count, 60, setting.choose(10_000, 200))
+    folder = texts_folder(setting, "warm", count, 60, setting.choose(10_000, 200))
     if not (folder / "ragembed").is_dir():
-        say("making ragembed's store")
-        setting.runner.tell(sys.executable, OWN, "warm_store", {"folder": str(folder), "seed": setting.seed})
+        say("creating ragembed's store")
+        setting.runner.run_task(sys.executable, OWN, "warm_store", {"folder": str(folder), "seed": setting.seed})
     if not (folder / "langchain").is_dir():
-        say("making LangChain's store")
-        setting.runner.tell(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
+        say("creating LangChain's store")
+        setting.runner.run_task(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
     queries = queries_by_turn(setting)
     sides = {
         "ragembed": Side(sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed")}),
@@ -420,71 +429,72 @@ def warm(setting: Setting) -> Outcome:
         rows.append([way, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
         ratios[f"warm query, {way}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
     about = (
-        f"{len(queries[0]) * setting.turns} different queries of people, one after the other, to stores of {count:,} "
-        "chunks of up to 60 words, made of pieces of the test data with vectors near to theirs, in warm processes. "
-        f"Index of ragembed: {', '.join(found['ragembed'].ready['kinds'])}, of LangChain: flat; k is 10. With a vector "
-        f"given, ragembed's hybrid search asks for the words alone. Peak memory: {_peaks(found)}."
+        f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
+        "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
+        f"near those of the pieces. The index of ragembed is {', '.join(found['ragembed'].ready['kinds'])}, that of "
+        "LangChain is flat; k is 10. With a given vector, ragembed's hybrid search uses the query text for BM25 only. "
+        f"Peak memory: {_peaks(found)}."
     )
-    header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "p95, ms", "ratio of medians", "of p95"]
+    header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "LangChain's p95, ms", "ratio of medians"]
+    header += ["ratio of p95"]
     return Outcome([about, table(header, rows)], ratios)
 
 
 def _percentiles(turns: Turns, way: str) -> tuple[float, float]:
     """Return the median and the 95th percentile of the milliseconds of all turns."""
-    taken = [value for told in turns.told for value in told[way]]
+    taken = [value for report in turns.reports for value in report[way]]
     return float(np.median(taken)), float(np.percentile(taken, 95))
 
 
 def _peaks(found: Mapping[str, Turns]) -> str:
-    return ", ".join(f"{side} {max(one['memory'] for one in own.told):.0f} MiB" for side, own in found.items())
+    return ", ".join(f"{side} {max(one['memory'] for one in own.reports):.0f} MiB" for side, own in found.items())
 
 
 def lexical(setting: Setting) -> Outcome:
-    """Ask 500,000 chunks by words, beside bm25s."""
+    """Search 500,000 chunks with lexical search; compare with bm25s."""
     count = setting.choose(500_000, 3_000)
-    folder = made_folder(setting, "lexical", count, 60)
+    folder = texts_folder(setting, "lexical", count, 60)
     sides = {"ragembed": (sys.executable, OWN), "bm25s": (SPEED.python, _SPEED)}
     for name, (python, program) in sides.items():
         if not (folder / name).is_dir():
-            say(f"making the index of {name}")
-            setting.runner.tell(python, program, "lexical_store", {"folder": str(folder), "seed": setting.seed})
+            say(f"creating the index of {name}")
+            setting.runner.run_task(python, program, "lexical_store", {"folder": str(folder), "seed": setting.seed})
     queries = queries_by_turn(setting)
     contestants = {
         name: Side(python, program, "lexical", {"queries": queries, "store": str(folder / name)})
         for name, (python, program) in sides.items()
     }
     found = warm_turns(contestants, setting.turns, setting.runner)
-    told = {side: _percentiles(found[side], "taken") for side in found}
-    rows = [[side, *(significant(value, 3) for value in told[side])] for side in told]
-    medians, tails = (told["bm25s"][i] / told["ragembed"][i] for i in range(2))
+    measured = {side: _percentiles(found[side], "taken") for side in found}
+    rows = [[side, *(significant(value, 3) for value in measured[side])] for side in measured]
+    medians, tails = (measured["bm25s"][i] / measured["ragembed"][i] for i in range(2))
     least = 8000 * _postings(folder / "texts.txt", list(chain(*queries[1:]))) / _bytes_per_second(setting)
     about = (
-        f"{len(queries[0]) * setting.turns} different queries of people, one after the other, to {count:,} chunks of "
-        "up "
-        'to 60 words, made of pieces of the test data, in warm processes: `store.search(query, mode="lexical")` beside '
-        f"{versions(SPEED.python, 'bm25s')} with its tokenizer, its English stop words, and PyStemmer, its index in "
-        f"memory; k is 10. Medians: ragembed {times(medians)} as fast, p95 {times(tails)}. Peak memory: "
-        f"{_peaks(found)}."
+        f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to {count:,} chunks of up to "
+        "60 words, generated from pieces of the test data, in warm processes: "
+        f'`store.search(query, mode="lexical")` and {versions(SPEED.python, "bm25s")} with its tokenizer, its English '
+        f"stop words and PyStemmer, and its index in memory; k is 10. ragembed is {times(medians)} as fast by the "
+        f"median, {times(tails)} by p95. Peak memory: {_peaks(found)}."
     )
     floor = (
-        f"Floor: 8 bytes for each chunk that has a word of the query, {significant(least)} ms for the median query at "
-        "the speed of a copy; words that are in a fifth of the chunks are left out."
+        f"Floor: 8 bytes for each pair of a query word and a chunk that contains it, {significant(least)} ms for the "
+        "median query at the speed of a copy; words in more than a fifth of the chunks do not count."
     )
     ratios = {"lexical query: p95 beside bm25s": (tails, True), "lexical query: median beside bm25s": (medians, True)}
     return Outcome([about, table(["", "median, ms", "p95, ms"], rows), floor], ratios)
 
 
 def _postings(texts: Path, queries: Sequence[str]) -> float:
-    """Return how many pairs of a word and a chunk with it the median query has, frequent words left out."""
-    asked = [{word for word in query.lower().split() if len(word) > 1} for query in queries]
-    wanted = set().union(*asked)
+    """Return the median number of (query word, chunk that contains it) pairs of a query, without frequent words."""
+    words_of_queries = [{word for word in query.lower().split() if len(word) > 1} for query in queries]
+    wanted = set().union(*words_of_queries)
     found, chunks = Counter[str](), 0
     with texts.open(encoding="utf-8") as lines:
         for line in lines:
             found.update(wanted.intersection(line.lower().split()))
             chunks += 1
     frequent = {word for word, count in found.items() if count > chunks / 5}
-    return statistics.median(sum(found[word] for word in words - frequent) for words in asked)
+    return statistics.median(sum(found[word] for word in words - frequent) for words in words_of_queries)
 
 
 # Growth
@@ -492,7 +502,7 @@ def _postings(texts: Path, queries: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """What was measured at one size: seconds by path, and the memory of indexing and of indexing again, MiB."""
+    """Measurements at one size: seconds by path, and memory in MiB of indexing and of indexing again."""
 
     chunks: int
     seconds: Mapping[str, float]
@@ -500,9 +510,9 @@ class _Grown:
 
 
 def growth(setting: Setting) -> Outcome:
-    """Index a thousand to a million chunks, index again, and ask."""
+    """Index a thousand to a million chunks, index again, and search."""
     sizes = (200, 1_000) if setting.trial else (1_000, 10_000, 100_000, 300_000, 1_000_000)
-    texts = made_folder(setting, "rows", max(sizes), 24) / "texts.txt"
+    texts = texts_folder(setting, "rows", max(sizes), 24) / "texts.txt"
     drawn = queries_by_turn(setting)
     queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
     grown = [_grow(setting, size, texts, queries) for size in sizes]
@@ -510,7 +520,7 @@ def growth(setting: Setting) -> Outcome:
         _draw(grown)
     paths = list(grown[0].seconds)
     header = ["chunks", *(f"{path}, {'ms' if 'query' in path else 's'}" for path in paths)]
-    header += ["index, µs a chunk", "index: own memory, MiB", "re-index: own memory, MiB"]
+    header += ["index, µs per chunk", "index: memory, MiB", "re-index: memory, MiB"]
     rows = [
         [
             f"{one.chunks:,}",
@@ -526,14 +536,14 @@ def growth(setting: Setting) -> Outcome:
     ]
     about = (
         "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384 --index flat`), which need "
-        "no model, on tables of 100 rows of up to 24 words, made of pieces of the test data, a chunk a row; again with "
-        f"nothing changed, and with one file changed; then {len(queries[1])} queries of people in a new process, after "
-        "others. Exact search, whose time is that of reading all vectors. Memory is the process's own (`RssAnon`), "
-        "sampled."
+        "no model, indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per "
+        "row. It runs again without changes, and with one changed file. Then a new process runs "
+        f"{len(queries[1])} human queries, after a few others. Search is exact, and its time is the time to read all "
+        "vectors. Memory is the unshared memory of the process (`RssAnon`), sampled."
     )
     slope = (
-        "Slope of the logarithm of time over that of chunks, from each size to the next: 1 is linear, less is better. "
-        "![time by chunks](figures/speed_growth.png)"
+        "The second table shows the slope of log(time) over log(chunks) from each size to the next: 1 is linear, less "
+        "is better. ![time by chunks](figures/speed_growth.png)"
     )
     return Outcome([about, table(header, rows), slope, table(["chunks", *paths], slopes)])
 
@@ -547,9 +557,9 @@ def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[s
         print("a row that was added later", file=file)
     runs.append(setting.runner.watch(command))
     seconds = dict(zip(("index", "re-index", "re-index, 1 file"), (run.seconds for run in runs), strict=True))
-    told = setting.runner.tell(sys.executable, OWN, "ask_modes", {"store": str(store), "queries": queries})
+    report = setting.runner.run_task(sys.executable, OWN, "ask_modes", {"store": str(store), "queries": queries})
     for mode in ("lexical", "dense", "hybrid"):
-        seconds[f"{mode} query, p95"] = float(np.percentile(told[mode], 95)) / 1000
+        seconds[f"{mode} query, p95"] = float(np.percentile(report[mode], 95)) / 1000
     shutil.rmtree(store)
     shutil.rmtree(files)
     return _Grown(size, seconds, (runs[0].driver, runs[2].driver))
@@ -560,7 +570,7 @@ def _slope(one: _Grown, other: _Grown, path: str) -> float:
 
 
 def _draw(grown: Sequence[_Grown]) -> None:
-    """Draw the seconds of each path by chunks, both scales logarithmic."""
+    """Plot the seconds of each path over the number of chunks, on logarithmic scales."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 6.0), layout="constrained")

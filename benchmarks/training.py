@@ -1,4 +1,4 @@
-"""DefSent+ on WordNet: loss, similarity before and after, the entry spaces, the reverse dictionary, what it costs."""
+"""DefSent+ on WordNet: loss, similarity before and after, entry spaces, reverse dictionary, and cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STS, _POOLINGS = ("sts12", "sts13", "sts14"), ("cls", "mean", "prompt")
 
 
 def training(setting: Setting) -> Outcome:
-    """Train MiniLM on entries drawn from WordNet, by the command."""
+    """Train MiniLM on entries drawn from WordNet with ``ragembed train``."""
     entries, steps = setting.choose(6000, 300), setting.choose(2, 1)
     names = _STS[: setting.choose(len(_STS), 1)]
     whole = read_dictionaries([WORDNET])
@@ -39,10 +39,10 @@ def training(setting: Setting) -> Outcome:
     report = json.loads(printed)
     size = report["statistics"]
     about = (
-        f"`{DEFAULT_MODEL}`, on {report['made_by']['device']}, {entries:,} entries drawn from WordNet: "
+        f"`{DEFAULT_MODEL}` on {report['made_by']['device']}, with {entries:,} entries drawn from WordNet: "
         f"{size['definitions']:,} definitions of {size['entries']:,} entries, {report['held_out']:,} held out. Recipe "
-        f"`simcse-bert-base`, {steps} steps, batches of {report['settings']['batch_size']}, ICA none. The whole took "
-        f"{cost.wall / 60:.1f} minutes, {cost.memory / 1024:.1f} GiB at most."
+        f"`simcse-bert-base`, {steps} steps, batches of {report['settings']['batch_size']}, no ICA. The whole run took "
+        f"{cost.wall / 60:.1f} minutes, with a peak memory of {cost.memory / 1024:.1f} GiB."
     )
     return Outcome([about, _steps(report), _similarity(report)])
 
@@ -56,7 +56,7 @@ def _steps(report: Mapping[str, Any]) -> str:
         loss = f"{run['first_loss']:.2f} to {run['loss']:.2f}"
         minutes = f"{step['summary']['seconds']['mean'] / 60:.1f}"
         rows.append([f"step {number}", f"{step['space']['isoscore']:.3f}", loss, *found, minutes])
-    heads = ["", "IsoScore of the entries", "loss", "top-1", "top-10", "top-100", "minutes a run, with measuring"]
+    heads = ["", "IsoScore of the entries", "loss", "top-1", "top-10", "top-100", "minutes per run, with measurements"]
     return table(heads, rows)
 
 

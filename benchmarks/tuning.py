@@ -1,4 +1,4 @@
-"""How well the score that ``ragembed tune`` goes by agrees with human judgements, and what tuning does to a store."""
+"""Measure how well the score of ``ragembed tune`` agrees with human judgements, and the effect of tuning on a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Doubles = NDArray[np.float64]
 
 
 def tuning(setting: Setting) -> Outcome:
-    """Tune a store of each judged collection, and score the settings that were tried by the judgements."""
+    """Tune a store of each judged collection, and score the compared settings with the judgements."""
     agreement, outcomes = [], []
     for collection in setting.collections():
         say(f"{collection.name}: {len(collection.documents):,} documents")
@@ -37,16 +37,16 @@ def tuning(setting: Setting) -> Outcome:
             after = _judged(collection, store)
         outcomes.append([collection.name, *_outcome(report, before, after)])
         tried = report.candidates[: 5 if setting.trial else None]
-        say(f"{collection.name}: {report.outcome}; {len(tried)} settings are judged")
+        say(f"{collection.name}: {report.outcome}; judging {len(tried)} settings")
         agreement += _agreement(collection, path, tried)
     heads = ["settings", "Spearman", "best by pseudo-queries", "best by judgements", "regret"]
-    heads_below = ["chosen on the first half", "gain on the half held out", "outcome", "default", "after", "difference"]
+    heads_below = ["chosen on the first half", "gain on the held-out half", "outcome", "default", "after", "difference"]
     notes = (
-        "Above: nDCG@10, in per cent, of the settings that `ragembed tune` compared on the first half of the "
-        "documents, by pseudo-queries, beside that of the judged queries over the whole collection; one document, "
-        "title and text, is one chunk. Regret is what the best finds more than the one that pseudo-queries put "
-        "first, by judgements. Below: `ragembed tune --apply`, and nDCG@10 of the judged queries before and after; in "
-        "brackets 95 % intervals."
+        "The first table compares nDCG@10, in per cent, of the settings that `ragembed tune` compared: by "
+        "pseudo-queries on the first half of the documents, and by judged queries over the whole collection. Each "
+        "document, with title and text, is one chunk. Regret is the nDCG@10, by judgements, of the best settings minus "
+        "that of the settings that pseudo-queries rank first. The second table shows nDCG@10 of the judged queries "
+        "before and after `ragembed tune --apply`, with 95 % intervals in brackets."
     )
     return Outcome([table(["", *heads], agreement), table(["", *heads_below], outcomes), notes])
 
@@ -59,7 +59,7 @@ def _judged(collection: RetrievalCollection, store: Store, mode: Mode = "hybrid"
 
 
 def _agreement(collection: RetrievalCollection, path: Path, tried: Sequence[Candidate]) -> list[list[str]]:
-    """Give the store the settings of each candidate, and compare what pseudo-queries and judgements say of them."""
+    """Apply the settings of each candidate to the store, and compare its scores by pseudo-queries and judgements."""
     dense, hybrid = [], []
     for candidate in tried:
         apply_settings(path, candidate.config, candidate.fusion)

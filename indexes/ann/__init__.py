@@ -1,3 +1,3 @@
-"""From vectors to an index: chosen by budget, built in bounded memory, tuned to a measured recall."""
+"""Vector indexes: choose a kind that meets a budget, build it in bounded memory, tune it to a measured recall."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Building an index from vectors of any number, into one file of FAISS's CPU format.
+"""Build an index from any number of vectors and write it as one file in FAISS's CPU format.
 
-What is kept in memory is a block of vectors, the sample that is trained on, and for a graph the whole of it.
+Memory holds one block of vectors and the training sample. A graph index is built in memory as a whole.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ EF_CONSTRUCTION = 200
 _TRAINING = 65_536
 _QUANTISER_ROUNDS = 10
 _SEED = 0
-_WHERE = re.compile(r"Error in .* at \S+:\d+: ")
+_SOURCE_LINE = re.compile(r"Error in .* at \S+:\d+: ")
 _TRIAL_ROWS, _TRIAL_QUERIES, _TRIAL_K = 1_024, 8, 10
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Vectors that one index is made of: their ids are ``rows``, int64, shape ``(n,)``, ascending; it goes to ``file``.
+    """The vectors of one index, their ids ``rows`` (int64, shape ``(n,)``, ascending), and the ``file`` to write.
 
-    Its centroids and quantisers learn from its own vectors alone, so that it can be made, and made again, without the
-    other shards.
+    Centroids and quantisers are trained on these vectors alone. A shard can therefore be built and rebuilt without
+    the other shards.
     """
 
     vectors: Vectors
@@ -50,7 +50,7 @@ class Shard:
 
 
 def shard_sizes(total: int, shards: int) -> list[int]:
-    """Return how many of ``total`` vectors each shard has: sizes that differ by one at most, and none that is empty."""
+    """Return the number of vectors in each shard. Sizes differ by at most one, and no shard is empty."""
     count = max(1, min(shards, total))
     return [total * (i + 1) // count - total * i // count for i in range(count)]
 
@@ -63,18 +63,18 @@ def build_index(
     advance: Advance | None = None,
     gpus: Sequence[int] = (),
 ) -> None:
-    """Write an inner-product index of unit ``vectors`` whose ids are ``rows``, int64, shape ``(n,)``, ascending.
+    """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
-    Centroids and quantisers learn from a sample that is spread evenly over the vectors. ``advance`` is told how many
-    more vectors are in the index, now and then. The centroids of lists are found, and vectors assigned to them, on the
-    GPUs with the numbers ``gpus``, if any.
+    Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
+    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors
+    to lists run on these GPUs.
 
     Raises
     ------
     ConfigError
-        If FAISS cannot make an index of this kind of these vectors.
+        If FAISS cannot build an index of this kind from these vectors.
     MissingExtraError
-        If this kind needs FAISS and it is not installed.
+        If this kind needs FAISS and FAISS is not installed.
     GpuError
         If the GPUs have too little memory.
     """
@@ -98,15 +98,15 @@ def build_index(
                 _write_whole(index, vectors, rows, stream, advance)
     except RuntimeError as error:
         raise ConfigError(
-            f"FAISS cannot make an index of kind {spec.name} of {len(vectors):,} vectors of dimension {vectors.dim}: "
-            f"{reason(error)}"
+            f"FAISS cannot build an index of kind {spec.name} from {len(vectors):,} vectors of dimension "
+            f"{vectors.dim}: {reason(error)}; choose another kind"
         ) from error
 
 
 def reason(error: RuntimeError) -> str:
-    """Return what FAISS says went wrong, without where in its sources it did."""
-    said = _WHERE.sub("", str(error)).rpartition("Error: ")[2].strip()
-    return said or str(error)
+    """Return FAISS's error message without the location in its source code."""
+    message = _SOURCE_LINE.sub("", str(error)).rpartition("Error: ")[2].strip()
+    return message or str(error)
 
 
 def _ignore(_count: int) -> None:
@@ -116,12 +116,12 @@ def _ignore(_count: int) -> None:
 def _require_plain_lists(index: Any) -> None:
     lists = faiss.downcast_InvertedLists(faiss.extract_index_ivf(index).invlists)
     if not isinstance(lists, faiss.ArrayInvertedLists):
-        raise RuntimeError("Error: codes packed for fast scanning (fs) cannot be merged list by list")
+        raise RuntimeError("Error: codes packed for fast scanning (fs) cannot be merged one list at a time")
 
 
 def _require_plain_graph(index: Any, spec: IndexSpec) -> None:
     if spec.family == "graph" and not isinstance(index, faiss.IndexHNSW):
-        raise RuntimeError("Error: a graph cannot be searched under a filter below a transform")
+        raise RuntimeError("Error: a graph behind a vector transform cannot be searched with a filter")
 
 
 def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
@@ -129,7 +129,7 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
         return
     lists = faiss.downcast_index(faiss.try_extract_index_ivf(index))
     if isinstance(lists, faiss.IndexIVFPQ):
-        lists.do_polysemous_training = False  # for a way of filtering that is not used here, and very slow
+        lists.do_polysemous_training = False  # slow, and search does not use polysemous codes
         lists.pq.cp.max_points_per_centroid = TRAINING_PER_LIST
         lists.pq.cp.min_points_per_centroid = 1
         lists.pq.cp.niter = _QUANTISER_ROUNDS
@@ -147,7 +147,7 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
 
 
 def _assigner(index: Any, gpus: Sequence[int]) -> Assign:
-    """Return what gives the nearest list of each vector."""
+    """Return a function that maps vectors to the numbers of their nearest lists."""
     lists = faiss.extract_index_ivf(index)
     centroids = faiss.downcast_index(lists.quantizer)
     if not gpus or not isinstance(centroids, faiss.IndexFlat):
@@ -157,11 +157,12 @@ def _assigner(index: Any, gpus: Sequence[int]) -> Assign:
 
 
 def _write_codes(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Advance) -> None:
-    """Write the file that FAISS would for scalar-quantised vectors, without holding them."""
+    """Write scalar-quantised vectors in FAISS's file format, block by block."""
     with_ids = faiss.IndexIDMap(index)
     index.ntotal = with_ids.ntotal = len(vectors)
     empty = faiss.serialize_index(with_ids).tobytes()
-    stream.write(empty[: -2 * COUNT.size])  # but the numbers of codes and of ids, which come last and are 0
+    # The serialised empty index ends with two counts of 0, for codes and for ids. They are written with the data.
+    stream.write(empty[: -2 * COUNT.size])
     stream.write(COUNT.pack(len(vectors) * index.sa_code_size()))
     for _, block in blocks(vectors):
         stream.write(index.sa_encode(block).tobytes())
@@ -181,10 +182,10 @@ def _write_whole(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
 
 
 def check(spec: IndexSpec, dim: int) -> None:
-    """Raise :class:`ConfigError` unless an index of this kind can be built, stored, searched under a filter and read.
+    """Raise :class:`ConfigError` unless an index of this kind can be built, stored, searched with a filter and read.
 
-    A small index of random vectors is made, with few lists; kinds that have a name need no trial. Raises
-    :class:`MissingExtraError` if the kind needs FAISS and it is not installed.
+    The check builds a small index of random vectors with few lists. Named kinds are known to work and skip it. Raises
+    :class:`MissingExtraError` if the kind needs FAISS and FAISS is not installed.
     """
     require_library(spec.name)
     if spec.named:
@@ -202,11 +203,9 @@ def check(spec: IndexSpec, dim: int) -> None:
             index = SegmentIndex(file, small, _TRIAL_ROWS, dim)
             _, found = index.search(vectors[:_TRIAL_QUERIES], _TRIAL_K, allowed, 0.25, index.most_effort or None)
             if not allowed[found].all() or (found < 0).any():
-                raise ConfigError(
-                    f"an index of kind {spec.name} cannot be searched under a filter: choose another kind"
-                )
+                raise ConfigError(f"an index of kind {spec.name} cannot be searched with a filter: choose another kind")
             if sum(len(part) for part, _ in index.contents()) != _TRIAL_ROWS:
-                raise ConfigError(f"an index of kind {spec.name} does not give back what it holds: choose another kind")
+                raise ConfigError(f"an index of kind {spec.name} does not return its vectors: choose another kind")
             index.kept_of(vectors[:1])
     except (RuntimeError, StoreDamagedError) as error:
         raise _unusable(spec, error) from error
@@ -220,5 +219,5 @@ def _build(small: IndexSpec, spec: IndexSpec, vectors: Floats, rows: Rows, file:
 
 
 def _unusable(spec: IndexSpec, error: BaseException) -> ConfigError:
-    said = reason(error) if isinstance(error, RuntimeError) else str(error)
-    return ConfigError(f"an index of kind {spec.name} cannot be used: {said}; choose another kind")
+    message = reason(error) if isinstance(error, RuntimeError) else str(error)
+    return ConfigError(f"an index of kind {spec.name} cannot be used: {message}; choose another kind")

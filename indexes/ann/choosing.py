@@ -1,7 +1,7 @@
-"""Which kind of index suits a budget: the table of ``docs/how-to/choose-an-index.md``, as one function.
+"""Choose kinds of index for a budget. The guide on choosing an index shows the same rules as a table.
 
-Costs are estimated by a model of few constants. Those of scanning are measured on the machine at hand; the others were
-measured once, on 80,000 and a million vectors of dimension 384, and give the order of magnitude.
+A cost model with few constants estimates size and latency. The scan speed is measured on the current machine. The other
+constants were measured once, on 80,000 and on a million vectors of dimension 384, and give the order of magnitude.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.ann.specs import IndexSpec, codes_for, lists_for, parse_spec
 
 LEAST_APPROXIMATE = 50_000
-"""Vectors below which no approximate kind is chosen: one has to be asked for by its name."""
+"""Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
 
 LATENCY_MS, RECALL = 20.0, 0.98
-"""What holds where a budget leaves it open."""
+"""Targets for budgets that set no latency or recall."""
 
 ORDER = ("flat", "fp16", "hnsw", "hnsw-sq8", "ivf-sq8", "ivf", "ivf-pq")
-"""The kinds in the order in which they are considered: exact ones, then by latency at the same recall."""
+"""The kinds in order of preference: exact kinds first, then by latency at the same recall."""
 
 _LATENCY_SLACK = 5.0
-"""The latency of an approximate index is known once it is built and tuned; the estimate only rules out the hopeless."""
+"""An approximate kind is ruled out only if its estimated latency exceeds the budget by this factor.
+
+The real latency of an approximate index is known after it is built and tuned.
+"""
 
 _ID_BYTES, _LINK_BYTES = 8, 285
 _VISITED, _VISIT_NS, _RANDOM_NS_PER_BYTE = 2_000, 60.0, 0.2
@@ -35,21 +38,31 @@ _RANKING_MS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an index may cost and must find; None leaves it open.
+    """Limits for the index of a store. None means no limit.
+
+    Without a limit on latency and recall, the choice of an index aims at 20 ms and a recall@10 of 0.98.
 
     Parameters
     ----------
-    max_memory
-        Most bytes of the index.
-    max_latency_ms
-        Most milliseconds that the search for one query may take in one thread, at the 95th percentile of queries.
-    min_recall
-        Least share of the ten nearest vectors that is found, from 0 to 1, as the mean over queries.
+    max_memory : int, optional
+        Maximum size of the index in bytes; greater than 0.
+    max_latency_ms : float, optional
+        Maximum time to search for one query in one thread, in milliseconds, at the 95th percentile of queries;
+        greater than 0.
+    min_recall : float, optional
+        Minimum recall@10: the share of the ten nearest vectors that the index finds, averaged over queries; greater
+        than 0 and at most 1.
 
     Raises
     ------
     ConfigError
-        Where a value is out of its range.
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import Budget
+    >>> Budget(max_latency_ms=5, min_recall=0.9).describe()
+    '5 ms a query, recall@10 0.9'
     """
 
     max_memory: int | None = None
@@ -65,16 +78,27 @@ class Budget:
 
     @property
     def open(self) -> bool:
-        """Whether nothing was asked for."""
+        """Whether the budget sets no limit."""
         return self == Budget()
 
     @property
     def wanted_recall(self) -> float:
-        """The recall asked for, or the default."""
+        """The minimum recall@10, or its default."""
         return RECALL if self.min_recall is None else self.min_recall
 
     def describe(self, *, defaults: bool = True) -> str:
-        """Return it in a few words; with ``defaults``, what holds where it leaves something open too."""
+        """Return the limits as text.
+
+        Parameters
+        ----------
+        defaults : bool
+            Whether to include the default latency and recall if the budget does not set them.
+
+        Returns
+        -------
+        str
+            The limits, separated by commas.
+        """
         parts = [
             (self.max_latency_ms, f"{self.wanted_latency_ms:g} ms a query", defaults),
             (self.max_memory, f"{_short((self.max_memory or 0) / 1e6)} MB", False),
@@ -84,13 +108,13 @@ class Budget:
 
     @property
     def wanted_latency_ms(self) -> float:
-        """The latency asked for, or the default."""
+        """The maximum latency in milliseconds, or its default."""
         return LATENCY_MS if self.max_latency_ms is None else self.max_latency_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a machine can do: nanoseconds for one number of a vector in float32 and float16, and memory in bytes."""
+    """The speed of a machine: nanoseconds to scan one float32 or float16 vector component; and its memory in bytes."""
 
     flat_ns: float
     half_ns: float
@@ -99,7 +123,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes of an index, milliseconds that one query takes in one thread, and bytes that building it needs at once."""
+    """The size of an index in bytes, milliseconds per query in one thread, and bytes of memory needed to build it."""
 
     bytes: int
     latency_ms: float
@@ -107,7 +131,7 @@ class Cost:
 
 
 def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
-    """Estimate the cost of an index of a kind that has a name, for ``rows`` vectors of dimension ``dim``."""
+    """Estimate the cost of an index of a named kind for ``rows`` vectors of dimension ``dim``."""
     size = rows * (_BYTES[spec.name](dim) + _ID_BYTES)
     number_ns = {"flat": machine.flat_ns, "ivf": machine.flat_ns}.get(spec.name, machine.half_ns)
     if spec.family == "graph":
@@ -122,7 +146,7 @@ def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
 
 
 def cost_in_shards(spec: IndexSpec, rows: int, dim: int, machine: Machine, shards: int) -> Cost:
-    """Estimate the cost of an index in ``shards``, which one thread searches, and builds, one after the other."""
+    """Estimate the cost of an index split into ``shards``, which one thread builds and searches in turn."""
     each = cost(spec, math.ceil(rows / shards), dim, machine)
     return Cost(shards * each.bytes, shards * each.latency_ms, each.building_bytes)
 
@@ -142,25 +166,24 @@ _BYTES: Mapping[str, Callable[[int], int]] = MappingProxyType(
         "ivf-pq": codes_for,
     }
 )
-"""Bytes of a vector's code."""
+"""Bytes per encoded vector, by kind and dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A kind of index, what it is estimated to cost, and what speaks against it, None where nothing does."""
+    """A kind of index, its estimated cost, and the reason why it does not fit the budget, None if it fits."""
 
     spec: IndexSpec
     cost: Cost
     obstacle: str | None
     excess: float
-    """By what factor the budget is exceeded, at the worst; at most 1 where it is met."""
+    """The largest ratio of a cost to its limit; at most 1 if the budget is met."""
 
 
 def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 1) -> list[Option]:
-    """Return the kinds of index in the order in which they are to be tried for ``rows`` vectors of dimension ``dim``.
+    """Return the kinds of index to try, in order, for ``rows`` vectors of dimension ``dim`` in ``shards`` equal shards.
 
-    The vectors are in ``shards`` of one size. Kinds that the budget rules out come last, the one that exceeds it least
-    first.
+    Kinds that exceed the budget come last, in increasing order of the excess.
     """
     options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in ORDER]
     fitting = [option for option in options if option.obstacle is None]
@@ -180,7 +203,7 @@ def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machi
     ]
     excess = max(found / most for found, most, _ in limits)
     if not exact and rows < LEAST_APPROXIMATE:
-        obstacles.insert(0, f"approximate, which {rows:,} vectors need not be (from {LEAST_APPROXIMATE:,} on)")
+        obstacles.insert(0, f"approximate, which is chosen from {LEAST_APPROXIMATE:,} vectors on, not for {rows:,}")
         excess = float("inf")
     return Option(spec, estimate, "; ".join(obstacles) or None, excess)
 

@@ -1,7 +1,7 @@
-"""Flat indexes: their file, in the format of FAISS, and a search with NumPy where FAISS is not installed.
+"""Flat indexes: writing them in FAISS's file format, and searching them with NumPy if FAISS is not installed.
 
-The file holds the headers of an ``IndexIDMap`` and of an ``IndexFlat``, the vectors and their ids, as
-``docs/reference/store-format.md`` describes it.
+A file holds the headers of an ``IndexIDMap`` and of an ``IndexFlat``, the vectors and their ids. The documentation page
+"Store format" describes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
 HEADER = struct.Struct("<4siqqq?i")
-"""Type, dimension, number of vectors, two unused numbers, whether it is trained, metric: how every index begins."""
+"""Header of every FAISS index: type, dimension, number of vectors, two unused numbers, is-trained flag, metric."""
 COUNT = struct.Struct("<Q")
 TYPES = (b"IxMp", b"IxFI")
 
@@ -29,7 +29,7 @@ _QUERIES = 256
 
 
 def write_flat_index(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Callable[[int], None]) -> None:
-    """Write the file that FAISS would for a flat index of ``vectors`` whose ids are ``rows``, block by block."""
+    """Write a flat index of ``vectors`` with the ids ``rows`` in FAISS's file format, block by block."""
     for name in TYPES:
         stream.write(HEADER.pack(name, vectors.dim, len(vectors), _UNUSED, _UNUSED, True, _INNER_PRODUCT))
     stream.write(COUNT.pack(len(vectors) * vectors.dim))
@@ -41,10 +41,10 @@ def write_flat_index(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Ca
 
 
 class FlatIndex:
-    """A flat index, mapped into memory and searched with NumPy, in one thread and a few megabytes of memory.
+    """A memory-mapped flat index that NumPy searches in one thread, with a few megabytes of memory.
 
-    It has the methods of :class:`ragembed.indexes.ann.index.SegmentIndex`. The headers of ``file`` must have been
-    checked; raises :class:`StoreDamagedError` if it does not have the size of ``rows`` vectors of dimension ``dim``.
+    It has the methods of :class:`ragembed.indexes.ann.index.SegmentIndex`. Check the headers of ``file`` first. Raises
+    :class:`StoreDamagedError` if the size of the file does not match ``rows`` vectors of dimension ``dim``.
     """
 
     most_effort = 0
@@ -66,7 +66,7 @@ class FlatIndex:
         queries: Floats,
         k: int,
         allowed: Bools | None = None,
-        share: float = 1.0,  # noqa: ARG002  of use to approximate indexes only
+        share: float = 1.0,  # noqa: ARG002  only approximate indexes use it
         effort: int | None = None,  # noqa: ARG002
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`ragembed.indexes.ann.index.SegmentIndex.search` does."""
@@ -75,7 +75,7 @@ class FlatIndex:
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
-        """Search the vectors at the positions ``start`` to before ``stop``."""
+        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
         shape = len(queries), min(k, stop - start)
         scores = np.full(shape, -np.inf, dtype=np.float32)
         rows = np.full(shape, -1, dtype=np.int64)
@@ -94,7 +94,7 @@ class FlatIndex:
         return scores, rows
 
     def _products(self, queries: Floats, start: int, stop: int, allowed: Bools | None) -> Iterator[tuple[Floats, Rows]]:
-        """Yield the inner products of ``queries`` with the vectors that are ``allowed``, and their ids, in blocks."""
+        """Yield blocks of inner products of ``queries`` with the ``allowed`` vectors, and the ids of these vectors."""
         size = rows_in(_SEARCHED_BYTES, self._vectors.shape[1])
         for first in range(start, stop, size):
             part = slice(first, min(first + size, stop))
@@ -104,7 +104,7 @@ class FlatIndex:
                 kept = np.flatnonzero(known)[allowed[ids[known]]]
                 vectors, ids = vectors[kept], ids[kept]
             if len(ids):
-                # The vectors begin at no multiple of four bytes in the file, which makes arithmetic slow.
+                # The vectors are not aligned to four bytes in the file; arithmetic on unaligned data is slow.
                 yield dot_products(queries, np.require(vectors, np.float32, ["C", "ALIGNED"])), ids
 
     def rows(self) -> Rows:
@@ -112,16 +112,16 @@ class FlatIndex:
         return self._rows
 
     def contents(self) -> Iterator[tuple[Rows, Floats]]:
-        """Yield rows, int64, shape ``(n,)``, and vectors, float32, shape ``(n, d)``, in blocks."""
+        """Yield blocks of rows, int64, shape ``(n,)``, with their vectors, float32, shape ``(n, d)``."""
         size = rows_in(_CONTENTS_BYTES, self._vectors.shape[1])
         for start in range(0, len(self._rows), size):
             part = slice(start, start + size)
             yield self._rows[part], np.require(self._vectors[part], np.float32, ["C", "ALIGNED"])
 
     def as_searched(self, vectors: Floats) -> Floats:
-        """Return ``vectors``: they are kept as they are."""
+        """Return ``vectors`` unchanged: a flat index does not transform them."""
         return vectors
 
     def kept_of(self, vectors: Floats) -> Floats:
-        """Return ``vectors``: they are kept as they are."""
+        """Return ``vectors`` unchanged: a flat index stores them as float32."""
         return vectors

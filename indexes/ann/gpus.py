@@ -1,4 +1,4 @@
-"""GPUs: the choice of devices, and copies of FAISS indexes in their memory. Files keep FAISS's CPU format."""
+"""Choose GPUs, and copy FAISS indexes into their memory. Files stay in FAISS's CPU format."""
 
 from __future__ import annotations
 
@@ -17,47 +17,48 @@ from ragembed.models.devices import choose_devices
 from ragembed.types import Floats
 
 MOST_SELECTED = 2048
-"""Most neighbours, and most lists, that FAISS picks on a GPU."""
+"""FAISS's limit on a GPU for the number of neighbours and for the number of lists to search."""
 
 _MEMORY_SHARE = 0.8
-"""Share of a GPU's free memory that a copy may take; the rest is for what a search needs."""
+"""Share of a GPU's free memory that a copy may take; searches need the rest."""
 
 _LEAST_QUERIES = 64
 _LOCK = threading.Lock()
 
 
 def visible_gpus() -> int:
-    """Return how many GPUs FAISS can use: none with its CPU build."""
+    """Return the number of GPUs that FAISS can use; 0 with its CPU build."""
     return int(faiss.get_num_gpus()) if has_faiss() else 0
 
 
-def choose_gpus(asked: str) -> tuple[int, ...]:
-    """Return the numbers of the GPUs that are ``asked`` for, none for the CPU.
+def choose_gpus(device: str) -> tuple[int, ...]:
+    """Return the numbers of the GPUs that ``device`` selects; empty for the CPU.
 
-    ``asked`` is ``auto`` (all that there are, if any), ``cpu``, ``gpu`` (all, at least one), or numbers, as in
-    ``gpu:0,2``. Raises :class:`ConfigError` for anything else, :class:`GpuError` if a GPU is not visible to FAISS.
+    ``device`` is ``auto`` (all GPUs, or the CPU if there are none), ``cpu``, ``gpu`` (all GPUs, at least one), or GPU
+    numbers such as ``gpu:0,2``. Raises :class:`ConfigError` for anything else and :class:`GpuError` if FAISS does not
+    see a selected GPU.
     """
-    visible = 0 if asked == "cpu" else visible_gpus()
-    if asked.startswith("gpu") and not visible:
+    visible = 0 if device == "cpu" else visible_gpus()
+    if device.startswith("gpu") and not visible:
         raise GpuError(
-            f"{asked} was asked for, but FAISS sees no GPU: install its build for GPUs instead of faiss-cpu "
-            "(pip install 'ragembed[gpu]') and NVIDIA's driver, or ask for cpu"
+            f"device {device!r} is not available because FAISS sees no GPU: install its GPU build instead of faiss-cpu "
+            "(pip install 'ragembed[gpu]') and NVIDIA's driver, or choose cpu"
         )
-    if asked not in ("auto", "cpu") and not asked.startswith("gpu"):
-        raise ConfigError(f"unknown device {asked!r}: expected auto, cpu, gpu, or numbers of GPUs as in gpu:0,2")
-    devices = choose_devices(asked, visible)
+    if device not in ("auto", "cpu") and not device.startswith("gpu"):
+        raise ConfigError(f"unknown device {device!r}: expected auto, cpu, gpu, or GPU numbers such as gpu:0,2")
+    devices = choose_devices(device, visible)
     return tuple(int(name.partition(":")[2]) for name in devices if name != "cpu")
 
 
-def describe_choice(asked: str, gpus: Sequence[int]) -> str:
-    """Return in a few words what :func:`choose_gpus` made of ``asked``."""
+def describe_choice(device: str, gpus: Sequence[int]) -> str:
+    """Return as text where FAISS runs if :func:`choose_gpus` maps ``device`` to ``gpus``."""
     if gpus:
         return f"on {_named(gpus)}"
-    return "on the CPU" if asked == "cpu" else "on the CPU, as FAISS sees no GPU"
+    return "on the CPU" if device == "cpu" else "on the CPU, as FAISS sees no GPU"
 
 
 class GpuIndex:
-    """A copy of an index on GPUs; one thread at a time searches any of them."""
+    """A copy of an index on GPUs. Only one thread at a time searches on GPUs."""
 
     def __init__(self, index: Any, rows: Rows | None, gpus: Sequence[int]) -> None:
         self._index = index
@@ -65,15 +66,15 @@ class GpuIndex:
         self._gpus = gpus
 
     def search(self, queries: Floats, k: int, probes: int | None = None) -> tuple[Floats, Rows]:
-        """Return inner products and ids of the ``k`` nearest vectors, at most :data:`MOST_SELECTED`, best first.
+        """Return inner products and ids of the ``k`` nearest vectors, best first; ``k`` is at most MOST_SELECTED.
 
-        ``queries`` is float32, shape ``(n, d)``; ``probes`` is how many lists are searched, None for an index without.
-        Both results have shape ``(n, min(k, vectors))``, with id -1 and score -inf if fewer are found. Raises
-        :class:`GpuError` if memory runs out even for a few queries at once.
+        ``queries`` is float32, shape ``(n, d)``. ``probes`` is the number of lists to search, None for an index without
+        lists. Both results have shape ``(n, min(k, vectors))``, padded with id -1 and score -inf. Raises
+        :class:`GpuError` if memory runs out even for a small batch of queries.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         with _LOCK:
-            if probes is not None:  # set in the index, as copies on several GPUs take no parameters of a search
+            if probes is not None:  # set on the index: copies on several GPUs ignore the parameters of a search
                 faiss.GpuParameterSpace().set_index_parameter(self._index, "nprobe", probes)
             scores, found = self._in_blocks(queries, min(k, self._index.ntotal), max(1, len(queries)))
         missing = found < 0
@@ -81,7 +82,7 @@ class GpuIndex:
         return scores, found if self._rows is None else np.where(missing, -1, self._rows[found])
 
     def _in_blocks(self, queries: Floats, k: int, size: int) -> tuple[Floats, Rows]:
-        """Search for ``size`` queries at a time, and for fewer where memory runs out."""
+        """Search for ``size`` queries at a time, or for fewer if memory runs out."""
         scores, found = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
         start = 0
         while start < len(queries) and k:
@@ -94,7 +95,7 @@ class GpuIndex:
                     raise
                 if least:
                     raise GpuError(
-                        f"the memory of {_named(self._gpus)} does not suffice to search for {size} queries at once: "
+                        f"the memory of {_named(self._gpus)} is too small to search for {size} queries at once: "
                         f"free memory there, use more GPUs, or use the CPU ({error})"
                     ) from error
                 size = max(_LEAST_QUERIES, size // 2)
@@ -104,11 +105,12 @@ class GpuIndex:
 
 
 def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuIndex:
-    """Return a copy of ``index``, which may be mapped into memory, on ``gpus``.
+    """Return a copy of ``index``, which may be memory-mapped, on ``gpus``.
 
-    Each GPU gets all of it; if that does not fit, a part. ``size`` is about how many bytes it takes, by default those
-    of a flat index. Vectors in float16 and product quantisers are searched in float16. Raises :class:`ConfigError` if
-    FAISS has no such index on GPUs, :class:`GpuError` if their memory does not suffice.
+    Each GPU gets a full copy, or a part if a full copy does not fit. ``size`` is the approximate size of the copy in
+    bytes, by default the size of a flat index. float16 vectors and product quantisers are searched in float16. Raises
+    :class:`ConfigError` if FAISS does not support this kind of index on GPUs, and :class:`GpuError` if their memory is
+    too small.
     """
     index, rows = faiss.downcast_index(index), None
     if isinstance(index, faiss.IndexIDMap):
@@ -117,7 +119,7 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
     half = isinstance(inner, faiss.IndexIVFPQ)
     if type(index) is faiss.IndexScalarQuantizer and index.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
-        index, half = _decoded(index), True  # FAISS copies float16 to one GPU only
+        index, half = _decoded(index), True  # FAISS can copy a float16 index to a single GPU only
     elif type(inner) not in (
         *(faiss.IndexFlat, faiss.IndexFlatIP),
         *(faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQ),
@@ -127,13 +129,13 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
 
 
 def train_on_gpus(index: Any, sample: Floats, gpus: Sequence[int]) -> None:
-    """Train ``index``, which has inverted lists, with k-means on ``gpus``; all else is trained on the CPU.
+    """Train ``index``, which has inverted lists: k-means runs on ``gpus``, the rest of the training on the CPU.
 
-    ``sample`` is float32, shape ``(n, d)``. Raises :class:`GpuError` if the memory of the GPUs does not suffice.
+    ``sample`` is float32, shape ``(n, d)``. Raises :class:`GpuError` if the memory of the GPUs is too small.
     """
     lists = faiss.extract_index_ivf(index)
     centroids = _copied(faiss.IndexFlatIP(lists.d), gpus, 4 * lists.nlist * lists.d, half=False)
-    lists.clustering_index = centroids  # which does not keep it alive
+    lists.clustering_index = centroids  # no reference is held: ``centroids`` must stay alive during the training
     try:
         index.train(sample)
     except RuntimeError as error:
@@ -150,10 +152,10 @@ def _copied(index: Any, gpus: Sequence[int], size: int, half: bool) -> Any:
     room = [_room(gpu) for gpu in gpus]
     known = [free for free in room if free is not None]
     if any(size > free for free in known):
-        # A part that does not fit ends the process, so that an index is split only where there is room for all of them.
+        # FAISS ends the process if a part does not fit. Split only if all parts are known to fit.
         options.shard = True
         if len(known) < len(gpus) or len(gpus) == 1 or any(size // len(gpus) > free for free in known):
-            raise _no_room(gpus, f"{size / 1e6:,.0f} MB", f"{min(known) / 1e6:,.0f} MB may be used on one of them")
+            raise _no_room(gpus, f"{size / 1e6:,.0f} MB", f"only {min(known) / 1e6:,.0f} MB may be used on one of them")
     try:
         return faiss.index_cpu_to_gpu_multiple_py([_resources(gpu) for gpu in gpus], index, options, list(gpus))
     except RuntimeError as error:
@@ -164,21 +166,21 @@ def _copied(index: Any, gpus: Sequence[int], size: int, half: bool) -> Any:
 
 @cache
 def _resources(gpu: int) -> Any:  # noqa: ARG001  the key of the cache
-    """Return what searches on a GPU share: FAISS sets memory aside in it, which each index need not have of its own."""
+    """Return the FAISS resources of a GPU, which all indexes share because each instance reserves memory."""
     return faiss.StandardGpuResources()
 
 
 def _room(gpu: int) -> int | None:
-    """Return how many bytes may be taken of a GPU's memory, None if PyTorch, which tells, is not installed."""
+    """Return how many bytes of a GPU's memory may be used, None if PyTorch is not installed to measure it."""
     try:
         import torch
     except ImportError:
         return None
     try:
         free, _ = torch.cuda.mem_get_info(gpu)
-    except (RuntimeError, AssertionError) as error:  # its build for CPUs has the function too
+    except (RuntimeError, AssertionError) as error:  # also raised by PyTorch's CPU build
         if torch.cuda.is_available():
-            raise GpuError(f"CUDA does not tell the free memory of GPU {gpu}: {error}; use the CPU") from error
+            raise GpuError(f"cannot read the free memory of GPU {gpu}: {error}; use the CPU") from error
         return None
     return int(_MEMORY_SHARE * free)
 
@@ -192,8 +194,8 @@ def _decoded(index: Any) -> Any:
 
 def _unsupported(index: Any, why: str = "") -> ConfigError:
     return ConfigError(
-        f"an index of FAISS's type {type(faiss.downcast_index(index)).__name__} cannot be searched on a GPU: search it "
-        f"on the CPU, or build one of kind flat, fp16, ivf or ivf-sq8{why}"
+        f"an index of FAISS type {type(faiss.downcast_index(index)).__name__} cannot be searched on a GPU: search it "
+        f"on the CPU, or build an index of kind flat, fp16, ivf or ivf-sq8{why}"
     )
 
 
@@ -215,23 +217,23 @@ def _named(gpus: Sequence[int]) -> str:
 _AUTO, _CPU, _GPU = "auto", "cpu", "gpu"
 
 
-def building_gpus(asked: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
-    """Return the GPUs to build on for the device ``asked`` for, and a few words about them.
+def building_gpus(device: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
+    """Return the GPUs to build indexes on for ``device``, and a short description of them.
 
-    Other devices than GPUs and the CPU are the embedder's, and mean "auto" here. If PyTorch has the GPUs that are asked
-    for and FAISS is its build for CPUs, or missing, indexes are built on the CPU. Raises
-    :class:`ragembed.errors.GpuError` if neither has them.
+    Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto". If PyTorch can use the
+    selected GPUs but FAISS cannot (its CPU build, or not installed), indexes are built on the CPU. Raises
+    :class:`ragembed.errors.GpuError` if neither can use them.
     """
-    wanted = asked if asked is not None and (asked == _CPU or asked.startswith(_GPU)) else _AUTO
+    wanted = device if device is not None and (device == _CPU or device.startswith(_GPU)) else _AUTO
     if wanted.startswith(_GPU) and not visible_gpus() and _embeds_on_gpu(embedder):
         wanted = _AUTO
     gpus = choose_gpus(wanted)
     return gpus, describe_choice(wanted, gpus)
 
 
-def searching_gpus(asked: str) -> Sequence[int]:
-    """Return the GPUs to search on; raises as :func:`ragembed.indexes.ann.gpus.choose_gpus` does."""
-    return choose_gpus(asked)
+def searching_gpus(device: str) -> Sequence[int]:
+    """Return the GPUs to search on; raises the errors of :func:`choose_gpus`."""
+    return choose_gpus(device)
 
 
 def _embeds_on_gpu(embedder: VectorEncoder) -> bool:

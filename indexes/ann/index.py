@@ -1,4 +1,4 @@
-"""A stored index: opened, searched, read back, and its hits ranked by the raw vectors."""
+"""Open a stored index, search it, read its vectors, and rank its results by the raw vectors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
-"""How much is looked at where no effort was found by measuring: neighbours, and the share of the lists."""
+"""Default effort of an index that was not tuned: neighbours of a graph search (efSearch), and share of the lists."""
 
 USUAL_K = 18
-"""Neighbours that are searched for when ten are asked for; see :mod:`ragembed.indexes.search.snapshot`."""
+"""Neighbours that a search for ten hits retrieves; see :mod:`ragembed.indexes.search.snapshot`."""
 
 FEW_QUERIES = 8
-"""Queries up to which an index is searched in one thread."""
+"""Maximum number of queries that are searched for in one thread."""
 
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
@@ -46,15 +46,16 @@ _TYPES: Mapping[str, tuple[bytes, ...]] = MappingProxyType(
         "ivf-pq": (b"IwPQ",),
     }
 )
-"""The types that an index's file names, from the outermost inwards."""
+"""FAISS's type codes in the headers of an index file, from the outermost index to the innermost."""
 
 
 def open_index(
     file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[int] = ()
 ) -> StoredIndex:
-    """Return the index in ``file``: by FAISS, or without it by NumPy if it is flat.
+    """Return the index in ``file``, searched by FAISS, or by NumPy if FAISS is not installed and the index is flat.
 
-    The arguments and errors are those of :class:`SegmentIndex`. Raises :class:`MissingExtraError` for another kind.
+    The arguments and errors are those of :class:`SegmentIndex`. Raises :class:`MissingExtraError` for other kinds if
+    FAISS is not installed.
     """
     if has_faiss():
         return SegmentIndex(file, spec, rows, dim, threads, gpus)
@@ -64,27 +65,29 @@ def open_index(
 
 
 class SegmentIndex:
-    """A stored index that FAISS searches, mapped into memory; ``file``'s hash must have been checked.
+    """A stored, memory-mapped index that FAISS searches. Check the hash of ``file`` first.
 
     Parameters
     ----------
     file, spec
         The file, and the kind of index in it.
     rows, dim
-        How many vectors it has, and of which dimension.
+        Number of vectors and their dimension.
     threads
-        Most threads that search for several queries at once; None for as many as FAISS takes. One or a few queries
-        are always searched for in one thread.
+        Maximum number of threads for a batch of queries; None for FAISS's default. Up to :data:`FEW_QUERIES` queries
+        are searched for in one thread.
     gpus
-        Numbers of the GPUs that a copy of the index lies on. Searches under a filter, and those for more neighbours or
-        lists than FAISS picks there, stay on the CPU.
+        Numbers of the GPUs to copy the index to. The CPU runs searches with a filter, and searches for more neighbours
+        or lists than FAISS supports on a GPU.
 
     Raises
     ------
     StoreDamagedError
-        Where the file does not begin as such an index does, or FAISS cannot read it.
-    ConfigError, GpuError
-        Where there is no such index on GPUs, or not enough memory.
+        If the file does not have the header of such an index, or FAISS cannot read it.
+    ConfigError
+        If FAISS does not support this kind of index on GPUs.
+    GpuError
+        If the GPUs have too little memory.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class SegmentIndex:
     ) -> None:
         self._spec = spec
         self._threads = threads
-        self._last: tuple[tuple[int, float, int | None], Any] | None = None
+        self._last_parameters: tuple[tuple[int, float, int | None], Any] | None = None
         _require_type(file, spec, rows, dim)
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
         try:
@@ -104,12 +107,12 @@ class SegmentIndex:
         self._lists: Any = faiss.try_extract_index_ivf(self._index) if spec.family == "lists" else None
         if self._lists is not None:
             self._inverted = faiss.downcast_InvertedLists(self._lists.invlists)
-            self._inverted.prefetch_nthread = 0  # else 32 threads are started for each search
+            self._inverted.prefetch_nthread = 0  # the default starts 32 threads for each search
         self._on_gpus: GpuIndex | None = to_gpus(self._index, gpus, file.stat().st_size) if gpus else None
 
     @property
     def most_effort(self) -> int:
-        """The highest effort that makes a difference: all lists, or all vectors; 0 where there is none to make."""
+        """The highest useful effort: the number of lists, or of vectors in a graph; 0 for an exhaustive index."""
         if self._spec.family == "exhaustive":
             return 0
         return int(self._index.ntotal if self._lists is None else self._lists.nlist)
@@ -117,12 +120,12 @@ class SegmentIndex:
     def search(
         self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
-        """Return inner products and rows of the ``k`` nearest vectors among those ``allowed``.
+        """Return inner products and rows of the ``k`` nearest vectors among the ``allowed`` ones, best first.
 
-        ``queries`` is float32, shape ``(n, d)``; ``allowed`` tells of each row whether it counts, None that all do;
-        ``share`` is about how many of the index's rows do, from 0 to 1, and makes an approximate search look at more.
-        ``effort`` is how many neighbours are kept in sight (efSearch), or how many lists are looked into (nprobe).
-        Both results have shape ``(n, min(k, vectors))``, best first, with row -1 and score -inf where there are fewer.
+        ``queries`` is float32, shape ``(n, d)``. ``allowed`` is a mask over rows, or None to allow all. ``share`` is
+        the approximate share of the index's rows that are allowed, from 0 to 1; an approximate search raises its effort
+        accordingly. ``effort`` is the number of candidates of a graph search (efSearch) or the number of lists to
+        search (nprobe). Both results have shape ``(n, min(k, vectors))``, padded with row -1 and score -inf.
         """
         k = min(k, self._index.ntotal)
         queries = np.ascontiguousarray(queries, dtype=np.float32)
@@ -137,7 +140,7 @@ class SegmentIndex:
                 if allowed is not None:
                     parameters = self._parameters(k, share, effort, {"sel": _selector(allowed)})
                 else:
-                    parameters = self._kept_parameters(k, share, effort)
+                    parameters = self._cached_parameters(k, share, effort)
                 scores, rows = self._index.search(queries, k, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
@@ -145,23 +148,23 @@ class SegmentIndex:
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
-        """Return what :meth:`search` does, of the vectors at the positions ``start`` to before ``stop`` alone.
+        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive) as :meth:`search` does.
 
-        The index must be exhaustive, and is searched on the CPU.
+        The index must be exhaustive. The search runs on the CPU.
         """
         row_at = self._index.id_map.at
-        among = faiss.IDSelectorRange(row_at(start), row_at(stop - 1) + 1)
+        selector = faiss.IDSelectorRange(row_at(start), row_at(stop - 1) + 1)
         if allowed is not None:
-            among = faiss.IDSelectorAnd(among, _selector(allowed))
+            selector = faiss.IDSelectorAnd(selector, _selector(allowed))
         with _threads_for(len(queries), self._threads):
             scores, rows = self._index.search(
-                np.ascontiguousarray(queries), min(k, stop - start), params=faiss.SearchParameters(sel=among)
+                np.ascontiguousarray(queries), min(k, stop - start), params=faiss.SearchParameters(sel=selector)
             )
         scores[rows < 0] = -np.inf
         return scores, rows
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
-        """Search the vectors of a graph one by one: its links lead past what a filter selects far from the query."""
+        """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""
         row_of = faiss.vector_to_array(self._index.id_map)
         storage = faiss.downcast_index(faiss.downcast_index(self._index.index).storage)
         selected = np.zeros(len(row_of), dtype=bool)
@@ -170,17 +173,17 @@ class SegmentIndex:
         scores, positions = storage.search(queries, k, params=faiss.SearchParameters(sel=_selector(selected)))
         return scores, np.where(positions < 0, -1, row_of[positions])
 
-    def _kept_parameters(self, k: int, share: float, effort: int | None) -> Any:
-        """Return what :meth:`_parameters` does, made once for the same search again and again."""
-        asked, last = (k, share, effort), self._last
-        if last is None or last[0] != asked:
-            last = self._last = asked, self._parameters(k, share, effort, {})
-        return last[1]  # and not self._last's, which another thread may have put there meanwhile
+    def _cached_parameters(self, k: int, share: float, effort: int | None) -> Any:
+        """Return the result of :meth:`_parameters`, cached for repeated searches with the same arguments."""
+        key, last = (k, share, effort), self._last_parameters
+        if last is None or last[0] != key:
+            last = self._last_parameters = key, self._parameters(k, share, effort, {})
+        return last[1]  # not the attribute's: another thread may have replaced it since
 
     def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
         if self._spec.family == "graph":
             tuned = USUAL_K * self._spec.refine_factor
-            least = tuned if k <= tuned else 2 * k  # what the effort was measured with, or for a deeper search
+            least = tuned if k <= tuned else 2 * k  # the k of the tuning, or more for a deeper search
             neighbours = int(max(EFFORTS["graph"] if effort is None else effort, least) / share)
             return faiss.SearchParametersHNSW(efSearch=min(neighbours, self._index.ntotal), **settings)
         if self._spec.family == "exhaustive":
@@ -192,8 +195,8 @@ class SegmentIndex:
 
     def _probes(self, k: int, share: float, effort: int | None) -> int:
         lists: int = self._lists.nlist
-        asked = max(k, USUAL_K * self._spec.refine_factor)
-        for_k = 2 * asked * lists / self._index.ntotal  # so that the lists hold twice as many as are asked for
+        neighbours = max(k, USUAL_K * self._spec.refine_factor)
+        for_k = 2 * neighbours * lists / self._index.ntotal  # enough lists to hold twice as many vectors
         least = max(_LEAST_PROBED, EFFORTS["lists"] * lists) if effort is None else effort
         return int(min(math.ceil(max(for_k, least) / share), lists))
 
@@ -205,7 +208,7 @@ class SegmentIndex:
         return np.sort(np.concatenate([list_ids(self._inverted, number) for number in range(self._lists.nlist)]))
 
     def contents(self) -> Iterator[tuple[Rows, Floats]]:
-        """Yield rows, int64, shape ``(n,)``, and vectors as they are kept, float32, shape ``(n, d)``, in blocks."""
+        """Yield blocks of rows, int64, shape ``(n,)``, with their decoded vectors, float32, shape ``(n, d)``."""
         size = rows_in(_CONTENTS_BYTES, self._index.d)
         if self._lists is not None:
             yield from self._list_contents()
@@ -228,11 +231,11 @@ class SegmentIndex:
             yield list_ids(self._inverted, number).copy(), vectors
 
     def as_searched(self, vectors: Floats) -> Floats:
-        """Return what is kept, but for rounding, of ``vectors``, float32, shape ``(n, d)``."""
+        """Return ``vectors``, float32, shape ``(n, d)``, after the transforms of the index, before quantisation."""
         return vectors if self._lists is None else transformed(self._index, vectors)
 
     def kept_of(self, vectors: Floats) -> Floats:
-        """Return what the index keeps of ``vectors``, float32, shape ``(n, d)``, as :meth:`contents` gives it."""
+        """Return ``vectors``, float32, shape ``(n, d)``, encoded and decoded as in :meth:`contents`."""
         if self._lists is not None:
             inner, vectors = self._lists, transformed(self._index, vectors)
         else:
@@ -243,11 +246,11 @@ class SegmentIndex:
 
 
 StoredIndex: TypeAlias = SegmentIndex | FlatIndex
-"""What :func:`open_index` returns."""
+"""Return type of :func:`open_index`."""
 
 
 class RefinedIndex:
-    """Searches ``index``; where that does not keep vectors as they are, more are found and ranked by ``vectors``.
+    """Searches ``index``. If the index is lossy, it retrieves more results and ranks them by ``vectors``.
 
     ``rows``, int64, shape ``(n,)``, ascending, are the ids of the vectors by position.
     """
@@ -261,7 +264,7 @@ class RefinedIndex:
     def search(
         self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
-        """Search as :meth:`SegmentIndex.search` does; scores are those of the vectors, not of their codes."""
+        """Search as :meth:`SegmentIndex.search` does, but with scores computed from the exact vectors."""
         if self._spec.lossless:
             return self._index.search(queries, k, allowed, share, effort)
         _, rows = self._index.search(queries, k * self._spec.refine_factor, allowed, share, effort)
@@ -271,11 +274,11 @@ class RefinedIndex:
             some = slice(start, start + together)
             scores[some] = self._scores(queries[some], rows[some])
         best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, len(self._rows))]
-        each = np.arange(len(queries))[:, None]  # indexing by it takes a tenth of take_along_axis for one query
+        each = np.arange(len(queries))[:, None]  # ten times as fast as take_along_axis for one query
         return scores[each, best], rows[each, best]
 
     def _scores(self, queries: Floats, rows: Rows) -> Floats:
-        """Return the inner product of each query, shape ``(n, d)``, with the vectors of its ``rows``, ``(n, m)``."""
+        """Return inner products, shape ``(n, m)``, of each query with the vectors of its ``rows``, shape ``(n, m)``."""
         positions = np.searchsorted(self._rows, np.maximum(rows, self._rows[0]))
         vectors = self._vectors.at(positions.ravel()).reshape(*rows.shape, -1)
         scores = np.concatenate([inner_products(queries[i : i + 1], near) for i, near in enumerate(vectors)])
@@ -284,7 +287,7 @@ class RefinedIndex:
 
 
 def most_threads() -> int:
-    """Return how many threads search by default: as many as FAISS takes, without it one for each processor."""
+    """Return the default number of search threads: FAISS's default, or one per processor without FAISS."""
     return int(faiss.omp_get_max_threads()) if has_faiss() else os.cpu_count() or 1
 
 
@@ -294,7 +297,7 @@ def _selector(allowed: Bools) -> Any:
 
 @contextmanager
 def _threads_for(queries: int, most: int | None) -> Iterator[None]:
-    """Search for few queries in one thread: others have nothing to do, and wait for it by spinning."""
+    """Search for few queries in one thread: more threads would have no work and would busy-wait."""
     wanted = 1 if queries <= FEW_QUERIES else most
     if wanted is None:
         yield
@@ -308,7 +311,7 @@ def _threads_for(queries: int, most: int | None) -> Iterator[None]:
 
 
 def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
-    """Raise :class:`StoreDamagedError` unless the file begins as such an index does, before FAISS reads it."""
+    """Raise :class:`StoreDamagedError` unless the file has the headers of such an index; call before FAISS reads it."""
     types = _TYPES.get(spec.name) or _factory_types(file, spec, dim)
     with file.open("rb") as stream:
         header = stream.read(HEADER.size * len(types))
@@ -316,17 +319,17 @@ def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
     expected = [(name, dim, rows) for name in types]
     if found != expected:
         raise StoreDamagedError(
-            f"{file} begins as {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, {expected}"
+            f"{file} has the header {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, {expected}"
         )
 
 
 def _factory_types(file: Path, spec: IndexSpec, dim: int) -> tuple[bytes, ...]:
-    """Return the types that the file of a kind that has no name begins with, from an empty index of that kind."""
+    """Return the type codes of a file of a kind without a name, read from an empty index of that kind."""
     try:
         index = faiss.index_factory(dim, spec.name, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise StoreDamagedError(
-            f"{file} is said to be of kind {spec.name}, which FAISS cannot make: {error}"
+            f"{file} is recorded as kind {spec.name}, which FAISS does not support: {error}"
         ) from error
     if spec.family == "lists":
         return (faiss.serialize_index(index).tobytes()[:4],)

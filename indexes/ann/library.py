@@ -1,4 +1,4 @@
-"""FAISS, if it is installed. Without it an index is flat, and :mod:`ragembed.indexes.ann.flat` searches it."""
+"""Import FAISS if it is installed. Without FAISS, indexes are flat; :mod:`ragembed.indexes.ann.flat` searches them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGE, EXTRA = "faiss", "cpu"
 
 
 class MissingFaiss:
-    """Stands for FAISS if it is not installed: every use raises :class:`MissingExtraError`."""
+    """Placeholder for FAISS if it is not installed. Every use raises :class:`MissingExtraError`."""
 
     def __init__(self, error: ImportError) -> None:
         self.error = error
@@ -34,12 +34,12 @@ faiss: Any = _load()
 
 
 def has_faiss() -> bool:
-    """Tell whether FAISS is installed."""
+    """Return whether FAISS is installed."""
     return not isinstance(faiss, MissingFaiss)
 
 
 def require_library(*kinds: str) -> None:
-    """Raise :class:`MissingExtraError` if one of the ``kinds`` of index needs FAISS and it is not installed."""
+    """Raise :class:`MissingExtraError` if one of the ``kinds`` of index needs FAISS and FAISS is not installed."""
     if isinstance(faiss, MissingFaiss):
         for kind in kinds:
             if kind not in (AUTO, FLAT):

@@ -1,7 +1,7 @@
-"""Writing an index of inverted lists that need not fit into memory, as FAISS's ``merge_ondisk`` does, into one file.
+"""Write an index of inverted lists that may be larger than memory to one file, as FAISS's ``merge_ondisk`` does.
 
-Blocks of vectors are encoded into indexes of their own, in temporary files; then the lists are put together, one
-number after the other, from all of these files.
+Each block of vectors is encoded into a temporary index file. The lists are then merged from these files, one list after
+the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 
 Assign = Callable[[Floats], NDArray[np.int64]]
-"""Maps vectors, shape ``(n, d)``, to numbers of lists, shape ``(n,)``."""
+"""Maps vectors, shape ``(n, d)``, to list numbers, shape ``(n,)``."""
 
 _CODES_BYTES = 128 * 1024**2
 _HEADER, _COUNT = struct.Struct("<4sQQ"), struct.Struct("<Q")
@@ -40,9 +40,9 @@ def write_lists(
     advance: Callable[[int], None],
     assign: Assign,
 ) -> None:
-    """Write ``index``, trained and empty, with ``vectors`` in its lists; temporary files go below ``folder``.
+    """Write ``index``, which is trained and empty, with ``vectors`` in its lists; temporary files go to ``folder``.
 
-    ``assign`` gives the number of the nearest list of each vector; the other arguments are those of
+    ``assign`` returns the number of the nearest list of each vector. The other arguments are those of
     :func:`ragembed.indexes.ann.building.build_index`.
     """
     lists = faiss.extract_index_ivf(index)
@@ -71,7 +71,7 @@ def _add(index: Any, lists: Any, assign: Assign, block: Floats, rows: Rows) -> N
 
 
 def transformed(index: Any, vectors: Floats) -> Floats:
-    """Return what the lists of ``index`` are given of ``vectors``, float32, shape ``(n, d)``."""
+    """Return ``vectors``, float32, shape ``(n, d)``, after the transforms that ``index`` applies before its lists."""
     if isinstance(index, faiss.IndexPreTransform):
         for number in range(index.chain.size()):
             vectors = faiss.downcast_VectorTransform(index.chain.at(number)).apply(vectors)
@@ -82,7 +82,7 @@ def _without_lists(index: Any) -> bytes:
     whole: bytes = faiss.serialize_index(index).tobytes()
     tail = whole[-_EMPTY_SIZE:]
     if not tail.startswith(_LISTS) or not tail.endswith(_SPARSE + _COUNT.pack(0)):
-        raise RuntimeError(f"its inverted lists are written as {tail[:4]!r}, which cannot be merged")
+        raise RuntimeError(f"inverted lists in the format {tail[:4]!r} cannot be merged")
     return whole[:-_EMPTY_SIZE]
 
 
@@ -100,12 +100,12 @@ def _merge(parts: Sequence[Any], lists: Any, stream: BinaryIO) -> None:
 
 
 def list_codes(lists: Any, number: int, code_size: int) -> NDArray[np.uint8]:
-    """Return the codes of an inverted list, uint8, shape ``(size * code_size,)``: a view, for as long as the lists."""
+    """Return a view of the codes of a list, uint8, shape ``(size * code_size,)``; ``lists`` must outlive the view."""
     codes: NDArray[np.uint8] = faiss.rev_swig_ptr(lists.get_codes(number), lists.list_size(number) * code_size)
     return codes
 
 
 def list_ids(lists: Any, number: int) -> Rows:
-    """Return the ids of an inverted list, int64, shape ``(size,)``: a snapshot, valid as long as the lists."""
+    """Return a view of the ids of a list, int64, shape ``(size,)``; ``lists`` must outlive the view."""
     ids: Rows = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
     return ids

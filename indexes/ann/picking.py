@@ -1,4 +1,4 @@
-"""Building the index that meets a budget: the first of the kinds that suit it which does so when it is measured."""
+"""Build the index that meets a budget: build and measure candidate kinds in turn, and take the first that fits."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.types import Floats
 
 LEAST_ASKED = 1_000
-"""Vectors of a shard below which an index is flat although another kind was asked for."""
+"""Minimum number of vectors in a shard for a requested approximate kind. Below, the index is flat."""
 
-EXACT_WITHOUT_FAISS = "search is exact, as FAISS is not installed, which makes it faster: pip install 'ragembed[cpu]'"
+EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: pip install 'ragembed[cpu]'"
 
 _MOST_BUILT = 3
 _SCANNED_BYTES = 64 * 1024**2
@@ -47,7 +47,7 @@ _UNKNOWN_MEMORY = 8 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class TuningQueries:
-    """Pseudo-queries, unit vectors of shape ``(n, d)``: some to tune an index on, and others to measure it on."""
+    """Pseudo-queries, unit vectors of shape ``(n, d)``: one set to tune an index and another set to measure it."""
 
     tuning: Floats
     measuring: Floats
@@ -55,7 +55,7 @@ class TuningQueries:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The index that was built: its kind, the effort with which it is searched, and why it was picked."""
+    """The index that was built: its kind, its search effort, its measurement, and the reasons for the choice."""
 
     spec: IndexSpec
     effort: int | None
@@ -78,13 +78,13 @@ def pick(
     machine: Machine | None = None,
     gpus: Sequence[int] = (),
 ) -> Picked:
-    """Write the index that ``wanted`` asks for: a file of one kind for each of ``shards``, one or more.
+    """Build an index that meets the requirements in ``wanted`` and write one file for each of ``shards``.
 
-    Kinds are tried in the order of :func:`ragembed.indexes.ann.choosing.choose`, three at most: each is built, given
-    the least effort that finds enough for the queries for tuning, and taken if it keeps to the budget on the others.
-    Recall is that of what all shards find together, and latency that of a thread that searches one after the other. A
-    latency and recall that were not asked for guide the choice without being a condition of it. Raises
-    :class:`BudgetError` where nothing meets what was asked for; no file is written then.
+    At most three kinds are tried, in the order of :func:`ragembed.indexes.ann.choosing.choose`. Each kind is built and
+    tuned to the smallest effort that reaches the recall on the tuning queries. The first kind that meets the budget on
+    the measuring queries is taken. Recall counts the merged results of all shards. Latency is the time of one thread
+    that searches all shards in turn. The default latency and recall guide the choice, but missing them is no error.
+    Raises :class:`BudgetError` if no kind meets the limits that were set; no file is written then.
     """
     shape = sum(len(shard.rows) for shard in shards), shards[0].vectors.dim
     options = (
@@ -102,8 +102,8 @@ def pick(
             attempts.append(trial.run(spec, these))
             if attempts[-1].excess <= 1:
                 break
-        best = min(attempts, key=lambda attempt: (max(attempt.asked_excess, 1.0), attempt.excess))
-        if best.asked_excess > 1:
+        best = min(attempts, key=lambda attempt: (max(attempt.budget_excess, 1.0), attempt.excess))
+        if best.budget_excess > 1:
             raise BudgetError(_refusal(wanted, attempts, best, shape))
         for shard, made in zip(shards, best.files, strict=True):
             made.replace(shard.file)
@@ -125,12 +125,12 @@ class _Attempt:
     effort: int | None
     measured: Measurement
     files: Sequence[Path]
-    asked_excess: float
+    budget_excess: float
     excess: float
 
 
 class _KindTrial:
-    """Builds, tunes and measures one kind after the other on the same shards and queries."""
+    """Builds, tunes and measures kinds in turn on the same shards and queries."""
 
     def __init__(
         self, shards: Sequence[Shard], queries: TuningQueries, budget: Budget, progress: Progress, gpus: Sequence[int]
@@ -188,18 +188,18 @@ class _KindTrial:
 
 
 def least_asked(spec: IndexSpec) -> int:
-    """Return the vectors of a shard below which an index is flat although ``spec`` was asked for."""
+    """Return the minimum number of vectors in a shard for an index of kind ``spec``. Below, the index is flat."""
     return 0 if spec.named and spec.family == "exhaustive" else max(LEAST_ASKED, spec.least_rows)
 
 
 def beginning(wanted: IndexConfig) -> str:
-    """Return in words from how many vectors on an index is of the kind that was asked for."""
+    """Return as text how many vectors the requested kind needs."""
     each = "" if wanted.shards == 1 else f" in each of {wanted.shards:,} shards"
-    return f"{wanted.kind} begins at {least_asked(parse_spec(wanted.kind)):,} vectors{each}"
+    return f"{wanted.kind} needs at least {least_asked(parse_spec(wanted.kind)):,} vectors{each}"
 
 
 def _to_try(wanted: IndexConfig, options: Sequence[Option], rows: int) -> list[IndexSpec]:
-    """Return the kinds to try, in order; the one that exceeds the budget least where none is in it."""
+    """Return the kinds to try, in order. If no kind fits the budget, return the one that exceeds it least."""
     if wanted.kind != AUTO:
         spec = parse_spec(wanted.kind)
         return [spec if rows >= least_asked(spec) else parse_spec(FLAT)]
@@ -210,7 +210,7 @@ def _to_try(wanted: IndexConfig, options: Sequence[Option], rows: int) -> list[I
 
 
 def _excess(measured: Measurement, budget: Budget, *, defaults: bool) -> float:
-    """Return by what factor a measurement exceeds the budget at the worst; with ``defaults``, what is left open too."""
+    """Return the largest ratio of a measurement to its limit; ``defaults`` includes the default latency and recall."""
     ratios = [0.0]
     if budget.max_memory is not None:
         ratios.append(measured.bytes / budget.max_memory)
@@ -228,15 +228,15 @@ def _reasons(
     if wanted.kind != AUTO:
         if best.spec.name != wanted.kind:
             return (f"an index of kind {beginning(wanted)}",)
-        return (f"{wanted.kind} was asked for",)
+        return (f"{wanted.kind} was requested",)
     if not options:
         return (EXACT_WITHOUT_FAISS,)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
     before = ORDER[: ORDER.index(best.spec.name)]
     passed_over = [f"not {name}: {obstacles[name]}" for name in before if name in obstacles]
-    why = "the first that keeps to the budget" if best.excess <= 1 else "the closest, as nothing keeps to the budget"
-    return (*passed_over, f"{best.spec.name}: {why} of {wanted.budget.describe()}")
+    why = "the first kind within" if best.excess <= 1 else "the closest kind; none is within"
+    return (*passed_over, f"{best.spec.name}: {why} the budget of {wanted.budget.describe()}")
 
 
 def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str | None:
@@ -253,20 +253,20 @@ def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, 
     hint = ""
     if wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
         hint = (
-            f", or ask for an approximate kind by name, as in --index hnsw (below {LEAST_APPROXIMATE:,} none is chosen)"
+            f", or request an approximate kind, as in --index hnsw (chosen only from {LEAST_APPROXIMATE:,} vectors on)"
         )
     if not has_faiss():
         hint = f"; {EXACT_WITHOUT_FAISS}"
     tried = ", ".join(attempt.spec.name for attempt in attempts)
     return (
-        f"no index of {rows:,} vectors of dimension {dim} keeps to {wanted.budget.describe(defaults=False)} (built: "
-        f"{tried}): the closest is {best.spec.name} with "
+        f"no index of {rows:,} vectors of dimension {dim} meets the budget of "
+        f"{wanted.budget.describe(defaults=False)} (built: {tried}): the closest is {best.spec.name} with "
         f"{best.measured.describe()}; widen the budget{hint}"
     )
 
 
 def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
-    """Return the best ``k`` of the scores found in each shard, shapes ``(n, m)``, for each query, best first."""
+    """Merge the scores of all shards, shapes ``(n, m)``, and return the best ``k`` for each query, best first."""
     if len(of_shards) == 1:
         return of_shards[0]
     merged: Floats = -np.sort(-np.hstack(of_shards), axis=1)[:, :k]
@@ -274,7 +274,7 @@ def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
 
 
 def measure_machine(dim: int) -> Machine:
-    """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory may be used for building."""
+    """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory building may use."""
     vectors = np.ones((_SCANNED_BYTES // (4 * dim) or 1, dim), dtype=np.float32)
     return Machine(_scan_ns("Flat", vectors), _scan_ns("SQfp16", vectors), int(_MEMORY_SHARE * _memory()))
 
@@ -301,5 +301,5 @@ def _search_seconds(index: Any, query: Floats) -> float:
 def _memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # no such call on this system
+    except (AttributeError, ValueError, OSError):  # not available on this system
         return _UNKNOWN_MEMORY

@@ -1,4 +1,4 @@
-"""What is asked of an index, what was picked, and what it was measured to find: values that a store keeps as JSON."""
+"""The requested index, the chosen index and its measurements: records that a store keeps as JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +15,28 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """What is asked of the index of a store: a kind, or ``"auto"``, a budget, and in how many shards it is.
+    """Requirements for the index of a store: its kind, a budget, and the number of shards.
 
-    Raises :class:`ConfigError` for a kind that there is not, and where ``shards`` is no whole number from 1 on.
+    Parameters
+    ----------
+    kind : str
+        ``"auto"`` to choose a kind that meets the budget, one of ``"flat"``, ``"fp16"``, ``"hnsw"``, ``"hnsw-sq8"``,
+        ``"ivf"``, ``"ivf-sq8"`` and ``"ivf-pq"``, or a FAISS factory string such as ``"IVF4096,PQ48"``.
+    budget : Budget
+        Limits for size, latency and recall; no limits by default.
+    shards : int
+        Number of shards, 1 or more. Each shard is an index of its own.
+
+    Raises
+    ------
+    ConfigError
+        If the kind is unknown, or ``shards`` is not a whole number of 1 or more.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import Budget, IndexConfig
+    >>> IndexConfig("hnsw", Budget(min_recall=0.95)).describe()
+    'hnsw within recall@10 0.95'
     """
 
     kind: str = AUTO
@@ -31,28 +50,52 @@ class IndexConfig:
             raise ConfigError(f"shards is {str(self.shards)[:80]}: expected a whole number, 1 or more")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the fields as JSON values.
+
+        Returns
+        -------
+        dict
+            The keys ``kind``, ``max_memory``, ``max_latency_ms``, ``min_recall`` and ``shards``.
+        """
         return {"kind": self.kind, **asdict(self.budget), "shards": self.shards}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexConfig:
-        """Return what :meth:`to_dict` made of it, one shard where it names none.
+        """Create a configuration from the output of :meth:`to_dict`.
 
-        Raises :class:`ConfigError` for anything else.
+        Parameters
+        ----------
+        values : mapping
+            The output of :meth:`to_dict`. ``shards`` may be missing and is 1 then.
+
+        Returns
+        -------
+        IndexConfig
+
+        Raises
+        ------
+        ConfigError
+            If a field is missing, unknown or invalid.
         """
         rest = _fields(values, ("kind",))
         shards = rest.pop("shards", 1)
         return _made(cls, values["kind"], _made(Budget, **rest), shards)
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return the requirements as text.
+
+        Returns
+        -------
+        str
+            The kind, the shards if there are several, and the limits of the budget.
+        """
         kind = self.kind if self.shards == 1 else f"{self.kind} in {self.shards:,} shards"
         return kind if self.budget.open else f"{kind} within {self.budget.describe(defaults=False)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Mean share of the ten nearest vectors that was found, and its 95 % interval, over ``queries``."""
+    """Recall@10, the share of the ten nearest vectors that a search finds: mean and 95 % interval over ``queries``."""
 
     mean: float
     low: float
@@ -65,7 +108,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What an index finds and costs: recall@10 and ms a query (95th percentile), None without queries; bytes."""
+    """A measurement of an index: recall@10, latency in ms (95th percentile), and size; None if not measured."""
 
     recall: Recall | None
     latency_ms: float | None
@@ -77,7 +120,7 @@ class Measurement:
             _require_types(self, latency_ms=float)
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return the measurement as text."""
         parts = []
         if self.recall is not None:
             found = self.recall
@@ -88,7 +131,7 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
-        """Return what :func:`dataclasses.asdict` made of it; raises :class:`ConfigError` for anything else."""
+        """Create a record from the output of :func:`dataclasses.asdict`; raises :class:`ConfigError` if invalid."""
         rest = _fields(values, ("recall",))
         recall = values["recall"]
         return _made(cls, recall=None if recall is None else _made(Recall, **_fields(recall)), **rest)
@@ -96,9 +139,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class IndexSelection:
-    """The kind of index that was picked for ``wanted`` at ``rows`` vectors, and why.
+    """The kind of index that was chosen for ``wanted`` at ``rows`` vectors, and the reasons.
 
-    ``effort`` is how much a search looks at (efSearch or nprobe), None where everything is or nothing was measured;
+    ``effort`` is the search effort (efSearch or nprobe), None for an exhaustive index or if nothing was measured.
     ``built_on`` names the processor.
     """
 
@@ -114,29 +157,29 @@ class IndexSelection:
         parse_spec(self.kind)
         _require_types(self, rows=int, built_on=str)
         if not all(type(text) is str for text in (*self.reasons, self.runner_up or "")):
-            raise ConfigError(f"the reasons are {str(self.reasons)[:80]}: expected texts")
+            raise ConfigError(f"reasons is {str(self.reasons)[:80]}: expected a list of texts")
         if self.effort is not None and (type(self.effort) is not int or self.effort < 1):
-            raise ConfigError(f"the effort is {self.effort!r}: expected a whole number above 0")
+            raise ConfigError(f"effort is {self.effort!r}: expected a whole number, 1 or more")
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return what is to be told of it: names and texts."""
-        told = [("because", reason) for reason in self.reasons]
-        return told if self.runner_up is None else [*told, ("runner-up", self.runner_up)]
+        """Return the reasons and the runner-up as pairs of a label and a text."""
+        lines = [("because", reason) for reason in self.reasons]
+        return lines if self.runner_up is None else [*lines, ("runner-up", self.runner_up)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "wanted": self.wanted.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSelection:
-        """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
+        """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
         rest = _fields(values, ("wanted", "reasons"))
         return _made(cls, wanted=IndexConfig.from_dict(values["wanted"]), reasons=_tuple(values["reasons"]), **rest)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEvaluation:
-    """A measurement of a store's index: at which date, at how many vectors, and in which segments."""
+    """A measurement of the index of a store, with its date, the number of vectors, and the segments."""
 
     measurement: Measurement
     date: str
@@ -147,33 +190,34 @@ class IndexEvaluation:
         _require_types(self, date=str, rows=int)
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return the measurement as text."""
         found = self.measurement
-        asked = "" if found.recall is None else f" ({found.recall.queries} pseudo-queries"
-        return f"{found.describe()}{asked + ', ' if asked else ' ('}{self.rows:,} vectors, {self.date})"
+        queries = "" if found.recall is None else f"{found.recall.queries} pseudo-queries, "
+        return f"{found.describe()} ({queries}{self.rows:,} vectors, {self.date})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexEvaluation:
-        """Return what :meth:`to_dict` made of it; raises :class:`ConfigError` for anything else."""
+        """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
         rest = _fields(values, ("measurement", "segments"))
         measurement = Measurement.from_dict(values["measurement"])
         return _made(cls, measurement=measurement, segments=_tuple(values["segments"]), **rest)
 
 
 def _fields(values: Any, needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields but those that are ``needed``, which must be there."""
+    """Require the ``needed`` fields and return all others."""
     if not isinstance(values, dict) or not set(needed) <= values.keys():
-        raise ConfigError(f"{str(values)[:80]} is no record with {', '.join(needed) or 'names'}")
+        expected = f"an object with {', '.join(needed)}" if needed else "an object"
+        raise ConfigError(f"invalid record {str(values)[:80]}: expected {expected}")
     return {str(name): value for name, value in values.items() if name not in needed}
 
 
 def _tuple(values: Any) -> tuple[Any, ...]:
     if not isinstance(values, (list, tuple)):
-        raise ConfigError(f"{str(values)[:80]} is no list")
+        raise ConfigError(f"invalid value {str(values)[:80]}: expected a list")
     return tuple(values)
 
 
@@ -188,4 +232,4 @@ def _made(record: type[Record], *values: Any, **named: Any) -> Record:
     try:
         return record(*values, **named)
     except TypeError as error:
-        raise ConfigError(f"no {record.__name__} can be made of {str(values or named)[:80]}: {error}") from error
+        raise ConfigError(f"invalid {record.__name__} {str(values or named)[:80]}: {error}") from error

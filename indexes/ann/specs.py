@@ -1,4 +1,4 @@
-"""Kinds of FAISS index: by the names that ragembed has for them, or by FAISS's own factory strings."""
+"""Kinds of FAISS index: ragembed's named kinds, and FAISS's factory strings."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ _FACTORIES: Mapping[str, str] = MappingProxyType(
     }
 )
 NAMES: tuple[str, ...] = tuple(_FACTORIES)
-"""The kinds that have a name, from the most exact to the smallest."""
+"""The named kinds, from the most exact to the smallest."""
 
 _FACTORY = re.compile(r"[A-Z][A-Za-z0-9]*([,_()][A-Za-z0-9]+[)]?)*")
 _LISTS, _GRAPH = re.compile(r"\bIVF\d+"), re.compile(r"\bHNSW\d*")
 _LOSSLESS = re.compile(r"(IVF\d+(_HNSW\d+)?,)?Flat|HNSW\d*([,_]Flat)?")
 _FATAL = re.compile(r"(?<!\d)0+(?!\d)|\bHNSW1(?!\d)")
-"""Numbers that FAISS divides by, or indexes with, before it looks at them."""
+"""Numbers that crash FAISS: it divides by them, or uses them as an index, before it validates them."""
 _FINE, _COARSE = 2, 8
 
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """A kind of index, called by one of :data:`NAMES` or a factory string as in ``"IVF4096,PQ48"``.
+    """A kind of index: one of :data:`NAMES`, or a factory string such as ``"IVF4096,PQ48"``.
 
-    See https://github.com/facebookresearch/faiss/wiki/The-index-factory for the strings; make one with
-    :func:`parse_spec`.
+    Create it with :func:`parse_spec`. See https://github.com/facebookresearch/faiss/wiki/The-index-factory for the
+    factory strings.
     """
 
     name: str
 
     @cached_property
     def family(self) -> Family:
-        """How it is searched: vector by vector, along a graph's links, or in some of its inverted lists."""
+        """How the index is searched: exhaustively, along the links of a graph, or in some of its inverted lists."""
         text = self._template
         if _LISTS.search(text.format(lists=1, codes=1)):
             return "lists"
@@ -62,25 +62,25 @@ class IndexSpec:
 
     @cached_property
     def lossless(self) -> bool:
-        """Whether it keeps vectors in float32; where not, what it finds is ranked by the raw vectors."""
+        """Whether the index keeps float32 vectors. The results of a lossy index are ranked by the raw vectors."""
         return _LOSSLESS.fullmatch(self._template.format(lists=1, codes=1)) is not None
 
     @property
     def refine_factor(self) -> int:
-        """How many times the vectors asked for are taken from a lossy index, to be ranked by the raw vectors."""
+        """Factor by which a search of a lossy index retrieves more vectors than needed, to rank them by raw vectors."""
         if self.lossless:
             return 1
         return _FINE if re.search(r"(SQfp16|SQbf16|SQ8)$", self._template) else _COARSE
 
     @property
     def least_rows(self) -> int:
-        """The vectors that its lists, where it says how many, need to learn from."""
+        """The number of training vectors that its lists need; 0 if the kind does not set the number of lists."""
         lists = re.search(r"\bIVF(\d+)", self.name)
         return TRAINING_PER_LIST * int(lists[1]) if lists else 0
 
     @property
     def named(self) -> bool:
-        """Whether it is one of :data:`NAMES`."""
+        """Whether the kind is one of :data:`NAMES`."""
         return self.name in _FACTORIES
 
     def factory(self, rows: int, dim: int) -> str:
@@ -93,24 +93,24 @@ class IndexSpec:
 
 
 def parse_spec(text: str) -> IndexSpec:
-    """Return the kind of index that ``text`` names; raises :class:`ConfigError` for what has not the form of one.
+    """Return the kind of index that ``text`` names; raises :class:`ConfigError` if the syntax is wrong.
 
-    Whether FAISS knows a factory string, and can be used with it, is for :func:`ragembed.indexes.ann.building.check`.
+    To check that FAISS supports a factory string, call :func:`ragembed.indexes.ann.building.check`.
     """
     if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)
     raise ConfigError(
-        f"unknown kind of index {text!r}: expected {AUTO}, {', '.join(NAMES)}, or a factory string of FAISS, as in "
+        f"unknown kind of index {text!r}: expected {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as "
         "IVF4096,PQ48"
     )
 
 
 def lists_for(rows: int) -> int:
-    """Return how many inverted lists ``rows`` vectors get: 4√rows, as long as there are 64 vectors for each."""
+    """Return the number of inverted lists for ``rows`` vectors: 4√rows, at most one list per 64 vectors."""
     return max(1, min(int(_LISTS_PER_ROOT * math.sqrt(rows)), rows // TRAINING_PER_LIST))
 
 
 def codes_for(dim: int) -> int:
-    """Return of how many bytes a product quantiser's code is: about one for four dimensions; it divides ``dim``."""
+    """Return the bytes of a product quantiser's code: the largest divisor of ``dim`` up to a quarter of it."""
     wanted = max(1, dim // _DIMENSIONS_PER_CODE)
     return next(count for count in range(wanted, 0, -1) if dim % count == 0)

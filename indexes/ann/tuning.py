@@ -1,4 +1,4 @@
-"""How much of what exact search finds an approximate one does, and the least effort with which it finds enough."""
+"""Measure the recall of an approximate search, and find the smallest effort that reaches a wanted recall."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ragembed.indexes.ann.vectors import Vectors, best_products, blocks
 from ragembed.types import Floats
 
 Search = Callable[[Floats, int], Floats]
-"""Maps queries, shape ``(n, d)``, and k to the scores of what is found, shape ``(n, at most k)``, best first."""
+"""Maps queries, shape ``(n, d)``, and k to the scores of the results, shape ``(n, at most k)``, best first."""
 
 MOST_EFFORT = 16_384
-"""Highest effort that is tried."""
+"""The highest effort that tuning tries."""
 
 K = 10
-"""Neighbours that recall is measured on."""
+"""The number of nearest neighbours in recall@10."""
 
 LEAST_QUERIES = 2
-"""Queries below which there is no interval, and so no measurement."""
+"""Minimum number of queries for a measurement: fewer give no confidence interval."""
 
 _LEAST_EFFORT, _STEP = 1, 1.15
 _TIE = 2e-6
@@ -42,10 +42,10 @@ class Truth:
 
 
 def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Floats) -> Truth:
-    """Find the scores of the ten nearest vectors by looking at all of them, block by block.
+    """Find the scores of the ten nearest vectors by exhaustive search, block by block.
 
-    ``parts`` are vectors, each with a mask that tells of each position whether it counts, None if all do. Where there
-    are fewer than ten, k is how many there are.
+    ``parts`` are pairs of vectors and a mask of the positions that count, None for all. With fewer than ten vectors,
+    k is their number.
     """
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for vectors, allowed in parts:
@@ -60,7 +60,7 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
 def recall(search: Search, truth: Truth) -> Recall:
     """Measure the recall@10 of ``search``; a vector that ties with the tenth nearest counts as found.
 
-    The interval is that of the percentiles of resampled means; where every query finds all, it has no width.
+    The interval is a percentile bootstrap of the mean. Its width is 0 if every query finds all neighbours.
     """
     scores = search(truth.queries, USUAL_K)[:, : truth.k]
     shares = (scores >= truth.kth[:, None] - _TIE).sum(axis=1) / truth.k
@@ -69,10 +69,10 @@ def recall(search: Search, truth: Truth) -> Recall:
 
 
 def least_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int:
-    """Return the smallest effort up to ``most`` with which the interval of the recall begins at ``wanted`` or above.
+    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
 
-    ``search`` gives the search of an effort. Efforts are tried on a ladder whose steps are a sixth, by bisection, as
-    more effort never finds less but by chance. ``most`` where none is enough.
+    ``search`` maps an effort to its search. The candidates form a ladder in steps of 15 %. Bisection finds the smallest
+    one, because recall grows with effort except for chance.
     """
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
@@ -88,14 +88,14 @@ def least_effort(search: Callable[[int], Search], most: int, truth: Truth, wante
 
 
 def tuned_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int | None:
-    """Return what :func:`least_effort` does, None for an index that is searched whole and has no effort."""
+    """Return the result of :func:`least_effort`, or None for an exhaustive index, which has no effort."""
     return least_effort(search, min(most, MOST_EFFORT), truth, wanted) if most else None
 
 
 def latency_ms(search: Search, queries: Floats) -> float:
-    """Return how long ``search`` takes for one query, in milliseconds: the 95th percentile over up to 100 ``queries``.
+    """Return the milliseconds that ``search`` takes for one query: the 95th percentile over up to 100 ``queries``.
 
-    Each is asked three times and the shortest time counts, since other work on the machine only ever adds to it.
+    Each query runs three times and its shortest time counts, because other work on the machine only adds time.
     """
     times = [min(_seconds(search, query[None, :]) for _ in range(_RUNS)) for query in queries[:_TIMED_QUERIES]]
     return 1e3 * float(np.percentile(times, 95))

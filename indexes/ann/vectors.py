@@ -1,4 +1,4 @@
-"""Vectors that are read in blocks, wherever they are kept."""
+"""Vectors read in blocks, from memory or from files, and their inner products."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Vectors(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of vectors."""
         ...
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return those from position ``start`` to before ``stop``."""
+        """Return the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
         ...
 
     def at(self, positions: Rows) -> Floats:
-        """Return those at ``positions``, int64, shape ``(n,)``."""
+        """Return the vectors at ``positions``, int64, shape ``(n,)``."""
         ...
 
 
@@ -47,20 +47,20 @@ class ArrayVectors:
         return int(self._array.shape[1])
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of vectors."""
         return len(self._array)
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return those from position ``start`` to before ``stop``."""
+        """Return the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
         return np.ascontiguousarray(self._array[start:stop], dtype=np.float32)
 
     def at(self, positions: Rows) -> Floats:
-        """Return those at ``positions``, int64, shape ``(n,)``."""
+        """Return the vectors at ``positions``, int64, shape ``(n,)``."""
         return np.ascontiguousarray(self._array[positions], dtype=np.float32)
 
 
 def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
-    """Yield the first position and the vectors of one block after the other, each of 64 MiB or ``size`` vectors."""
+    """Yield the first position and the vectors of each block of ``size`` vectors, by default 64 MiB."""
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
         yield start, vectors.block(start, min(start + step, len(vectors)))
@@ -69,7 +69,8 @@ def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Flo
 def inner_products(queries: Floats, vectors: Floats) -> Floats:
     """Return the inner products, shape ``(n, m)``, of ``queries``, shape ``(n, d)``, and ``vectors``, shape ``(m, d)``.
 
-    A vector has the same product, to the last bit, wherever it lies; with NumPy's matrix product it would not.
+    The product of a vector does not depend on its position, to the last bit. NumPy's matrix product does not guarantee
+    that.
     """
     if not has_faiss():
         return dot_products(queries, vectors)
@@ -81,8 +82,8 @@ def inner_products(queries: Floats, vectors: Floats) -> Floats:
 
 
 def dot_products(queries: Floats, vectors: Floats) -> Floats:
-    """Return what :func:`inner_products` does, computed without FAISS."""
-    products: Floats = np.einsum("nd,md->nm", queries, vectors)  # dot products, each summed up in the same order
+    """Return the same products as :func:`inner_products`, computed without FAISS."""
+    products: Floats = np.einsum("nd,md->nm", queries, vectors)  # sums every dot product in the same order
     return products
 
 
@@ -95,15 +96,15 @@ def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
 
 
 def rows_in(size: int, dim: int) -> int:
-    """Return how many float32 vectors of dimension ``dim`` fit into ``size`` bytes, at least one."""
+    """Return the number of float32 vectors of dimension ``dim`` that fit into ``size`` bytes, at least 1."""
     return max(1, size // (4 * dim))
 
 
 def stratified(total: int, count: int, seed: int) -> Rows:
-    """Return ``count`` of the positions below ``total``, ascending: one drawn from each of as many equal strata.
+    """Draw ``count`` positions below ``total``, one at random from each of ``count`` equal strata, in ascending order.
 
-    Neighbours in a store come from one document, so a sample that is spread over it has a part of each. All positions
-    where there are not more than ``count``.
+    Neighbours in a store come from the same document, so a stratified sample covers all documents. Returns all
+    positions if ``total`` is not greater than ``count``.
     """
     if total <= count:
         return np.arange(total, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Filters: which chunks a search may find, by properties of chunks and their files and by metadata.
+"""Filters select the chunks that a search may find, by properties of chunks and files and by metadata.
 
-The nodes of which a filter is made, and what turns other forms into them (:func:`parse`) and them into SQL
-(:func:`to_sql`). ``docs/reference/filters.md`` says what they mean.
+The package has the nodes of a filter, :func:`parse`, which converts other forms to nodes, and :func:`to_sql`, which
+converts nodes to SQL. The documentation page "Filters" explains their meaning.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ __all__ = [
 
 
 Where: TypeAlias = "str | Mapping[str, Any] | Filter"
-"""A filter in any of its forms: a condition as for ``--where``, a LangChain dictionary, or made of nodes."""
+"""A filter in one of its forms: a condition as for ``--where``, a LangChain dictionary, or nodes."""
 
 
 def parse(where: Where) -> Filter:
-    """Return the filter that a condition as for ``--where``, or a LangChain dictionary, describes.
+    """Convert a condition as for ``--where`` or a LangChain dictionary to a filter.
 
-    A filter is returned as it is. Raises :class:`ConfigError` for anything else, and for what cannot be parsed.
+    A filter is returned unchanged. Raises :class:`ConfigError` for other types and for syntax errors.
     """
     if isinstance(where, str):
         return parse_where(where)
@@ -66,6 +66,6 @@ def parse(where: Where) -> Filter:
     if isinstance(where, Filter):
         return where
     raise ConfigError(
-        f"the filter is {shown(where)}, of type {type(where).__name__}: expected a condition as in \"ext = 'md'\" or a "
-        "dictionary as in {'year': {'$gte': 2020}}"
+        f"the filter is {shown(where)}, of type {type(where).__name__}: expected a condition such as \"ext = 'md'\" or "
+        "a dictionary such as {'year': {'$gte': 2020}}"
     )

@@ -1,4 +1,4 @@
-"""Filters as LangChain writes them: dictionaries such as ``{"year": {"$gte": 2020}}``."""
+"""Filters in LangChain's form: dictionaries such as ``{"year": {"$gte": 2020}}``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _LISTS = (list, tuple, set, frozenset)
 _JOINING = ("$and", "$or", "$not")
 
 
-def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangChain's word
-    """Return the filter that a dictionary describes; an empty one matches everything.
+def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangChain's name
+    """Convert a dictionary to a filter; an empty dictionary matches everything.
 
-    Keys are names of fields, with dots as they are, or ``$and``, ``$or`` and ``$not``. Raises :class:`ConfigError`.
+    Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. Raises
+    :class:`ConfigError` for an invalid dictionary.
     """
     return _filter(filter, 0)
 
@@ -40,7 +41,7 @@ def _filter(given: Any, depth: int) -> Filter:
         raise ConfigError(f"the filter has more than {_DEEPEST} levels of $and, $or and $not: expected fewer")
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"the filter is {shown(given)}, of type {type(given).__name__}: expected a dictionary as in "
+            f"the filter is {shown(given)}, of type {type(given).__name__}: expected a dictionary such as "
             "{'year': {'$gte': 2020}}"
         )
     return _and([_entry(key, value, depth) for key, value in given.items()])
@@ -51,13 +52,13 @@ def _entry(key: Any, value: Any, depth: int) -> Filter:
         return Not(_filter(value, depth + 1))
     if key in ("$and", "$or"):
         if not isinstance(value, _LISTS) or not value:
-            raise ConfigError(f"{key} is given {shown(value)}: expected a list of at least one filter")
+            raise ConfigError(f"{key} got {shown(value)}: expected a list of at least one filter")
         parts = tuple(_filter(part, depth + 1) for part in value)
         return And(parts) if key == "$and" else Or(parts)
     if isinstance(key, str) and key.startswith("$"):
         raise ConfigError(
-            f"unknown operator {shown(key)} in place of a field: expected one of {', '.join(_JOINING)}, or the "
-            "name of a field with operators below it, as in {'year': {'$gte': 2020}}"
+            f"unknown operator {shown(key)} instead of a field: expected one of {', '.join(_JOINING)}, or the "
+            "name of a field with its operators, as in {'year': {'$gte': 2020}}"
         )
     return _on_field(Field(key), value, depth)
 
@@ -67,8 +68,8 @@ def _on_field(field: Field, value: Any, depth: int) -> Filter:
         return _operators(field, value, depth)
     if isinstance(value, _LISTS):
         raise ConfigError(
-            f"{field} is compared with the list {shown(value)}: expected $in for a field that is one of these "
-            "values, or $contains for a list that has one of them"
+            f"{field} is compared with the list {shown(value)}: expected $in to match one of these values, or "
+            "$contains to match a list that contains a value"
         )
     return equals(field, value)
 
@@ -93,7 +94,7 @@ def _operators(field: Field, operators: Mapping[Any, Any], depth: int) -> Filter
 
 def _negated(field: Field, operand: Any, depth: int) -> Filter:
     if not isinstance(operand, Mapping):
-        raise ConfigError(f"$not for {field} is given {shown(operand)}: expected operators, as in {{'$gte': 2020}}")
+        raise ConfigError(f"$not for {field} got {shown(operand)}: expected operators, as in {{'$gte': 2020}}")
     return _operators(field, operand, depth + 1)
 
 
@@ -102,11 +103,11 @@ def _and(parts: list[Filter]) -> Filter:
 
 
 def _equal(name: str) -> Callable[[Field, Any], Filter]:
-    def made(field: Field, value: Any) -> Filter:
+    def build(field: Field, value: Any) -> Filter:
         _refuse_lists(field, name, value)
         return equals(field, value)
 
-    return made
+    return build
 
 
 def _order(operator: str) -> Callable[[Field, Any], Filter]:
@@ -114,12 +115,12 @@ def _order(operator: str) -> Callable[[Field, Any], Filter]:
 
 
 def _in(name: str) -> Callable[[Field, Any], Filter]:
-    def made(field: Field, values: Any) -> Filter:
+    def build(field: Field, values: Any) -> Filter:
         if not isinstance(values, _LISTS):
-            raise ConfigError(f"{name} for {field} is given {shown(values)}: expected a list of values")
+            raise ConfigError(f"{name} for {field} got {shown(values)}: expected a list of values")
         return any_of(field, tuple(values))
 
-    return made
+    return build
 
 
 def _contains(field: Field, value: Any) -> Filter:
@@ -129,7 +130,7 @@ def _contains(field: Field, value: Any) -> Filter:
 
 def _exists(field: Field, value: Any) -> Filter:
     if not isinstance(value, bool):
-        raise ConfigError(f"$exists for {field} is given {shown(value)}: expected True or False")
+        raise ConfigError(f"$exists for {field} got {shown(value)}: expected True or False")
     return Exists(field) if value else Not(Exists(field))
 
 
@@ -140,8 +141,8 @@ def _complement(operator: Callable[[Field, Any], Filter]) -> Callable[[Field, An
 def _refuse_lists(field: Field, name: str, value: Any) -> None:
     if isinstance(value, _LISTS):
         raise ConfigError(
-            f"{name} for {field} is given the list {shown(value)}: expected one value; $in takes a list, and several "
-            "$contains are joined by $and or $or"
+            f"{name} for {field} got the list {shown(value)}: expected a single value; $in takes a list, and you can "
+            "join several $contains with $and or $or"
         )
 
 

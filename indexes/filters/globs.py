@@ -1,11 +1,11 @@
-"""Globs: patterns with wildcards, for texts and for paths, and the SQL functions that match them.
+"""Globs: patterns with wildcards for texts and paths, and the SQL functions that match them.
 
-In both ``*`` is any run of characters, ``?`` one character, ``[a-z]`` one of those, ``[!a-z]`` one that is not;
-everything else is itself, with case. A path is matched step by step: ``*`` and ``?`` stay within one step, a step that
-is ``**`` stands for any number of steps, and a pattern without ``/`` is matched against the last step, the file's name.
+``*`` matches any characters, ``?`` one character, ``[a-z]`` one character of a set, ``[!a-z]`` one character outside a
+set. All other characters match themselves, with case. In paths, ``*`` and ``?`` match within one step of the path, and
+the step ``**`` matches any number of steps. A pattern without ``/`` matches the name of the file.
 
-The patterns of ignore files are others: there ``docs`` also matches what is below it, and ``!``, ``#`` and backslashes
-have a meaning. pathspec, which reads those, would also need exponential time for a pattern with many stars.
+These are not the patterns of ignore files, where ``docs`` also matches everything below it and ``!``, ``#`` and
+backslashes are special. pathspec, which reads ignore files, needs exponential time for a pattern with many stars.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from ragembed.errors import ConfigError
 
-# A "]" that comes first in a class is a member.
+# A "]" at the start of a class is a member of the class.
 _CLASS = re.compile(r"\[(?P<negated>[!^]?)(?P<members>\]?[^\]]*)(?P<end>\]?)")
 _RANGE = re.compile(r"(.)-(.)", re.DOTALL)
 
@@ -27,17 +27,17 @@ _Step: TypeAlias = re.Pattern[str] | None  # None is "**"
 
 
 def check_glob(pattern: str, *, path: bool) -> None:
-    """Raise :class:`ConfigError` where ``pattern`` is no glob for texts, or none for paths."""
+    """Raise :class:`ConfigError` if ``pattern`` is not a valid glob for texts, or for paths if ``path`` is true."""
     _steps(pattern) if path else _expression(pattern)
 
 
 def glob_matches(text: str, pattern: str) -> bool:
-    """Tell whether a glob matches a whole text."""
+    """Return whether a glob matches a whole text."""
     return _expression(pattern).fullmatch(text) is not None
 
 
 def path_glob_matches(path: str, pattern: str) -> bool:
-    """Tell whether a glob matches a path with ``/``, or the name of its file where ``pattern`` has no ``/``."""
+    """Return whether a glob matches a path, or only the file name if ``pattern`` has no ``/``."""
     steps = _steps(pattern)
     if "/" not in pattern:
         path = path.rpartition("/")[2]
@@ -45,13 +45,13 @@ def path_glob_matches(path: str, pattern: str) -> bool:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions that conditions with globs call."""
+    """Register the SQL functions for globs on a connection."""
     connection.create_function("ragembed_glob", 2, _on_bytes(glob_matches), deterministic=True)
     connection.create_function("ragembed_path_glob", 2, _on_bytes(path_glob_matches), deterministic=True)
 
 
 def _on_bytes(matches: Callable[[str, str], bool]) -> Callable[[bytes | None, str], bool]:
-    """Take bytes: SQLite's JSON makes text of half surrogate pairs, which Python does not decode."""
+    """Wrap ``matches`` to take bytes: SQLite's JSON can produce lone surrogates, which Python cannot decode as text."""
     return lambda data, pattern: data is not None and matches(data.decode("utf-8", "replace"), pattern)
 
 
@@ -63,16 +63,16 @@ def _steps(pattern: str) -> tuple[_Step, ...]:
     _, scheme, rest = pattern.partition("://")
     if "" in (rest.removeprefix("/").split("/") if scheme else names[1:]):
         raise ConfigError(
-            f"the glob {pattern[:60]!r} has nothing after a '/', so that no file matches: "
-            "everything below a folder is 'docs/**'"
+            f"the glob {pattern[:60]!r} has nothing after a '/' and matches no file: "
+            "to match everything below a folder, write 'docs/**'"
         )
-    if names[-1] == "**":  # what is below a folder, not the folder
+    if names[-1] == "**":  # match everything below a folder, but not the folder itself
         names.append("*")
     return tuple(None if name == "**" else _expression(name) for name in names)
 
 
 def _match_steps(names: list[str], steps: tuple[_Step, ...]) -> bool:
-    """Match from the left; what does not fit goes to the last ``**`` met, as an earlier one could do no better."""
+    """Match from the left. On a mismatch, the last ``**`` takes one more name; earlier ones could not do better."""
     name = step = 0
     resume: tuple[int, int] | None = None
     while name < len(names):
@@ -92,11 +92,11 @@ def _match_steps(names: list[str], steps: tuple[_Step, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression; :mod:`fnmatch` makes one that never tries all ways to split a text."""
+    """Return a glob as a regular expression; :mod:`fnmatch` generates one without exponential backtracking."""
     for match in _CLASS.finditer(pattern):
         if not match["end"]:
             raise ConfigError(
-                f"the glob {pattern[:60]!r} has a '[' without its ']': the character itself is written [[]"
+                f"the glob {pattern[:60]!r} has a '[' without a ']': to match the character itself, write [[]"
             )
         for low, high in _RANGE.findall(match["members"]):
             if low > high:

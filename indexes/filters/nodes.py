@@ -1,4 +1,4 @@
-"""The parts of which a filter is made: fields, and conditions on them. Values are checked when a part is made."""
+"""The nodes of a filter: fields, and conditions on them. Nodes check their values when they are created."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a condition looks at: a property of a chunk or its file, else the metadata value of that name.
+    """The field of a condition: a property of a chunk or its file, or else the metadata value of that name.
 
-    ``metadata`` says that metadata is meant even where there is a property ``name``. ``nested`` are the keys that lead
-    on from there through JSON objects; a field with any is always metadata.
+    ``metadata`` selects metadata even if there is a property with this name. ``nested`` are keys into JSON objects
+    below the value; a field with nested keys is always metadata.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Field:
                 raise ConfigError(f"a field is named {shown(key)}: expected a string, not {type(key).__name__}")
             _check_text("the name of a field", key)
         if len(self.nested) >= _DEEPEST_PATH:
-            raise ConfigError(f"{self} has {len(self.nested) + 1} steps: expected at most {_DEEPEST_PATH}")
+            raise ConfigError(f"the field {self} has {len(self.nested) + 1} steps: expected at most {_DEEPEST_PATH}")
 
     def __str__(self) -> str:
         name = ".".join((self.name, *self.nested))
@@ -49,16 +49,16 @@ class Field:
 
     @property
     def property_name(self) -> str | None:
-        """The property that is meant, None where the field can be metadata alone."""
+        """The property of this name, None if the field can only be metadata."""
         plain = not self.metadata and not self.nested
         return self.name if plain and self.name in (*FILE_PROPERTIES, *CHUNK_PROPERTIES) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``=``, ``<``, ``<=``, ``>`` or ``>=``, true for values of the same type alone; booleans have no order.
+    """``=``, ``<``, ``<=``, ``>`` or ``>=``; true only for values of the same type. Booleans have no order.
 
-    ``type`` is ``"string"``, ``"number"`` or ``"boolean"``; it keeps ``1`` and ``True`` apart.
+    ``type`` is ``"string"``, ``"number"`` or ``"boolean"``; it distinguishes ``1`` from ``True``.
     """
 
     field: Field
@@ -80,7 +80,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """The field equals one of ``values``; never where there are none. ``types`` are as in :class:`Comparison`."""
+    """The field equals one of ``values``; false if there are none. ``types`` are those of :class:`Comparison`."""
 
     field: Field
     values: tuple[Scalar, ...]
@@ -92,9 +92,9 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """The field is a list with an element that equals ``value``, or a string that ``value`` is a part of.
+    """The field is a list with an element that equals ``value``, or a string that contains ``value``.
 
-    None stands for a JSON null in the list.
+    None matches a JSON null in a list.
     """
 
     field: Field
@@ -109,7 +109,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """The field is a string like ``pattern``: ``%`` is any text, ``_`` one character, ASCII letters in either case."""
+    """The field is a string like ``pattern``: ``%`` is any text, ``_`` one character; ASCII case does not matter."""
 
     field: Field
     pattern: str
@@ -131,13 +131,13 @@ class Glob:
 
     @property
     def is_path(self) -> bool:
-        """Whether the field is matched step by step, as a path."""
+        """Whether the field is a path, which is matched step by step."""
         return self.field.property_name in PATHS
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The field is there and not null."""
+    """The field exists and is not null."""
 
     field: Field
 
@@ -151,21 +151,21 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of the conditions hold; true where there are none."""
+    """All conditions are true; also true without conditions."""
 
     operands: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of the conditions holds; false where there are none."""
+    """At least one condition is true; false without conditions."""
 
     operands: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The condition does not hold, be it that a field is missing."""
+    """The condition is false, for example because a field is missing."""
 
     operand: Filter
 
@@ -175,18 +175,18 @@ Filter: TypeAlias = Leaf | Ids | And | Or | Not
 
 
 def equals(field: Field, value: Scalar | None) -> Filter:
-    """Return the condition that ``field`` is ``value``; for None, that it is missing or null."""
+    """Return the condition that ``field`` equals ``value``; for None, that the field is missing or null."""
     return Not(Exists(field)) if value is None else Comparison(field, "=", value)
 
 
 def any_of(field: Field, values: tuple[Scalar | None, ...]) -> Filter:
-    """Return the condition that ``field`` is one of ``values``, of which None is as in :func:`equals`."""
+    """Return the condition that ``field`` equals one of ``values``, with None as in :func:`equals`."""
     known = In(field, tuple(value for value in values if value is not None))
     return Or((known, equals(field, None))) if any(value is None for value in values) else known
 
 
 def shown(value: object) -> str:
-    """Return a value as an error message shows it."""
+    """Return a value formatted for an error message, shortened if long."""
     text = repr(value[: _LONGEST_SHOWN + 1] if isinstance(value, str) else value)
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
@@ -218,7 +218,7 @@ def _type(field: Field, value: Any) -> str:
         return "number"
     if value is None:
         raise ConfigError(
-            f"{field} is compared with null, which has no order: ask for what is missing by IS NULL or $exists"
+            f"{field} is compared with null, which has no order: to match missing values, use IS NULL or $exists"
         )
     raise ConfigError(
         f"{field} is compared with {shown(value)}, of type {type(value).__name__}: expected a string, a "
@@ -228,12 +228,12 @@ def _type(field: Field, value: Any) -> str:
 
 def _check_text(what: str, text: str) -> None:
     if "\0" in text:
-        raise ConfigError(f"{what} holds the character U+0000, which SQLite's JSON cannot compare: leave it out")
+        raise ConfigError(f"{what} contains the character U+0000, which SQLite's JSON cannot compare: leave it out")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"{what} holds half of a surrogate pair, U+{ord(text[error.start]):04X}, which is no text: leave it out"
+            f"{what} contains a lone surrogate, U+{ord(text[error.start]):04X}, which is not valid text: leave it out"
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""Filters as SQL conditions over chunks ``c`` and their sources ``s``.
+"""Convert filters to SQL conditions over chunks ``c`` and their sources ``s``.
 
-Every condition is 0 or 1, never NULL, so that NOT is the exact complement. Names and values are parameters.
+Every condition is 0 or 1, never NULL, which makes NOT the exact complement. Names and values are passed as parameters.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _OPERATORS = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _JSON_TYPES = {"string": "= 'text'", "number": "IN ('integer', 'real')"}
 
 _MOST_CONDITIONS = 5_000
-_MOST_PARAMETERS = 30_000  # SQLite takes 32,766, and the query around has some of its own
+_MOST_PARAMETERS = 30_000  # SQLite allows 32,766, and the surrounding query has parameters too
 _DEEPEST = 100
-_MOST_OPEN = 30  # SQLite's parser keeps 100 symbols open, of which one condition and the query around need most
+_MOST_OPEN = 30  # SQLite's parser allows 100 open symbols; a condition and the surrounding query need most of them
 _JOINED_AT_ONCE = 16
 _LARGEST_INTEGER = 2**63 - 1
 
 
 class _Sql(NamedTuple):
-    """A condition, its parameters, and how many symbols a parser keeps open inside its AND and OR."""
+    """A condition, its parameters, and the number of symbols that a parser keeps open inside its AND and OR."""
 
     text: str
     parameters: tuple[object, ...] = ()
@@ -65,24 +65,24 @@ class _Sql(NamedTuple):
 _TRUE, _FALSE = _Sql("1"), _Sql("0")
 
 
-def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the word of this module
-    """Return a condition over the aliases ``c`` (chunks) and ``s`` (sources) with ``?``, and its parameters.
+def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the usual name here
+    """Return an SQL condition over the aliases ``c`` (chunks) and ``s`` (sources), and its ``?`` parameters.
 
-    It can be joined to others by AND. A connection that runs it needs :func:`ragembed.indexes.filters.register`. Raises
-    :class:`ConfigError` for a filter with more conditions, or nested deeper, than SQLite takes.
+    You can join it with other conditions by AND. Call :func:`ragembed.indexes.filters.register` on the connection
+    first. Raises :class:`ConfigError` for a filter with more conditions or deeper nesting than SQLite supports.
     """
     _check_size(filter)
-    made = _condition(filter, negated=False)
-    if made.open > _MOST_OPEN:
+    condition = _condition(filter, negated=False)
+    if condition.open > _MOST_OPEN:
         raise ConfigError(
-            "the filter has AND in OR in AND more deeply than SQLite reads, about 30 levels: expected fewer"
+            "the filter nests AND and OR more deeply than SQLite supports: expected at most about 30 levels"
         )
-    if len(made.parameters) > _MOST_PARAMETERS:
+    if len(condition.parameters) > _MOST_PARAMETERS:
         raise ConfigError(
-            f"the filter compares {len(made.parameters):,} values: expected at most {_MOST_PARAMETERS:,}; "
+            f"the filter compares {len(condition.parameters):,} values: expected at most {_MOST_PARAMETERS:,}; "
             "list the values of one field in IN or $in"
         )
-    return made.text, made.parameters
+    return condition.text, condition.parameters
 
 
 def _check_size(whole: Filter) -> None:
@@ -122,13 +122,13 @@ def _any(parts: Iterable[_Sql]) -> _Sql:
 
 
 def _joined(word: str, parts: Iterable[_Sql], empty: _Sql) -> _Sql:
-    """Join as a tree, the simplest parts first, since SQLite bounds how long and how deep expressions are."""
+    """Join parts as a tree, simplest parts first, because SQLite limits the length and depth of expressions."""
     order = itertools.count()
     heap = [(part.open, next(order), part) for part in parts]
     heapq.heapify(heap)
     while len(heap) > 1:
         group = [heapq.heappop(heap)[2] for _ in range(min(len(heap), _JOINED_AT_ONCE))][::-1]
-        # While the first is read, only "(" is open; while another is, "(", an expression and a word are.
+        # While SQLite reads the first part, only "(" is open. For later parts, "(", an expression and a word are open.
         open_symbols = max(group[0].open + 1, group[1].open + 3)
         text = "(" + f" {word} ".join(part.text for part in group) + ")"
         joined = _Sql(text, tuple(value for part in group for value in part.parameters), open_symbols)
@@ -146,33 +146,33 @@ def _leaf(node: Leaf) -> _Sql:
             "json_array_length(c.headings) > 0", "json_array_length(c.headings) = 0", _in_headings(node), stored
         )
     column, kind = _COLUMNS[name]
-    test = _on_type(_as_kept(node, name), kind, column)
+    test = _on_type(_as_stored(node, name), kind, column)
     if name not in FILE_PROPERTIES:
         return _either(f"{column} IS NOT NULL", f"{column} IS NULL", test, stored)
-    if not isinstance(node, Exists):  # a file is looked at once, not for each of its chunks
+    if not isinstance(node, Exists):  # test each file once, not once for each of its chunks
         test = _Sql(f"c.source IN (SELECT id FROM sources WHERE {test.text})", test.parameters)  # noqa: S608  constants
     return _either("c.source IS NOT NULL", "c.source IS NULL", test, stored)
 
 
 def _either(present: str, absent: str, test: _Sql, stored: _Sql) -> _Sql:
-    """Ask the property where there is one, else the metadata."""
+    """Test the property if it is present, otherwise the metadata."""
     return _Sql(
         f"({present} AND {test.text} OR {absent} AND {stored.text})",
         test.parameters + stored.parameters,
     )
 
 
-def _as_kept(node: Leaf, name: str) -> Leaf:
-    """Put the values into the form in which sources have them: extensions in lower case, times in nanoseconds."""
+def _as_stored(node: Leaf, name: str) -> Leaf:
+    """Convert values to the form of the sources table: extensions in lower case, times in nanoseconds."""
     if name not in ("ext", "mtime") or not isinstance(node, (Comparison, In)):
         return node
-    field = Field(name, metadata=True)  # a plain value from here on
+    field = Field(name, metadata=True)  # skips the checks of the property, which reject converted values
     if isinstance(node, Comparison):
-        return dataclasses.replace(node, field=field, value=_kept(node.value, name))
-    return dataclasses.replace(node, field=field, values=tuple(_kept(value, name) for value in node.values))
+        return dataclasses.replace(node, field=field, value=_stored_value(node.value, name))
+    return dataclasses.replace(node, field=field, values=tuple(_stored_value(value, name) for value in node.values))
 
 
-def _kept(value: Scalar, name: str) -> Scalar:
+def _stored_value(value: Scalar, name: str) -> Scalar:
     if name == "mtime":
         return nanoseconds(value)
     return value.removeprefix(".").lower() if isinstance(value, str) else value
@@ -185,7 +185,7 @@ def _in_headings(node: Leaf) -> _Sql:
 
 
 def _in_metadata(node: Leaf) -> _Sql:
-    """Look the field up key by key, so that any key is found, whatever characters it has."""
+    """Look up the field key by key. This works for keys with any characters."""
     keys = (node.field.name, *node.field.nested)
     steps = ["json_each(c.metadata) AS m0"]
     steps += [
@@ -201,7 +201,7 @@ def _in_metadata(node: Leaf) -> _Sql:
 
 
 def _on_json(node: Leaf, row: str) -> _Sql:
-    """Return the test on a row of ``json_each``, for each type that it can be true of."""
+    """Return the test on a row of ``json_each``, for each type of value that can match."""
     if isinstance(node, Exists):
         return _Sql(f"{row}.type <> 'null'")
     tests = []
@@ -225,7 +225,7 @@ def _booleans(node: Leaf) -> Sequence[bool]:
 
 
 def _in_list(array: str, node: Contains) -> _Sql:
-    """Return the test that the JSON array in the expression ``array`` has the node's value."""
+    """Return the test that the JSON array in the expression ``array`` contains the value of the node."""
     if node.value is None:
         test = _Sql("e.type = 'null'")
     else:
@@ -234,7 +234,7 @@ def _in_list(array: str, node: Contains) -> _Sql:
 
 
 def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
-    """Return the test on an SQL expression whose value is of the type ``kind``: ``"string"`` or ``"number"``."""
+    """Return the test on an SQL expression of the type ``kind``, ``"string"`` or ``"number"``."""
     if isinstance(node, Exists):
         return _TRUE
     if isinstance(node, Comparison):
@@ -258,7 +258,7 @@ def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
 
 
 def _parameter(value: Scalar) -> _Sql:
-    """Return a parameter; what is no 64-bit integer is read from JSON, and so rounded as numbers in metadata are."""
+    """Return a parameter. Numbers beyond 64-bit integers pass through JSON, to be rounded like numbers in metadata."""
     if isinstance(value, str) or (isinstance(value, int) and abs(value) <= _LARGEST_INTEGER):
         return _Sql("?", (value,))
     return _Sql("json_extract(?, '$')", (json.dumps(value),))

@@ -1,4 +1,4 @@
-"""Dates and Unix times as nanoseconds since 1970, as file systems count."""
+"""Convert dates and Unix times to nanoseconds since 1970, the unit of file systems."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ _ISO = re.compile(
 
 
 def nanoseconds(value: str | float) -> int:
-    """Return a moment as nanoseconds since 1970, UTC; a number is seconds since then.
+    """Return a time as nanoseconds since 1970, UTC.
 
-    A string is an ISO 8601 date with or without a time of day, as in ``2026-01-31T10:00:00+01:00``; without an offset
-    it is local time, without a time midnight. Raises :class:`ConfigError` for any other string, and for a number whose
-    nanoseconds no float can hold.
+    A number means seconds since 1970. A string is an ISO 8601 date with an optional time, such as
+    ``2026-01-31T10:00:00+01:00``. Without an offset it is local time; without a time it is midnight. Raises
+    :class:`ConfigError` for other strings, and for numbers whose nanoseconds exceed the range of a float.
     """
     try:
         if isinstance(value, str):
             return _parsed(value)
         moment = round(Fraction(value) * _BILLION)
         float(moment)
-    except (
-        ValueError,
-        OverflowError,
-        OSError,
-    ):  # the last two also for dates that the machine's time zone does not reach
+    # Dates out of range for the local time zone raise OverflowError or OSError.
+    except (ValueError, OverflowError, OSError):
         raise ConfigError(
-            f"{str(value)[:60]!r} is no time: expected a date as in '2026-01-31', '2026-01-31T10:00' or "
+            f"{str(value)[:60]!r} is not a time: expected a date such as '2026-01-31', '2026-01-31T10:00' or "
             "'2026-01-31T10:00+01:00', or a number of seconds since 1970"
         ) from None
     return moment

@@ -1,4 +1,4 @@
-"""Filters as one writes them on a command line: ``ext = 'md' and mtime > '2026-01-01'``."""
+"""Parse the filter conditions of the command line, such as ``ext = 'md' and mtime > '2026-01-01'``."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _KINDS = {**dict.fromkeys((*PATHS, "ext"), ("a string", (str,))), "size": ("a nu
 _AFTER_FIELD = "=, !=, <, <=, >, >=, IN, LIKE, GLOB, CONTAINS, BETWEEN or IS NULL"
 _EXAMPLE = "write it as ext = 'md'"
 _LIST_EXAMPLE = "write it as ext IN ('md', 'rst')"
-_SINGLE_QUOTES = "strings stand in single quotes, as in ext = 'md'"
-_DOUBLE_QUOTES = "a name with other characters than letters, digits and _ stands in double quotes"
+_SINGLE_QUOTES = "put strings in single quotes, as in ext = 'md'"
+_DOUBLE_QUOTES = "put names with characters other than letters, digits and _ in double quotes"
 
 _TOKEN = re.compile(
     r"""
@@ -56,7 +56,7 @@ _NUMBER_GOES_ON = re.compile(r"[\w.:+-]+")
 
 @dataclass(frozen=True, slots=True)
 class _ConditionToken:
-    """A word of the condition: ``kind`` is as in :data:`_TOKEN`, or keyword or end; ``position`` counts from 1."""
+    """A token of the condition: ``kind`` is a group of ``_TOKEN``, ``keyword`` or ``end``; ``position`` starts at 1."""
 
     kind: str
     text: str
@@ -67,9 +67,9 @@ class _ConditionToken:
 
 
 def parse_where(text: str) -> Filter:
-    """Return the filter that a condition describes; ``docs/reference/filters.md`` has the grammar.
+    """Parse a condition into a filter. The documentation page "Filters" has the grammar.
 
-    Raises :class:`ConfigError` that names the character where the condition goes wrong.
+    Raises :class:`ConfigError` with the position of the syntax error.
     """
     parser = _ConditionParser(list(_tokens(text)))
     found = parser.disjunction()
@@ -87,7 +87,7 @@ def _tokens(text: str) -> Iterator[_ConditionToken]:
         if kind == "number" and (more := _NUMBER_GOES_ON.match(text, at)):
             whole = shown(word + more[0])
             raise _error(
-                f"{whole} is no number", begin, f"dates and other strings stand in single quotes, as in {whole}"
+                f"{whole} is not a number", begin, f"put dates and other strings in single quotes, as in {whole}"
             )
         if kind == "word" and word.lower() in _KEYWORDS:
             kind, word = "keyword", word.lower()
@@ -100,10 +100,10 @@ def _tokens(text: str) -> Iterator[_ConditionToken]:
 
 def _bad_character(text: str, at: int) -> ConfigError:
     if text[at] in "'\"":
-        kind = "string" if text[at] == "'" else "name"
-        return _error(
-            f"the {kind} {shown(text[at:])} does not end", at, f"close it with {text[at]}, and write one in it twice"
-        )
+        quote = text[at]
+        kind = "string" if quote == "'" else "name"
+        remedy = f"close it with {quote}, and double any {quote} in it"
+        return _error(f"the {kind} {shown(text[at:])} does not end", at, remedy)
     return _error(f"unexpected {shown(text[at])}", at, f"{_SINGLE_QUOTES}; {_DOUBLE_QUOTES}")
 
 
@@ -113,7 +113,7 @@ def _error(what: str, at: int, remedy: str) -> ConfigError:
 
 @contextmanager
 def _located(token: _ConditionToken) -> Iterator[None]:
-    """Say of errors about a value where it stands."""
+    """Add the position of ``token`` to errors about its value."""
     try:
         yield
     except ConfigError as error:
@@ -121,7 +121,7 @@ def _located(token: _ConditionToken) -> Iterator[None]:
 
 
 def _check_kind(field: Field, *values: object) -> None:
-    """Refuse values that a property of files never has; what programs keep under its name is asked for as metadata."""
+    """Raise an error for values of the wrong type for a file property; metadata of that name may have any type."""
     name = field.property_name
     if name not in _KINDS:
         return
@@ -134,7 +134,7 @@ def _check_kind(field: Field, *values: object) -> None:
 
 
 class _ConditionParser:
-    """Recursive descent over the tokens; OR binds less than AND, and AND less than NOT."""
+    """A recursive descent parser; NOT binds tighter than AND, and AND tighter than OR."""
 
     def __init__(self, tokens: list[_ConditionToken]) -> None:
         self._tokens = tokens
@@ -149,7 +149,7 @@ class _ConditionParser:
 
     def expect_end(self) -> None:
         if self._next.kind != "end":
-            raise self._unexpected("AND, OR or the end", "conditions are joined by AND or OR")
+            raise self._unexpected("AND, OR or the end", "join conditions with AND or OR")
 
     def _conjunction(self) -> Filter:
         parts = [self._condition()]
@@ -161,9 +161,7 @@ class _ConditionParser:
         begin = self._next
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise _error(
-                f"more than {_DEEPEST} levels of NOT and parentheses", begin.position - 1, "write it with fewer"
-            )
+            raise _error(f"more than {_DEEPEST} levels of NOT and parentheses", begin.position - 1, "use fewer levels")
         if self._accept("not"):
             found: Filter = Not(self._condition())
         elif self._accept("("):
@@ -181,7 +179,7 @@ class _ConditionParser:
         if self._accept("is"):
             negated = self._accept("not")
             if not self._accept("null"):
-                raise self._unexpected("NULL after IS", "other values are compared by =")
+                raise self._unexpected("NULL after IS", "compare other values with =")
             return Exists(field) if negated else Not(Exists(field))
         if self._accept(*_COMPARISONS):
             return self._comparison(field, operator)
@@ -262,9 +260,9 @@ class _ConditionParser:
             self._at += 1
             return token.text
         if token.kind in ("string", "number"):
-            raise self._unexpected(what, "the field stands left of its value, as in ext = 'md'")
+            raise self._unexpected(what, "put the field before its value, as in ext = 'md'")
         if token.kind == "keyword":
-            raise self._unexpected(what, f"a field of that name stands in double quotes, as in \"{token.text}\" = 'x'")
+            raise self._unexpected(what, f"put a field of that name in double quotes, as in \"{token.text}\" = 'x'")
         raise self._unexpected(what, _EXAMPLE)
 
     def _value(self, after: _ConditionToken) -> Any:
@@ -280,7 +278,7 @@ class _ConditionParser:
             return _CONSTANTS[token.text]
         what = f"a value after '{after.text.upper()}'"
         if token.kind in ("word", "quoted"):
-            raise self._unexpected(what, "strings stand in single quotes, as in ext = 'md'")
+            raise self._unexpected(what, _SINGLE_QUOTES)
         raise self._unexpected(what, _EXAMPLE)
 
     @property
@@ -288,7 +286,7 @@ class _ConditionParser:
         return self._tokens[self._at]
 
     def _accept(self, *texts: str) -> bool:
-        """Go over the next token where it is one of these keywords and symbols."""
+        """Consume the next token if it is one of these keywords or symbols."""
         found = self._next.is_any(*texts)
         self._at += found
         return found
@@ -302,6 +300,6 @@ class _ConditionParser:
 def _number(token: _ConditionToken) -> int | float:
     if len(token.text) > _LONGEST_NUMBER:
         raise _error(
-            f"a number with {len(token.text)} characters", token.position - 1, "numbers have at most 308 digits"
+            f"a number with {len(token.text)} characters", token.position - 1, "use a number of at most 308 digits"
         )
     return int(token.text) if token.text.lstrip("+-").isdigit() else float(token.text)

@@ -1,1 +1,1 @@
-"""Indexing files: request, scan, fitting, refitting and drift."""
+"""Index files, fit and refit the embedder of a store, and measure drift."""

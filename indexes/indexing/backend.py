@@ -1,6 +1,6 @@
-"""The parts of an indexing run that one process or several workers can do: reading, fitting, encoding.
+"""The stages of an indexing run that one process or several workers can run: reading, fitting, encoding.
 
-:mod:`indexing` does all else, in the same order whichever backend does these parts.
+:mod:`ragembed.indexes.indexing.run` does the rest, in the same order for every backend.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ragembed.resources import give_back
 from ragembed.types import Floats
 
 Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]
-"""Returns those hashes of texts that the store has a vector for."""
+"""Returns the hashes of those texts that already have a vector in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a run compares with the store: ``paths``, those that are ``gone``, and the files that the store holds.
+    """The input of a scan: ``paths`` to read, paths that are ``gone``, and the ``known`` files of the store.
 
-    ``embedder`` splits texts into tokens and need not be fitted. ``generation`` is the store's, None for a new store.
-    ``resume_token`` is the one that an interrupted run has left in the store.
+    ``embedder`` tokenises texts; it need not be fitted. ``generation`` is the generation of the store, None for a new
+    store. ``resume_token`` is the token that an interrupted run left in the store.
     """
 
     store: Path
@@ -44,13 +44,13 @@ class Sources:
     resume_token: str | None = None
 
     def scanner(self) -> Scanner:
-        """Return what compares the files."""
+        """Return a scanner that compares the files with the store."""
         embedder = self.embedder
         return Scanner(self.store, self.options, self.known, embedder.tokenizer, embedder.text_tokens)
 
 
 class ChunkedFiles(Protocol):
-    """The files to write, in the order in which they were found."""
+    """The files to write, in the order of the scan."""
 
     @property
     def files(self) -> int:
@@ -64,7 +64,7 @@ class ChunkedFiles(Protocol):
 
     @property
     def lines(self) -> Mapping[str, tuple[str, LineKeys]]:
-        """For each file, by name, the hash of its content and the keys of its lines."""
+        """The hash of the content and the keys of the lines of each file, by name."""
         ...
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -74,10 +74,10 @@ class ChunkedFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What one stage did and cost: its tasks, and the number of files or chunks that they were about.
+    """The work and cost of one stage: the number of tasks, and ``items``, the number of files or chunks processed.
 
-    ``seconds`` is the duration of the stage, ``busy`` the sum over its tasks, and ``memory`` the peak of one worker, in
-    MiB. Tasks that an earlier run has done are not counted.
+    ``seconds`` is the duration of the stage, ``busy`` the total duration of its tasks, and ``memory`` the peak memory
+    of one worker in MiB. Tasks that an earlier run completed are not counted.
     """
 
     stage: str
@@ -89,24 +89,24 @@ class StageReport:
 
 
 class IndexingBackend(Protocol):
-    """Reads, fits and encodes, in the order of these methods; a context manager that releases what it holds."""
+    """Reads, fits and encodes. Call the methods in this order, inside a ``with`` block that releases its resources."""
 
     writing: str
-    """What the progress calls the writing of chunks."""
+    """The name of the writing phase in the progress."""
 
     @property
     def resume_token(self) -> str | None:
-        """What the store keeps until the run is done, so that the next run can carry on; None if it cannot."""
+        """The token that the store keeps until the run is complete, to resume it; None if it cannot be resumed."""
         ...
 
     @property
     def reports(self) -> Sequence[StageReport]:
-        """The stages so far, if there are any."""
+        """The reports of the stages so far."""
         ...
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """PyTorch's names of the devices that texts were encoded on."""
+        """PyTorch's names of the devices that encoded texts."""
         ...
 
     def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
@@ -114,15 +114,15 @@ class IndexingBackend(Protocol):
         ...
 
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
-        """Fit token weights and static vectors of ``embedder`` on the chunks."""
+        """Fit the token weights and static vectors of ``embedder`` on the chunks."""
         ...
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
-        """Get ready to :meth:`encode` the chunks that are not ``known``; ``embedder`` is fitted."""
+        """Prepare to :meth:`encode` the chunks that are not ``known`` with the fitted ``embedder``."""
         ...
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new ones."""
+        """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
         ...
 
     def __enter__(self) -> IndexingBackend: ...
@@ -133,7 +133,7 @@ class IndexingBackend(Protocol):
 
 
 class LocalBackend:
-    """Does everything in this process."""
+    """Runs all stages in this process."""
 
     writing = "embedding"
     resume_token = None
@@ -144,7 +144,7 @@ class LocalBackend:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that texts were encoded on."""
+        """The devices that encoded texts."""
         return () if self._encoder is None else self._encoder.devices
 
     def scan(self, sources: Sources, progress: Progress) -> tuple[ChunkedFiles, Scan]:
@@ -164,12 +164,12 @@ class LocalBackend:
         progress.finish()
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:  # noqa: ARG002  the protocol's signature
-        """Encode with ``embedder`` from now on."""
+        """Use ``embedder`` in :meth:`encode`."""
         self._encoder = RunEncoder(embedder)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return the raw vectors of ``texts``."""
-        assert self._encoder is not None, "prepare comes before encode"  # noqa: S101  an order that the run keeps
+        assert self._encoder is not None, "call prepare before encode"  # noqa: S101  the run keeps this order
         return self._encoder(texts, progress)
 
     def __enter__(self) -> LocalBackend:
@@ -183,10 +183,10 @@ class LocalBackend:
 
 
 class RunEncoder:
-    """Encodes documents of a run with ``embedder``: without PyTorch if importing it would take longer.
+    """Encodes the documents of a run with ``embedder``, without PyTorch if importing it would take longer.
 
-    Only the number and length of texts that are encoded together decide whether PyTorch is used, so that an interrupted
-    run, one with workers and an undisturbed one make the same vectors.
+    The decision depends only on the number and length of the texts in a batch. Resumed runs, runs with workers and
+    plain runs therefore make the same vectors.
     """
 
     def __init__(self, embedder: VectorEncoder) -> None:
@@ -195,18 +195,18 @@ class RunEncoder:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """PyTorch's names of the devices that texts were encoded on; empty if the embedder is not ragembed's own."""
+        """PyTorch's names of the devices that encoded texts; empty for an embedder from outside ragembed."""
         return tuple(self._devices)
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; ``progress`` gets the number of new ones now and then."""
+        """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
         embedder = self._embedder
         if not isinstance(embedder, Embedder):
             return embedder.raw_documents(texts, progress)
-        alone = embedder._raw_without_framework(texts, progress)
-        if alone is not None:
+        without_torch = embedder._raw_without_framework(texts, progress)
+        if without_torch is not None:
             self._devices["cpu"] = None
-            return alone
+            return without_torch
         self._devices.update(dict.fromkeys(embedder.device_names()))
         vectors = embedder.raw_documents(texts, progress)
         give_back()

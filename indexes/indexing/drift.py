@@ -1,6 +1,6 @@
-"""How far a store has moved from what it was fitted on, and whether to refit or rebuild it.
+"""Measure drift: the difference between the corpus of a store's fit and its corpus now, and whether to fit again.
 
-Nothing is written: the refit that the store is compared with is made in memory and dropped.
+The store is not changed. The refit that it is compared with exists only in memory.
 """
 
 from __future__ import annotations
@@ -31,33 +31,36 @@ from ragembed.types import Doubles, Floats, Integers
 Verdict = Literal["keep", "refit", "rebuild"]
 
 REFIT_BELOW = 0.97
-"""Share of the overlap@10 that chance leaves, below which a refit is worth it."""
+"""A refit pays off if the overlap@10 is below this share of the overlap that chance explains."""
 
 REBUILD_ABOVE = 0.08
-"""Share of a text's weight that token weights fitted now would move, above which the raw vectors are out of date."""
+"""The raw vectors are out of date if token weights fitted now would move more than this share of a text's weight."""
 
 UNSEEN_ABOVE = 0.1
-"""Share of tokens without a static vector of their own, above which the table of ``avg`` is out of date."""
+"""The static vectors of ``avg`` are out of date if more than this share of tokens has no vector in the table."""
 
 TEXTS, SEARCHED = 10_000, 20_000
-"""Texts and vectors beyond which tokens are counted, and searches compared, in a seeded sample of that many."""
+"""Maximum number of texts for counting tokens, and of vectors for comparing searches; larger stores are sampled."""
 
 PARTS, FEW = 9, 5_000
-"""Random parts that tell what chance does, for up to so many vectors; beyond, where chance does little, one part."""
+"""Number of random parts to measure the effect of chance, for up to 5,000 vectors.
+
+One part is enough for more vectors, because chance has little effect then.
+"""
 
 QUERIES, NEAREST, SHIFTS = 256, 10, 10
-"""Pseudo-queries that are searched for, results of each that are compared, and tokens that are listed."""
+"""Number of pseudo-queries, of results to compare for each, and of tokens to list."""
 
 _UNKNOWN = ("[UNK]", "<unk>")
 _CONTINUES = "##"
 _LEAST_TEXTS, _LEAST_SHARE = 5, 0.005
-"""Texts, and share of them, that hold a token on one side at least for its idf to be compared."""
+"""A token's idf is compared if at least this many texts, and this share of the texts, contain it on either side."""
 _BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
 class IdfShift:
-    """A token, and its idf ``ln((N + 1) / (df + 1))`` in the texts of the fit and in those of now."""
+    """A token and its idf, ``ln((N + 1) / (df + 1))``, in the texts of the fit and in the current texts."""
 
     token: str
     fitted: float
@@ -66,19 +69,19 @@ class IdfShift:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Tokens of some texts compared with the texts of a fit; shares from 0 to 1.
+    """The tokens of some texts compared with the texts of a fit. All values are shares from 0 to 1.
 
     Parameters
     ----------
-    unseen
-        Of the distinct tokens of each text, those that no text of the fit held.
-    expected
-        The share that as many more texts of the fit's kind would have (Good 1953): tokens that one text of the fit
-        held, of all pairs of a text and a token in it.
-    unknown, unknown_fitted
-        Tokens for what the tokenizer does not know, now and in the fit; None if it knows everything.
-    pieces, pieces_fitted
-        Tokens that continue a word, now and in the fit; None without a WordPiece vocabulary.
+    unseen : float
+        Share of (text, distinct token) pairs whose token occurs in no text of the fit.
+    expected : float
+        The share to expect from more texts of the same kind as the fit (Good 1953): the number of tokens in exactly one
+        text of the fit, divided by the number of (text, distinct token) pairs in the fit.
+    unknown, unknown_fitted : float or None
+        Share of unknown tokens now and in the fit; None if the tokenizer has no unknown token.
+    pieces, pieces_fitted : float or None
+        Share of tokens that continue a word now and in the fit; None without a WordPiece vocabulary.
     """
 
     unseen: float
@@ -92,7 +95,7 @@ class Vocabulary:
     def of(
         cls, fitted: TokenStatistics, now: TokenStatistics, tokens: Sequence[str], special: Iterable[int]
     ) -> Vocabulary:
-        """Compare ``now`` with the fit; ``tokens`` are the tokens by id, the ids ``special`` are left out."""
+        """Compare ``now`` with the fit. ``tokens`` lists the tokens by id; the ids in ``special`` do not count."""
         counted = np.ones(len(tokens), dtype=bool)
         counted[list(special)] = False
         unknown = np.array([token in _UNKNOWN for token in tokens])
@@ -111,39 +114,55 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """How far a store has moved from what it was fitted on, and what to do.
+    """The drift of a store since its last fit, and what to do about it.
 
     Parameters
     ----------
-    verdict
-        ``keep``; ``refit`` if the post-processors are out of date; ``rebuild`` if the token weights or static vectors
-        are, which the raw vectors depend on.
-    reasons, notes
-        Why, a sentence each; what could not be measured, and why.
-    vectors, added, removed
-        Vectors that chunks use; of them those added since the post-processors were fitted, and how many were removed;
-        None if the store does not know.
-    texts
-        How many texts the tokens were counted in: all, or a sample.
-    vocabulary
-        The tokens of the added texts, or of all if none was added, compared with those that token weights were fitted
-        on.
-    movers
-        Tokens whose idf has moved most, furthest first.
-    weight_shift
-        Mean share of a text's weight that token weights fitted now would give to other tokens of it; None if they are
-        not fitted on the store's texts, or the texts are too few.
-    unfitted
-        Share of tokens without a static vector fitted on the store's texts; None if there are no such vectors.
-    mean_shift
-        Distance of the mean raw vector from that of the fit, in spreads: the root mean squared distance of a vector
-        from the mean then. None if the store does not know it.
-    overlap
-        Share of the ten nearest that a search finds both now and after a refit, the mean of ``queries`` pseudo-queries
-        in ``searched`` vectors; None if nothing can be fitted.
-    chance
-        The overlap that as much change leaves by chance, in a corpus that stays of one kind: that of a refit and a fit
-        on a random part of the vectors, see :func:`chance_size`; the least of several such parts.
+    verdict : {"keep", "refit", "rebuild"}
+        ``"keep"`` if the fit is up to date. ``"refit"`` if the post-processors are out of date. ``"rebuild"`` if the
+        token weights or static vectors are, because the raw vectors depend on them.
+    reasons : tuple of str
+        The reasons for the verdict.
+    notes : tuple of str
+        The measurements that were not possible, and why.
+    vectors : int
+        Number of vectors that chunks use.
+    added, removed : int or None
+        Number of vectors that were added and removed since the post-processors were fitted; None if unknown.
+    texts : int
+        Number of texts for counting tokens: all texts, or a sample.
+    vocabulary : Vocabulary or None
+        The tokens of the added texts compared with the texts of the token weights' fit. If no text was added, all texts
+        are compared.
+    movers : tuple of IdfShift
+        The tokens whose idf changed most, largest change first.
+    weight_shift : float or None
+        Mean share of a text's weight, from 0 to 1, that token weights fitted now would move to other tokens of the
+        text; None if the weights are not fitted on the store, or the store has too few texts.
+    unfitted : float or None
+        Share of tokens, from 0 to 1, without a static vector fitted on the store; None without such vectors.
+    mean_shift : float or None
+        Distance of the mean raw vector from the mean of the fit, in units of the fit's spread, which is the root mean
+        square distance of a vector from the mean; None if unknown.
+    overlap : float or None
+        Share of the ten nearest vectors, from 0 to 1, that a search finds both now and after a refit, averaged over
+        ``queries`` pseudo-queries; None if nothing can be fitted.
+    chance : float
+        The overlap that the same amount of change gives by chance in a corpus that stays of the same kind: the overlap
+        of a refit with a fit on a random part of the vectors (see :func:`chance_size`). The lowest value of several
+        parts.
+    queries : int
+        Number of pseudo-queries for the overlap.
+    searched : int
+        Number of vectors that were searched for the overlap.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import Store, measure_drift
+    >>> with Store.open(".ragembed") as store:  # doctest: +SKIP
+    ...     report = measure_drift(store)
+    >>> report.verdict, report.reasons  # doctest: +SKIP
+    ('keep', ())
     """
 
     verdict: Verdict
@@ -164,16 +183,43 @@ class DriftReport:
     searched: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the report as JSON values.
+
+        Returns
+        -------
+        dict
+            The fields of the report, with objects for ``vocabulary`` and each of ``movers``.
+        """
         found = asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def measure_drift(store: Store) -> DriftReport:
-    """Return how far ``store`` has moved from what it was fitted on, and whether to fit it again.
+    """Measure the drift of a store since its last fit, and whether to fit it again.
 
-    Nothing is written. The model encodes only pseudo-queries that are new since the last fit. Raises
-    :class:`StoreError` if the vectors are not ragembed's own.
+    The store is not changed. The model encodes only pseudo-queries that are new since the last fit.
+
+    Parameters
+    ----------
+    store : Store
+        An open store.
+
+    Returns
+    -------
+    DriftReport
+        The measurements and the verdict.
+
+    Raises
+    ------
+    StoreError
+        If the vectors of the store do not come from ragembed.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import Store, measure_drift
+    >>> with Store.open(".ragembed") as store:  # doctest: +SKIP
+    ...     measure_drift(store).verdict
+    'keep'
     """
     return store._reader.read(lambda snapshot: _measured(store.path, snapshot))
 
@@ -181,7 +227,7 @@ def measure_drift(store: Store) -> DriftReport:
 def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
     embedder, connection = snapshot.embedder(), snapshot.connection
     if not isinstance(embedder, Embedder):
-        raise StoreError(f"the vectors of {store} are not ragembed's own: it was not fitted on them")
+        raise StoreError(f"cannot measure drift of {store}: its vectors were not made by ragembed")
     baseline = load_baseline(store, connection)
     rows = catalog.live_rows(connection)
     new = rows[:0] if baseline is None else rows[rows > baseline.last_row]
@@ -189,8 +235,8 @@ def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
     notes: list[str] = []
     if baseline is None:
         notes.append(
-            "what the post-processors were fitted on was not kept: mean shift and additions are known after the "
-            "next: ragembed refit"
+            "the store has no record of the vectors of its fit: run 'ragembed refit' to measure the mean shift and the "
+            "added vectors from then on"
         )
     tokens = _tokens(connection, embedder, rows, new, notes)
     blocks = compaction.live_raw(store, connection, catalog.segments(connection))
@@ -215,7 +261,7 @@ def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
 def _tokens(
     connection: sqlite3.Connection, embedder: Embedder, rows: Integers, new: Integers, notes: list[str]
 ) -> dict[str, Any]:
-    """Return what a report says of the tokens of the store's texts."""
+    """Return the fields of the report about the tokens of the store's texts."""
     if not len(rows):
         return {}
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
@@ -232,7 +278,7 @@ def _tokens(
 
     fitted = weights.require_fitted()
     if config.weighting_corpus is not None:
-        notes.append(f"tokens are compared with those of {config.weighting_corpus}, which weights are of")
+        notes.append(f"tokens are compared with {config.weighting_corpus}, the corpus of the token weights")
     ids = ids_of(rows)
     now = counted(ids)
     before, after = weights.table, weights.table_for(_scaled_up(now, len(rows)))
@@ -258,7 +304,7 @@ def _searches(
     baseline: Baseline | None,
     notes: list[str],
 ) -> dict[str, Any]:
-    """Return what a report says of searches now and after a refit; ``kept`` vectors were there at the fit."""
+    """Return the fields of the report about searches now and after a refit; the fit had ``kept`` of the vectors."""
     known = None if baseline is None else baseline.pseudo_queries
     refitted = _refitted(connection, embedder, raw, vectors, known, notes)
     if refitted is None:
@@ -295,15 +341,15 @@ def _refitted(
     known: PseudoQueries | None,
     notes: list[str],
 ) -> Embedder | None:
-    """Return the embedder that a refit would give, None with a note if there is none."""
+    """Return the embedder after a refit, or None with a note if a refit is not possible."""
     config = embedder.config
     wanted = (catalog.meta(connection, "wanted") or {}).get("postprocess", config.postprocess)
     if tuple(wanted) != config.postprocess:
-        notes.append(f"{', '.join(wanted)} is yet to be fitted: run ragembed index")
+        notes.append(f"the post-processors {', '.join(wanted)} are not fitted yet: run 'ragembed index'")
     elif not fitting.fits_on_store(embedder, config.postprocess):
-        notes.append("nothing of the post-processors is fitted on the store")
+        notes.append("no post-processor is fitted on the store")
     elif vectors < (least := fitting.least_fit(config.postprocess)):
-        notes.append(f"post-processors are fitted on {least:,} chunks or more, the store has {vectors:,}")
+        notes.append(f"the store has {vectors:,} chunks: fitting the post-processors needs {least:,} or more")
     else:
         try:
             unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
@@ -314,7 +360,7 @@ def _refitted(
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:
-    """Return the post-processors fitted on a random part of the raw vectors, and of the pseudo-queries."""
+    """Fit the post-processors on a random part of the raw vectors and of the pseudo-queries."""
 
     def part(vectors: Floats) -> Floats:
         count = len(vectors)
@@ -325,17 +371,17 @@ def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.rando
     try:
         return TwoSidedChain.fit(refitted.config.postprocess, part(raw), queries)
     except RankError:
-        return refitted.chain  # too few of them: nothing is put down to chance then
+        return refitted.chain  # too few vectors: assume that chance has no effect
 
 
 def _drawn(among: Integers, count: int, rng: np.random.Generator) -> Integers:
-    """Return ``count`` of ``among`` drawn at random, or all if they are no more."""
+    """Return ``count`` elements of ``among`` drawn at random, or all if there are not more."""
     drawn: Integers = among if len(among) <= count else rng.choice(among, count, replace=False)
     return drawn
 
 
 def _scaled_up(sample: TokenStatistics, texts: int) -> TokenStatistics:
-    """Return what ``texts`` texts hold, estimated from a sample of them."""
+    """Estimate the token statistics of ``texts`` texts from a sample of them."""
     if sample.texts == texts:
         return sample
     times = texts / sample.texts
@@ -347,17 +393,17 @@ def _scaled_up(sample: TokenStatistics, texts: int) -> TokenStatistics:
 
 
 def mean_shift(fitted: Moments, now: Moments) -> float:
-    """Return the distance of the two means in spreads of the vectors that were fitted on; 0 where those have none."""
+    """Return the distance of the two means in units of the spread of the fit; 0 if the spread is 0."""
     return float(np.linalg.norm(now.mean - fitted.mean)) / fitted.spread if fitted.spread else 0.0
 
 
 def idf_shifts(
     fitted: TokenStatistics, now: TokenStatistics, tokens: Sequence[str], special: Iterable[int], count: int
 ) -> tuple[IdfShift, ...]:
-    """Return the ``count`` tokens whose idf has moved most, furthest first, equal ones by id.
+    """Return the ``count`` tokens whose idf changed most, largest change first, ties by id.
 
-    Compared are tokens that at least 5 texts hold, and at least 0.5 % of the texts, on one side or the other;
-    ``tokens`` and ``special`` are those of :meth:`Vocabulary.of`.
+    A token counts if at least 5 texts and at least 0.5 % of the texts contain it on either side. ``tokens`` and
+    ``special`` are those of :meth:`Vocabulary.of`.
     """
     before, after = _smoothed_idf(fitted), _smoothed_idf(now)
     frequent = _frequent(fitted) | _frequent(now)
@@ -368,20 +414,20 @@ def idf_shifts(
 
 
 def weight_shift(texts: Iterable[Integers], fitted: Floats, now: Floats, share: float) -> float:
-    """Return the share of a text's weight that lies on other tokens by the weights ``now``, the mean of ``texts``.
+    """Return the mean share of a text's weight that the weights ``now`` move to other tokens of the text.
 
-    That is the total variation distance of the two distributions of weights over the tokens of a text. ``texts`` are
-    token ids, shape ``(n,)`` each; ``fitted`` and ``now`` the weight of each id, float32, shape ``(vocabulary,)``;
-    ``share`` the parts of a text's weights that come from them, the rest being uniform.
+    This is the total variation distance of the two distributions of weights over the tokens of a text. ``texts`` are
+    arrays of token ids, shape ``(n,)``. ``fitted`` and ``now`` are the weights by id, float32, shape ``(vocabulary,)``.
+    ``share`` is the part of a text's weight that they determine; the rest is uniform.
     """
     shifts = [0.5 * share * float(np.abs(_scaled(fitted[ids]) - _scaled(now[ids])).sum()) for ids in texts if len(ids)]
     return sum(shifts) / len(shifts) if shifts else 0.0
 
 
 def overlap(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """Return the share of results that two searches have in common, the mean of the queries.
+    """Return the mean share of results that two searches have in common.
 
-    Both have shape ``(queries, k)``, the ids of what was found, each at most once in a row.
+    Both arrays hold the ids of the results, shape ``(queries, k)``, without duplicates in a row.
     """
     if not one.size:
         return 1.0
@@ -390,11 +436,11 @@ def overlap(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 
 def chance_size(before: int, now: int, kept: int) -> int:
-    """Return how many of the ``now`` vectors of a store differ from all of them by as much as chance would make it.
+    """Return the size m of a random part whose fit differs from the fit on all vectors as much as chance explains.
 
-    Of one corpus, the fit on a sample of ``before`` vectors differs from that on ``now`` of which ``kept`` are the same
-    as the fit on so many of the ``now`` differs from that on all: the variance of the difference of their means is the
-    same, ``1/m - 1/now = 1/before + 1/now - 2 kept / (before now)``.
+    Let both fits be on samples of one corpus: the old fit on ``before`` vectors, the new one on ``now`` vectors, with
+    ``kept`` vectors in common. The variance of the difference of their means equals the variance for a random part of m
+    of the ``now`` vectors and all of them: ``1/m - 1/now = 1/before + 1/now - 2 kept / (before now)``.
     """
     if not before or not now:
         return now
@@ -403,9 +449,9 @@ def chance_size(before: int, now: int, kept: int) -> int:
 
 
 def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
-    """Return the positions of the ``k`` documents with the largest inner products with each query, in no order.
+    """Return the positions of the ``k`` documents with the largest inner products with each query, unordered.
 
-    Both are float32, shape ``(n, d)``; the result is int64, shape ``(queries, min(k, documents))``.
+    Both arrays are float32, shape ``(n, d)``. The result is int64, shape ``(queries, min(k, documents))``.
     """
     k = min(k, len(documents))
     found = np.empty((len(queries), k), dtype=np.int64)
@@ -418,7 +464,7 @@ def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
 def judge(
     overlap: float | None, chance: float, weight_shift: float | None, unfitted: float | None
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict of :class:`DriftReport` and its reasons; what is None was not measured."""
+    """Return the verdict of :class:`DriftReport` and its reasons. None means that a value was not measured."""
     rebuild: list[str] = []
     if weight_shift is not None and weight_shift > REBUILD_ABOVE:
         rebuild.append(
@@ -432,8 +478,8 @@ def judge(
     if rebuild:
         return "rebuild", tuple(rebuild)
     if overlap is not None and overlap < REFIT_BELOW * chance:
-        least = f"{REFIT_BELOW:g} of the {chance:.2f} that chance leaves"
-        return "refit", (f"a refit would find other results: overlap@10 {overlap:.2f} (less than {least})",)
+        least = f"{REFIT_BELOW:g} of the {chance:.2f} that chance explains"
+        return "refit", (f"a refit would change the results: overlap@10 {overlap:.2f} (less than {least})",)
     return "keep", ()
 
 
@@ -453,7 +499,7 @@ def _frequent(statistics: TokenStatistics) -> NDArray[np.bool_]:
 
 
 def _scaled(weights: Floats) -> Doubles:
-    """Return weights of a text's tokens that sum to 1; where all are 0, they are uniform."""
+    """Scale the weights of a text's tokens to sum 1; if all are 0, return uniform weights."""
     wide = weights.astype(np.float64)
     total = float(wide.sum())
     return wide / total if total > 0 else np.full(len(wide), 1.0 / len(wide))

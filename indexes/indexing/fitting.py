@@ -1,4 +1,4 @@
-"""Fitting the post-processors of a store on its own raw vectors; no model runs but for pseudo-queries that are new."""
+"""Fit the post-processors of a store on its own raw vectors. The model encodes new pseudo-queries only."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from ragembed.postprocess.moments import Moments
 from ragembed.reservoir import Reservoir
 
 MIN_FIT = 32
-"""Vectors below which post-processors are not fitted: the mean of a few is no mean of a corpus."""
+"""Minimum number of vectors for fitting post-processors: fewer vectors do not represent a corpus."""
 
 _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
-"""How much larger a store is than what its chain, and its token weights, were fitted on when that counts."""
+"""Growth of a store since its fit that triggers a refit of the post-processors, and a warning about token weights."""
 
 
-def fit_where_due(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
-    """Fit the post-processors where they never were, or the corpus has at least doubled since.
+def fit_if_needed(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
+    """Fit the post-processors if they are not fitted yet, or if the corpus has at least doubled since.
 
-    Returns what is to be said where that cannot be done.
+    Return warnings for post-processors that could not be fitted.
     """
     current = store.embedder
     vectors = writer.live_vectors()
     postprocess, query_fit = store._wanted_chain()
     if not isinstance(current, Embedder):
         return []
-    # A chain that learns nothing is fitted once, for what drift is told from.
-    untold = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
-    if not untold and not _needs_fit(current, postprocess, query_fit, vectors):
+    # A chain without fitted parameters is fitted once, to record the baseline for drift.
+    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
+    if not needs_baseline and not _needs_fit(current, postprocess, query_fit, vectors):
         return []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if least == MIN_FIT:
             return []
         steps = ", ".join(postprocess)
-        return [f"{steps} cannot be fitted on {vectors:,} chunks: they are fitted when there are {least:,}"]
+        return [f"{steps} cannot be fitted on {vectors:,} chunks yet: fitting needs {least:,} chunks or more"]
     try:
         fit_store(store, writer, current.with_postprocess(postprocess, query_fit), progress)
     except RankError as error:
-        return [f"the post-processors stay as they were: {error}"]
+        return [f"the post-processors were not fitted: {error}"]
     return []
 
 
 def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
-    sided = Chain(postprocess).learns and current.config.query_fit != query_fit
-    if sided or current.config.postprocess != tuple(postprocess):
+    other_query_fit = Chain(postprocess).learns and current.config.query_fit != query_fit
+    if other_query_fit or current.config.postprocess != tuple(postprocess):
         return True
     if not fits_on_store(current, postprocess):
         return False
@@ -62,19 +62,19 @@ def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFi
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
-def outgrown(store: Store) -> list[str]:
-    """Return what is to be said where the token weights, which raw vectors depend on, are of a much smaller corpus."""
+def warn_if_outgrown(store: Store) -> list[str]:
+    """Return a warning if the corpus is much larger than at the fit of the token weights."""
     embedder = store.embedder
     if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
         return []
     fitted = embedder.describe()["fitted_on"]["texts"]
     if len(store) < _REWEIGH_GROWTH * fitted:
         return []
-    told = (
+    warning = (
         f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
         f"{len(store):,}: to fit them again, delete {store.path} and index again"
     )
-    return [told]
+    return [warning]
 
 
 def fit_store(
@@ -84,9 +84,9 @@ def fit_store(
     progress: Progress,
     meta: Mapping[str, object] | None = None,
 ) -> None:
-    """Fit the chain of ``unfitted`` on the store's raw vectors and texts, and let the store adopt it, and ``meta``.
+    """Fit the chain of ``unfitted`` on the raw vectors and texts of the store, and save it together with ``meta``.
 
-    Raises :class:`ragembed.errors.RankError` where it has more directions than the vectors.
+    Raises :class:`ragembed.errors.RankError` if a post-processor has more directions than the vectors.
     """
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
@@ -104,20 +104,20 @@ def fit_store(
 
 
 def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
-    """Tell whether the steps learn from the store's own vectors."""
+    """Return whether the steps are fitted on the store's own vectors."""
     return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
 
 
 def least_fit(postprocess: Sequence[str]) -> int:
-    """Return how many vectors the post-processors need: one more than they have directions."""
+    """Return the minimum number of vectors to fit the post-processors: one more than their directions."""
     return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
 
 
 def sample_raw(blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]], seed: int) -> NDArray[np.float32]:
-    """Return raw vectors that post-processors are fitted on, float32, shape ``(n, d)``.
+    """Return the raw vectors to fit post-processors on, float32, shape ``(n, d)``.
 
-    ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`; taken are all, or a seeded sample of
-    ``FIT_LIMIT``.
+    ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`. The result has all vectors, or a
+    seeded sample of ``FIT_LIMIT`` vectors.
     """
     reservoir = Reservoir(FIT_LIMIT, seed)
     for _, raw in blocks:

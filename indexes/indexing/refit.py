@@ -1,4 +1,4 @@
-"""Changing the embedder of a store, in one transaction: other post-processors, or other raw vectors for all texts."""
+"""Change the embedder of a store in one transaction: fit post-processors, or encode all texts again."""
 
 from __future__ import annotations
 
@@ -33,18 +33,50 @@ def refit_store(
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> Embedder:
-    """Fit the post-processors of a store again, or others in their place, and return the embedder it has then.
+    """Fit the post-processors of a store, or replace them, and return the new embedder.
 
-    What is left out stays as it is. All vectors are made again from the raw ones, so that no document is encoded again;
-    of the pseudo-queries, those that the store was not fitted on before: none where its texts are the same.
-    Killed at any moment, the store has the former post-processors, and the next call carries on. Raises
-    :class:`ConfigError` where the store has too few vectors or the steps are not accepted, :class:`StoreError` where
-    its vectors are not ragembed's own, :class:`StoreLockedError` where another process writes.
+    All embeddings are computed again from the stored raw vectors, so no document is encoded again. The model encodes
+    only pseudo-queries that are new since the last fit. If the process is killed, the store keeps its previous
+    post-processors, and you can call the function again.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    postprocess : sequence of str, optional
+        The post-processors, such as ``["abtt:2", "normalize"]``; the current ones by default.
+    query_fit : {"shared", "separate"}, optional
+        Whether queries share the fit of the documents or have a fit of their own; the current setting by default.
+    progress : Progress, optional
+        Receives the progress of the run.
+    wait_seconds : float
+        Seconds to wait if another process writes to the store.
+
+    Returns
+    -------
+    Embedder
+        The embedder that the store uses from now on.
+
+    Raises
+    ------
+    ConfigError
+        If the store has too few vectors to fit the post-processors, or a post-processor is invalid.
+    StoreError
+        If the vectors of the store do not come from ragembed.
+    StoreLockedError
+        If another process still writes to the store after ``wait_seconds``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes import refit_store
+    >>> refit_store(Path(".ragembed"), ["center", "normalize"]).config.postprocess  # doctest: +SKIP
+    ('center', 'normalize')
     """
     with Store.open(path) as store, store.writer(wait_seconds) as writer:
         current = store.embedder
         if not isinstance(current, Embedder):
-            raise StoreError(f"the vectors of {path} are not ragembed's own: they have no post-processors")
+            raise StoreError(f"cannot refit {path}: its vectors were not made by ragembed")
         had_postprocess, had_query_fit = store._wanted_chain()
         steps = tuple(had_postprocess if postprocess is None else postprocess)
         fitted = current.with_postprocess(steps, query_fit or had_query_fit)
@@ -67,17 +99,46 @@ def apply_settings(
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> None:
-    """Give the store at ``path`` the settings ``config`` and ``fusion``, at once and as a whole.
+    """Apply embedder and fusion settings to a store in one transaction.
 
-    Where raw vectors stay the same, post-processors are fitted again; else all documents are encoded again from the
-    texts in the store. Killed before its end, the store has the former settings. Raises :class:`StoreError` where the
-    vectors are not ragembed's own, :class:`ragembed.errors.StoreLockedError` where another process writes.
+    If the raw vectors stay the same, only the post-processors are fitted again. Otherwise all documents are encoded
+    again from the texts in the store. If the process is killed, the store keeps its previous settings.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    config : EmbedderConfig
+        The new embedder configuration.
+    fusion : Fusion
+        The new defaults for hybrid search.
+    device : str, optional
+        Device for encoding, as for :meth:`Store.open`.
+    progress : Progress, optional
+        Receives the progress of the run.
+    wait_seconds : float
+        Seconds to wait if another process writes to the store.
+
+    Raises
+    ------
+    StoreError
+        If the vectors of the store do not come from ragembed.
+    StoreLockedError
+        If another process still writes to the store after ``wait_seconds``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes import Fusion, Store, apply_settings
+    >>> with Store.open(".ragembed") as store:  # doctest: +SKIP
+    ...     config = store.embedder.config
+    >>> apply_settings(Path(".ragembed"), config, Fusion(alpha=0.5))  # doctest: +SKIP
     """
     progress = progress or SilentProgress()
     with Store.open(path, device=device) as store, store.writer(wait_seconds) as writer:
         embedder = store.embedder
         if not isinstance(embedder, Embedder):
-            raise StoreError(f"the vectors of {path} are not ragembed's own: they have no settings to change")
+            raise StoreError(f"cannot change the settings of {path}: its vectors were not made by ragembed")
         postprocess, query_fit = store._wanted_chain()
         current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
         wanted = {"postprocess": list(config.postprocess), "query_fit": config.query_fit}
@@ -94,16 +155,16 @@ def apply_settings(
 def _reencode(
     store: Store, writer: StoreWriter, unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
 ) -> None:
-    """Fit ``unfitted`` on the store's texts, encode them, and let the store adopt the vectors, and ``meta``.
+    """Fit ``unfitted`` on the texts of the store, encode them, and save the vectors together with ``meta``.
 
-    Nothing is read from files. Until the one commit at the end the store answers as before; what a killed run wrote is
-    removed by the next writer. It takes as much room on the disk as the store's vectors do.
+    The texts come from the store, not from files. Searches use the previous vectors until the single commit at the end.
+    The next writer removes files of a killed run. The temporary file takes as much disk space as the store's vectors.
     """
     progress.start("fitting", "chunks", len(store))
     unfitted.fit_extractor(_counted(store, progress))
     progress.finish()
     sample = Reservoir(FIT_LIMIT, unfitted.config.seed)
-    # A file without a name: it goes with the process.
+    # An unnamed file: the system removes it when the process ends.
     with tempfile.TemporaryFile(dir=store.path) as spool:
         ids: list[int] = []
         width = 0
@@ -136,7 +197,7 @@ def _encoded(writer: StoreWriter, embedder: Embedder, progress: Progress) -> Ite
         try:
             yield [row for row, _ in batch], to_raw(vectors)
         except ValueError as error:
-            raise ConfigError(f"the embedder gave vectors that cannot be stored: {error}") from error
+            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
 
 
 def _blocks(rows: Rows, raw: Halves) -> Iterator[tuple[Rows, Halves]]:

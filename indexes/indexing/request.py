@@ -1,4 +1,4 @@
-"""The request of an indexing run, and the request that a store keeps of its last run."""
+"""The request for an indexing run, and the request of the last run that a store keeps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,27 @@ from ragembed.indexes.store import Store
 
 @dataclass(frozen=True, slots=True)
 class IndexingRequest:
-    """What to index: without ``paths`` all that were indexed so far, without ``options`` those of the last run.
+    """A request to index files into the store in the folder ``store``.
 
-    A path may be a URL, as :func:`ragembed.documents.places.place_of` makes it of a text. ``embedder`` is what a new
-    store is made with, the default preset if left out; for a store that exists it must be what that was made with.
-    ``index`` is what is asked of the index, if left out what was asked before. ``language`` is that of
-    :meth:`Store.create`; for a store that exists it must be the one that it was made with. ``device`` is where
-    documents are encoded and indexes built, as :meth:`Store.open` takes it. ``opened`` is the store where it exists and
-    the caller has it open on ``device``; else the run opens it.
+    Parameters
+    ----------
+    store
+        Folder of the store.
+    paths
+        Files, folders or URLs (see :func:`ragembed.documents.places.place_of`); by default all paths indexed so far.
+    options
+        Which files to read and how to chunk them; by default the options of the last run.
+    embedder
+        Configuration for a new store; by default the default preset. For an existing store, it must match the
+        configuration of the store.
+    index
+        Requirements for the index; by default those of the last run.
+    device
+        Device for encoding documents and building indexes, as for :meth:`Store.open`.
+    language
+        Language for a new store, as for :meth:`Store.create`. For an existing store, it must match.
+    opened
+        The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
     """
 
     store: Path
@@ -42,50 +55,50 @@ class IndexingRequest:
 
 
 def open_existing(store: Path, device: str | None = None) -> AbstractContextManager[Store | None]:
-    """Open the store for a ``with`` block, None if there is no store."""
+    """Open the store for a ``with`` block; the block gets None if there is no store."""
     return Store.open(store, device=device) if is_store(store) else nullcontext()
 
 
 def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOptions] | None:
-    """Return the paths that were indexed so far and the options of the last run, None where no file was indexed."""
+    """Return the paths indexed so far and the options of the last run, or None if no file was indexed."""
     if opened is None or (kept := opened.last_request()) is None:
         return None
     return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
 
 
 def stored_config(opened: Store | None) -> EmbedderConfig | None:
-    """Return the configuration that the store was made with, None where there is no store of ragembed's own vectors."""
+    """Return the store's embedder configuration, or None if there is no store or ragembed did not make its vectors."""
     if opened is None or not isinstance(embedder := opened.embedder, Embedder):
         return None
     postprocess, query_fit = opened._wanted_chain()
     return embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
 
 
-def require_same(made: Embedder, asked: Embedder, chain: tuple[Sequence[str], QueryFit], store: Path) -> None:
-    """Raise :class:`IncompatibleStoreError` where the settings asked for are not those that made the store."""
+def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[str], QueryFit], store: Path) -> None:
+    """Raise :class:`IncompatibleStoreError` if the requested settings differ from the settings of the store."""
     postprocess, query_fit = chain
-    wanted = made.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-    for name, value in asked.config.to_dict().items():
-        had = wanted.to_dict()[name]
-        left_open = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
-        left_open |= name == "seed" and not isinstance(wanted.extraction, RandomEmbeddings)
-        if left_open or value == had or _meaning(wanted, name) == _meaning(asked.config, name):
+    config = stored.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
+    for name, value in requested.config.to_dict().items():
+        stored_value = config.to_dict()[name]
+        irrelevant = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
+        irrelevant |= name == "seed" and not isinstance(config.extraction, RandomEmbeddings)
+        if irrelevant or value == stored_value or _meaning(config, name) == _meaning(requested.config, name):
             continue
-        if name == "model" and _same_files(made, asked):
+        if name == "model" and _same_files(stored, requested):
             continue
-        raise IncompatibleStoreError(made_with(store, name, had, value))
+        raise IncompatibleStoreError(mismatch(store, name, stored_value, value))
 
 
-def made_with(store: Path, name: str, had: object, value: object) -> str:
-    """Return what is said where ``value`` is asked for of a store that was made with another."""
+def mismatch(store: Path, name: str, stored: object, requested: object) -> str:
+    """Return the error message for a requested setting that differs from the setting of the store."""
     return (
-        f"the store {store} was made with the {name} {had}, not {value}: leave the setting out, or choose another "
-        "store with --store"
+        f"the store {store} was made with the {name} {stored}, not {requested}: leave the setting out, or choose "
+        "another store with --store"
     )
 
 
 def _meaning(config: EmbedderConfig, name: str) -> object:
-    """Return what a setting says, equal for all ways to write it."""
+    """Return the parsed value of a setting, so that equivalent spellings are equal."""
     if name == "postprocess":
         return [parse_postprocessor(step) for step in config.postprocess]
     if name == "weighting":
@@ -97,5 +110,5 @@ def _meaning(config: EmbedderConfig, name: str) -> object:
     return getattr(config, name)
 
 
-def _same_files(made: Embedder, asked: Embedder) -> bool:
-    return Path(asked.config.model).exists() and asked.source_sha256 == made.source_sha256
+def _same_files(stored: Embedder, requested: Embedder) -> bool:
+    return Path(requested.config.model).exists() and requested.source_sha256 == stored.source_sha256

@@ -1,8 +1,9 @@
-"""A folder of documents to a searchable store, and to the next state of it after edits.
+"""Index a folder of documents into a new store, or update an existing store after edits.
 
-Files are compared with the store and what differs is chunked (:mod:`scan`); token weights are fitted on the whole
-corpus; batches are encoded and committed; at the end the post-processors are fitted on the raw vectors. Until then a
-new store answers with unit-length raw vectors, so that an interrupted run leaves something to search.
+A run compares files with the store and chunks the files that differ (:mod:`ragembed.indexes.indexing.scan`). For a new
+store it fits the token weights on the whole corpus. It then encodes and commits the chunks in batches. At the end it
+fits the post-processors on the raw vectors. Until then, a new store searches unit-length raw vectors, so you can search
+the store after an interrupted run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ragembed.indexes.indexing.backend import (
     Sources,
     StageReport,
 )
-from ragembed.indexes.indexing.request import IndexingRequest, made_with, open_existing, require_same, stored_request
+from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, is_below, make_folder, require_writable, source_path
@@ -48,16 +49,38 @@ from ragembed.indexes.writing.writer import BATCH, StoreWriter
 _PROVISIONAL_POSTPROCESS = ("normalize",)
 
 MANY_TEXTS = 128
-"""Texts of a run from which on installing PyTorch is worth a note."""
+"""Number of encoded texts from which a run recommends to install PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexingReport:
-    """What one run did: the files by name in the store, the chunks now in the store, the texts that were encoded.
+    """The result of an indexing run.
 
-    After a dry run, ``chunks`` counts those that would be examined. ``picked`` and ``check`` are the index and its
-    measurement if the run picked a new index, else None. ``devices`` are those on which documents were encoded.
-    ``stages`` are those of a run with several workers.
+    Parameters
+    ----------
+    scan : Scan
+        The files that were added, changed, removed and skipped, with their names in the store, and warnings.
+    chunks : int
+        Number of chunks in the store. After a dry run: number of chunks in the files that differ from the store.
+    encoded : int
+        Number of texts that the model encoded.
+    seconds : float
+        Duration of the run.
+    devices : tuple of str
+        PyTorch's names of the devices that encoded documents.
+    picked : IndexSelection or None
+        The index, if the run chose a new one.
+    check : IndexEvaluation or None
+        The measurement of the new index, if any.
+    stages : tuple of StageReport
+        The stages of a run with several workers.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> report = ragembed.index("docs")  # doctest: +SKIP
+    >>> report.scan.added, report.chunks  # doctest: +SKIP
+    (['docs/guide.md'], 12)
     """
 
     scan: Scan
@@ -78,21 +101,21 @@ def index_files(
     wait_seconds: float = 0.0,
     backend: IndexingBackend | None = None,
 ) -> IndexingReport:
-    """Bring the store up to date with the files; with ``dry_run`` only tell what would be done.
+    """Update the store from the files of the request; with ``dry_run``, only report what would change.
 
-    ``backend`` reads, fits and encodes: this process if it is left out.
-    Interrupted at any moment, the store holds every batch finished before, and the next run carries on. Raises
-    :class:`ConfigError` when there is nothing to index, :class:`StoreLockedError` when another process writes, and
-    other errors of :mod:`ragembed.errors` for a store that cannot be used.
+    ``backend`` reads, fits and encodes; by default this process does. If the run is interrupted, the store keeps all
+    completed batches, and the next run continues. Raises :class:`ConfigError` if there is nothing to index,
+    :class:`StoreLockedError` if another process still writes after ``wait_seconds``, and other errors of
+    :mod:`ragembed.errors` if the store cannot be used.
     """
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
-    given = request.opened
-    with open_existing(request.store, request.device) if given is None else nullcontext(given) as opened:
+    already_open = request.opened
+    with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
         return _Run(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
 class _Run:
-    """One run over one store; ``opened`` is the store where it exists before the run."""
+    """A single run; ``opened`` is the store, or None if it does not exist yet."""
 
     def __init__(
         self, request: IndexingRequest, opened: Store | None, progress: Progress, backend: IndexingBackend
@@ -111,10 +134,10 @@ class _Run:
             require_library(self._index.kind)
         self._device = request.device
         self._language = request.language
-        self._asked = bool(request.paths)
+        self._explicit_paths = bool(request.paths)
         self._fitted = False
         if not self._paths:
-            raise ConfigError("nothing to index: give a file or folder, as in: ragembed index docs/")
+            raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
 
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
         with self._backend:
@@ -125,7 +148,7 @@ class _Run:
                 with writer_lock(self._store_path, wait_seconds):
                     _, chunked, scan = self._scan()
                     return self._update(self._opened, chunked, scan)
-            # Nothing is written before there is something to keep.
+            # Create the folder of the store only if there is something to index.
             require_place(self._store_path)
             require_writable(self._store_path)
             embedder, chunked, scan = self._scan()
@@ -155,7 +178,7 @@ class _Run:
             embedder = self._stored_embedder(store)
             known, generation, resume_token = store.sources(), store.generation, store._resume_token
         else:
-            stemmer(self._language or ENGLISH)  # what cannot be indexed is told before anything is read
+            stemmer(self._language or ENGLISH)  # report an unknown language before reading any file
             embedder = Embedder(self._config, device=self._device)
         paths, gone, notes = self._sort_paths(known)
         sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
@@ -164,11 +187,11 @@ class _Run:
         return embedder, chunked, scan
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
-        """Return the paths to read, those that are gone for good, and notes on those that are missing.
+        """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
-        A missing path is gone for good when it is asked for by name; one of an earlier run may be a disk that is not
-        there today. A missing path of which the store knows nothing is left to be an error, and so is a URL that is
-        asked for by name and gives no answer.
+        The files of a missing path are removed if the request names the path. If only an earlier run named it, its
+        files stay, because its disk may just not be mounted. A missing path without files in the store is read, which
+        raises an error; so is a URL that the request names and that cannot be accessed.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
@@ -176,27 +199,28 @@ class _Run:
             try:
                 if exists(path) or not any(is_below(name, root) for name in known):
                     paths.append(path)
-                elif self._asked:
+                elif self._explicit_paths:
                     gone.append(path)
                 else:
-                    notes.append(f"{path} is missing, its files stay in the store until you run: ragembed index {path}")
+                    notes.append(f"{path} is missing: to remove its files from the store, run 'ragembed index {path}'")
             except OSError as error:
-                if self._asked:
+                if self._explicit_paths:
                     paths.append(path)
                 else:
-                    notes.append(f"{path} cannot be looked up, its files stay in the store: {error.strerror}")
+                    notes.append(f"{path} cannot be accessed: {error.strerror}; its files stay in the store")
         return paths, gone, notes
 
     def _stored_embedder(self, store: Store) -> Embedder:
         embedder = store.embedder
         if not isinstance(embedder, Embedder):
             raise StoreError(
-                f"the vectors of {self._store_path} are not ragembed's own: add to it from the program that made it"
+                f"cannot index files into {self._store_path}: its vectors were not made by ragembed; add documents "
+                "with the program that created the store"
             )
         if self._config is not None:
             require_same(embedder, Embedder(self._config), store._wanted_chain(), self._store_path)
         if self._language not in (None, store.language):
-            raise IncompatibleStoreError(made_with(self._store_path, "language", store.language, self._language))
+            raise IncompatibleStoreError(mismatch(self._store_path, "language", store.language, self._language))
         return embedder
 
     def _update(self, store: Store, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
@@ -204,22 +228,22 @@ class _Run:
         with store.writer(locked=True) as writer:
             plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
             encoded = self._write(store, writer, chunked, scan, plan)
-            again = RunEncoder(store.embedder)
-            encoded += self._write_stripped(store, writer, plan, again)
-            scan.warnings.extend(fitting.fit_where_due(store, writer, self._progress))
+            encoder = RunEncoder(store.embedder)
+            encoded += self._write_stripped(store, writer, plan, encoder)
+            scan.warnings.extend(fitting.fit_if_needed(store, writer, self._progress))
             done = writer.done_stripping(self._options.boilerplate)
             if writer.meta("unfinished") or writer.meta("boilerplate") != done:
                 writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
             writer.merge()
             scan.warnings.extend(writer.refresh_index(self._index, self._progress))
-        scan.warnings.extend(fitting.outgrown(store))
+        scan.warnings.extend(fitting.warn_if_outgrown(store))
         scan.warnings.extend(self._slow_model(store, encoded))
         if self._backend.resume_token is None:
             _sweep_work(self._store_path)
         choice, check = store.index_choice(), store.index_check()
-        picked_now = choice != before[0] and check != before[1]  # one that was outgrown is kept, and not measured again
+        picked_now = choice != before[0] and check != before[1]  # an index that no longer fits is kept, not measured
         picked = (choice, check) if picked_now else (None, None)
-        devices = tuple(dict.fromkeys((*self._backend.devices, *again.devices))) if encoded else ()
+        devices = tuple(dict.fromkeys((*self._backend.devices, *encoder.devices))) if encoded else ()
         return IndexingReport(
             scan,
             len(store),
@@ -231,21 +255,21 @@ class _Run:
         )
 
     def _slow_model(self, store: Store, encoded: int) -> list[str]:
-        """Return a note where many texts went through a model that NumPy computed."""
+        """Return a note if NumPy, not PyTorch, computed the model for many texts."""
         embedder = store.embedder
         if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
             return []
         if not (embedder._encodes_with_model or (self._fitted and embedder._fits_with_model)):
             return []
-        return ["the model was computed with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
+        return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
 
     # Writing
 
     def _write(self, store: Store, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan, plan: StrippingPlan) -> int:
-        """Encode and commit what was chunked, batch by batch; returns how many texts the model encoded."""
+        """Encode and commit the chunked files in batches; return the number of texts that the model encoded."""
         self._keep_request(writer, scan)
-        carried_on = self._backend.resume_token is not None and writer.meta("work") == self._backend.resume_token
-        there = store.sources() if carried_on else {}
+        resumed = self._backend.resume_token is not None and writer.meta("work") == self._backend.resume_token
+        written = store.sources() if resumed else {}
         if chunked.files or plan.again:
             writer.set_meta({"unfinished": True, **self._resume_meta()})
         writer.keep_lines(plan.uncounted)
@@ -256,7 +280,7 @@ class _Run:
         files = ((source, strip_all(plan.stripper, source, chunks)) for source, chunks in chunked)
         for batch in grouped(files, lambda file: len(file[1]), BATCH):
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
-            if all(there.get(source.path) == source for source, _ in batch):
+            if all(written.get(source.path) == source for source, _ in batch):
                 self._progress.advance(len(texts))
                 continue
             new = writer.stage(texts, self._progress.advance, encode=self._backend.encode)
@@ -270,7 +294,7 @@ class _Run:
             lines = {source.path: chunked.lines[source.path][1] for source, _ in batch}
             writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
             writer.merge()
-        # What is gone goes last, so that a moved file can be found at every moment.
+        # Remove files last: a moved file is searchable at any moment.
         writer.commit(removed_sources=scan.removed)
         self._progress.finish()
         writer.touch_sources(scan.touched)
@@ -278,9 +302,9 @@ class _Run:
         return encoded
 
     def _write_stripped(self, store: Store, writer: StoreWriter, plan: StrippingPlan, encode: RunEncoder) -> int:
-        """Let chunks of files that are as they were be searched by what is left of them now.
+        """Update the searchable text of chunks in unchanged files if boilerplate changed.
 
-        Returns how many texts the model encoded.
+        Return the number of texts that the model encoded.
         """
         encoded = 0
         self._progress.start("embedding", "chunks", None)
@@ -299,14 +323,15 @@ class _Run:
     def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
         before = writer.meta("indexing")
         paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
-        left = [name for name in paths if name not in scan.gone]
-        kept = json.loads(json.dumps({"paths": left, "options": self._options.to_dict()}))  # lists, as in the store
-        if kept != before:
-            writer.set_meta({"indexing": kept})
+        remaining = [name for name in paths if name not in scan.gone]
+        # JSON turns tuples into lists, as in the record to compare with.
+        request = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
+        if request != before:
+            writer.set_meta({"indexing": request})
 
 
 def _sweep_work(store: Path) -> None:
-    """Remove what an interrupted run with workers has left in the store, unless one is under way."""
+    """Remove the files of an interrupted run with workers, unless such a run is active."""
     work = WorkFolder(store / WORK)
     if work.is_ours():
         with suppress(StoreLockedError):
@@ -318,6 +343,6 @@ def _sweep_work(store: Path) -> None:
 def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
     where = ", ".join(str(path) for path in paths)
     if not scan.skipped:
-        return f"nothing to index: there is no file to read in {where}; ragembed files --skipped says what was left out"
+        return f"nothing to index: no file to read in {where}; run 'ragembed files --skipped' to see skipped files"
     name, reason = next(iter(scan.skipped.items()))
     return f"nothing to index: none of the {len(scan.skipped)} files in {where} can be read (first: {name}: {reason})"

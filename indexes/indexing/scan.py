@@ -1,4 +1,4 @@
-"""Comparing files with a store: what is new, changed, gone or as it was; reading and chunking what differs."""
+"""Compare files with a store, and read and chunk the files that are new or changed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,40 @@ from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 
 @dataclass(frozen=True, slots=True)
 class IndexingOptions:
-    """What is read below the given paths, and how it is chunked; kept in the store and used again.
+    """Options for reading and chunking files. The store keeps them for the next run.
 
-    ``chunk_tokens`` is the longest chunk in tokens of the model, None for as long as the model takes at once.
-    ``boilerplate`` is ``"strip"``, to leave out of what is searched the lines that many files repeat, or ``"keep"``.
+    Parameters
+    ----------
+    exclude : tuple of str
+        Patterns of files to skip, in the syntax of ``.gitignore``, relative to each path.
+    include : tuple of str
+        Patterns in the same syntax. If there are any, only files that match one of them are read.
+    max_bytes : int
+        Maximum size of a file in bytes, 20 MiB by default. Larger files are skipped.
+    hidden : bool
+        Whether to read files and folders whose names start with a dot.
+    text_columns : tuple of str
+        The columns of a table, or keys of JSON lines, that make the text, in this order. By default all columns of a
+        table, and the first of the keys ``text``, ``content``, ``body``, ``document`` and ``abstract`` with a text.
+    title_column : str, optional
+        The column or key with the title. By default none for a table, and ``title`` for JSON lines.
+    chunk_tokens : int, optional
+        Maximum length of a chunk in tokens of the model; by default the longest input of the model.
+    overlap : int
+        Number of tokens that neighbouring chunks share.
+    boilerplate : {"strip", "keep"}
+        ``"strip"`` removes lines that many files repeat from the searchable text; ``"keep"`` searches them too.
+
+    Raises
+    ------
+    ConfigError
+        If ``boilerplate`` is another value.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import IndexingOptions
+    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).boilerplate
+    'strip'
     """
 
     exclude: tuple[str, ...] = ()
@@ -46,28 +76,47 @@ class IndexingOptions:
             raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
 
     def discovery(self) -> DiscoveryOptions:
-        """Return what decides which files are read."""
+        """Return the options that decide which files are read."""
         return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
 
     def reading(self) -> ReadOptions:
-        """Return what decides what is read of a file."""
+        """Return the options for the readers of files."""
         return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
 
     def chunking(self, room: int) -> ChunkingConfig:
-        """Return what decides how texts are split, where the model takes ``room`` tokens of a text at once."""
+        """Return the options for splitting texts, for a model that takes ``room`` tokens of a text.
+
+        Raises :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
+        """
         if self.chunk_tokens is not None and self.chunk_tokens > room:
             raise ConfigError(
-                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: give at most that"
+                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: choose {room} or less"
             )
         return ChunkingConfig(max_tokens=self.chunk_tokens or room, overlap=self.overlap)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
+        """Return the fields as JSON values.
+
+        Returns
+        -------
+        dict
+            The options by name.
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
-        """Build from :meth:`to_dict`'s output."""
+        """Create options from the output of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        fields : mapping
+            The options by name.
+
+        Returns
+        -------
+        IndexingOptions
+        """
         options = cls(**fields)
         return replace(
             options,
@@ -79,11 +128,11 @@ class IndexingOptions:
 
 @dataclass(slots=True)
 class Scan:
-    """What comparing the files with the store gave; all names are those in the store.
+    """The result of comparing files with the store. All names are names in the store.
 
-    ``roots`` are the paths that were compared, ``gone`` those of them that do not exist any more.
-    ``removed`` follows from the rest, once all files are compared. ``kept`` are the files that the store is to hold
-    after the run, in their old or their new state; ``unseen`` are places that cannot be looked at now.
+    ``roots`` are the paths that were compared, and ``gone`` the paths that no longer exist. ``removed`` is computed
+    from the other fields at the end. ``kept`` are the files that the store holds after the run, changed or not.
+    ``unseen`` are places that cannot be accessed now.
     """
 
     added: list[str] = field(default_factory=list)
@@ -100,12 +149,12 @@ class Scan:
 
     @classmethod
     def of(cls, paths: Sequence[Place], gone: Sequence[Place], store: Path) -> Scan:
-        """Return what is to be filled by comparing the files below ``paths``, where those of ``gone`` are gone."""
-        roots, left = ([source_path(path, store) for path in places] for places in (paths, gone))
-        return cls(roots=[*roots, *left], gone=left)
+        """Return an empty scan of ``paths``, and of the paths ``gone``, which no longer exist."""
+        roots, gone_roots = ([source_path(path, store) for path in places] for places in (paths, gone))
+        return cls(roots=[*roots, *gone_roots], gone=gone_roots)
 
     def add(self, other: Scan) -> None:
-        """Take over what was found out about other files."""
+        """Add the results of a scan of other files."""
         for mine, theirs in (
             (self.added, other.added),
             (self.changed, other.changed),
@@ -113,7 +162,7 @@ class Scan:
             (self.warnings, other.warnings),
             (self.unseen, other.unseen),
         ):
-            mine.extend(theirs)  # type: ignore[arg-type]  # pairs of one type each
+            mine.extend(theirs)  # type: ignore[arg-type]  # both lists of a pair have the same type
         self.unchanged += other.unchanged
         self.skipped.update(other.skipped)
         self.kept |= other.kept
@@ -124,15 +173,16 @@ class Scan:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Scan:
-        """Build from :meth:`to_dict`'s output."""
+        """Create a scan from the output of :meth:`to_dict`."""
         touched = [SourceRecord(**source) for source in fields["touched"]]
         return cls(**{**fields, "touched": touched, "kept": set(fields["kept"])})
 
 
 class Scanner:
-    """Read and chunk the files that differ from what a store holds.
+    """Reads and chunks the files that differ from the store.
 
-    ``known`` are the files in the store by name; ``pipeline_hash`` changes with whatever would change a file's chunks.
+    ``known`` are the files in the store by name. The ``pipeline_hash`` of a file changes with every setting that
+    affects its chunks.
     """
 
     def __init__(
@@ -153,9 +203,9 @@ class Scanner:
         self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
-        """Compare every file below ``paths`` with the store; those that are new or differ go to ``spool``.
+        """Compare all files below ``paths`` with the store and append the new and changed files to ``spool``.
 
-        ``gone`` are paths that do not exist any more, whose files are to leave the store.
+        ``gone`` are paths that no longer exist; their files are removed from the store.
         """
         result = Scan.of(paths, gone, self._store)
         progress.start("reading", "files", None)
@@ -167,7 +217,7 @@ class Scanner:
         return result
 
     def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[FileCandidate]:
-        """Yield the files below ``paths`` that have to be read; of the others ``result`` and ``progress`` take note."""
+        """Yield the files below ``paths`` that must be read, and record all other files in ``result``."""
         for candidate in discover(paths, self._options.discovery()):
             name = source_path(candidate.path, self._store) if candidate.is_dir else self._names.of(candidate.path)
             if candidate.skipped is not None:
@@ -175,7 +225,7 @@ class Scanner:
                     result.skipped[name] = candidate.skipped
                     if candidate.unseen:
                         result.unseen.append(name)
-            elif self._is_as_it_was(candidate, name):
+            elif self._is_unchanged(candidate, name):
                 result.unchanged += 1
                 result.kept.add(name)
             else:
@@ -184,17 +234,17 @@ class Scanner:
             progress.advance(1)
 
     def finish(self, result: Scan) -> None:
-        """Take note in ``result`` of the files that are to leave the store, once all others are compared."""
+        """Record in ``result`` the files to remove from the store; call after all files are compared."""
         result.removed = [
             name
             for name in self._known
             if name not in result.kept
             and any(is_below(name, root) for root in result.roots)
-            # What cannot be looked at now says nothing about the files there.
+            # Files in places that cannot be accessed now may still exist.
             and not any(is_below(name, place) for place in result.unseen)
         ]
 
-    def _is_as_it_was(self, candidate: FileCandidate, name: str) -> bool:
+    def _is_unchanged(self, candidate: FileCandidate, name: str) -> bool:
         known = self._known.get(name)
         now = candidate.size, candidate.mtime_ns
         return (
@@ -204,11 +254,11 @@ class Scanner:
         )
 
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
-        reader = named_reader(candidate.path.name) or PLAIN  # what is not text has been left out
+        reader = named_reader(candidate.path.name) or PLAIN  # the scan has already skipped binary files
         return _short_hash(f"{self._pipeline_settings}:{reader.name}:{reader.version}")
 
     def read(self, candidate: FileCandidate, result: Scan, spool: Spool) -> None:
-        """Read a file and compare it; it goes to ``spool`` if it differs, and ``result`` takes note of it."""
+        """Read a file, compare it with the store, append it to ``spool`` if it differs, and record it in ``result``."""
         name = self._names.of(candidate.path)
         known = self._known.get(name)
         pipeline_hash = self._pipeline_hash(candidate)
@@ -245,7 +295,7 @@ class Scanner:
             result.warnings.append(f"{name}: {message}")
 
         if reason := size_reason(len(data), self._options.max_bytes):
-            raise DocumentError(reason)  # some servers tell no sizes
+            raise DocumentError(reason)  # some servers do not report sizes before the download
         options = replace(self._options.reading(), on_warning=warn)
         chunks = list(self._chunker.split_all(read(Path(file_name), options, data)))
         if not chunks:

@@ -1,4 +1,4 @@
-"""A queue of chunked files on disk, so that memory stays flat however large the corpus is."""
+"""A queue of chunked files on disk, so that memory use does not grow with the corpus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ragembed.indexes.writing.boilerplate_store import lines_of
 
 @dataclass(frozen=True, slots=True)
 class SpoolEntry:
-    """A chunked file as a spool keeps it; making one fails for what a store could not keep."""
+    """A serialised chunked file. Creating one fails for values that a store cannot keep."""
 
     source: SourceRecord
     line: str
@@ -33,29 +33,29 @@ class SpoolEntry:
 
 
 class Spool:
-    """Files waiting to be embedded, in a temporary file that goes with the spool, or in one that is to stay.
+    """Chunked files that wait to be embedded, in a temporary file, or in ``file``, which is kept.
 
-    ``starts`` and ``sizes`` are for each file where it begins in the spool's file, in bytes, and its number of chunks.
+    ``starts`` are the byte offsets of the chunked files in the spool's file, and ``sizes`` their numbers of chunks.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         opened = tempfile.TemporaryFile("w+b") if file is None else file.open("w+b")  # noqa: SIM115  closed by close()
-        # ASCII: a lone surrogate in a text survives the way through the file.
+        # ASCII: JSON escapes keep lone surrogates in a text, which UTF-8 cannot encode.
         self._file = TextIOWrapper(opened, encoding="ascii", newline="\n")
         self._end = 0
         self.chunks = 0
         self.starts: list[int] = []
         self.sizes: list[int] = []
         self.lines: dict[str, tuple[str, LineKeys]] = {}
-        """Of each file, by name, the hash of its content and the keys of its lines."""
+        """The hash of the content and the keys of the lines of each file, by name."""
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self.starts)
 
     def append(self, entry: SpoolEntry) -> None:
-        """Put a file and its chunks at the end."""
+        """Append a file and its chunks."""
         self._file.write(entry.line)
         self.lines[entry.source.path] = entry.source.sha256, entry.keys
         self.starts.append(self._end)
@@ -68,7 +68,7 @@ class Spool:
         return map(spooled, self._file)
 
     def close(self) -> None:
-        """Close the file; a temporary one is gone then."""
+        """Close the file. A temporary file is deleted."""
         self._file.close()
 
     def __enter__(self) -> Spool:
@@ -81,6 +81,6 @@ class Spool:
 
 
 def spooled(line: str | bytes) -> tuple[SourceRecord, list[Chunk]]:
-    """Return the file, and its chunks, that a line of a spool's file holds."""
+    """Return the file and its chunks from a line of a spool's file."""
     source, chunks = json.loads(line)
     return SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]

@@ -1,1 +1,1 @@
-"""Search by words: full-text search, posting lists and BM25."""
+"""Lexical search: full-text search, posting lists and BM25."""

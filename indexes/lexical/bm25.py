@@ -1,4 +1,4 @@
-"""BM25 over blocks of postings: the scores that FTS5 gives, to the last bit, in a fraction of its time."""
+"""BM25 over blocks of postings. The scores equal those of FTS5 to the last bit, in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ragembed.types import Doubles
 
 K1, B = 1.2, 0.75
 LEAST_IDF = 1e-6
-"""Weight of a term that half of the chunks have, or more."""
+"""The idf of a term that half of the chunks or more contain."""
 
 _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
 
 
 class Postings:
-    """The postings of all chunks of a store; threads may share it.
+    """The postings of all chunks of a store. Threads may share an instance.
 
-    BM25 is that of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 1.2, b 0.75, idf
-    ``ln((N - n + 0.5) / (n + 0.5))``, at least 1e-6, every column alike. What is one term comes from
-    the blocks; phrases of several terms, and beginnings of terms, are asked of FTS5 one by one.
+    BM25 is the variant of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 is 1.2, b is 0.75, idf is
+    ``ln((N - n + 0.5) / (n + 0.5))`` but at least 1e-6, and all columns have the same weight. Scores of single terms
+    are computed from the blocks. FTS5 computes the scores of phrases and of prefixes, one by one.
     """
 
     def __init__(self, blocks: Sequence[LiveBlock], terms: IndexedTerms) -> None:
@@ -45,7 +45,7 @@ class Postings:
     def search(
         self, connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
     ) -> list[tuple[int, float]]:
-        """Return what :func:`ragembed.indexes.lexical.fulltext.search` does."""
+        """Search like :func:`ragembed.indexes.lexical.fulltext.search`, with the same results."""
         if limit == 0:
             return []
         found = [np.zeros(len(each.block.chunks)) for each in self._blocks]
@@ -59,13 +59,13 @@ class Postings:
 
     def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
         places = [each.block.of(term) for each in self._blocks]
-        have = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))
-        idf = math.log((self._chunks - have + 0.5) / (have + 0.5))
+        frequency = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))
+        idf = math.log((self._chunks - frequency + 0.5) / (frequency + 0.5))
         idf = idf if idf > 0 else LEAST_IDF
         for scores, norms, each, inside in zip(found, self._norms, self._blocks, places, strict=True):
             positions, counts = each.block.positions[inside], each.block.counts[inside]
             at, part = positions.astype(np.intp), counts.astype(np.float64)
-            divisor = norms.take(at, mode="clip")  # a fifth of the time of indexing, as add.at is of +=
+            divisor = norms.take(at, mode="clip")  # five times as fast as indexing; so is add.at compared with +=
             divisor += part
             part *= K1 + 1.0
             part /= divisor
@@ -86,7 +86,7 @@ class Postings:
 def _best(
     blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Selection | None
 ) -> list[tuple[int, float]]:
-    """Return key and score of the best, those that tie with the last of ``limit`` too, best first."""
+    """Return the keys and scores of the best ``limit`` chunks and of chunks that tie with the last, best first."""
     for each, scores in zip(blocks, found, strict=True):
         scores[each.dead] = 0.0
     keys, values = _above(blocks, found, _probable_least(found, limit), selection)
@@ -102,7 +102,7 @@ def _best(
 def _above(
     blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Selection | None
 ) -> tuple[Keys, Doubles]:
-    """Return the keys of selected chunks that score at least ``least``, and what they score."""
+    """Return the keys and scores of the selected chunks that score at least ``least``."""
     places = [np.flatnonzero(scores >= least) for scores in found]
     keys = np.concatenate([each.block.chunks[at] for each, at in zip(blocks, places, strict=True)])
     values = np.concatenate([scores[at] for scores, at in zip(found, places, strict=True)])
@@ -113,7 +113,7 @@ def _above(
 
 
 def _probable_least(found: Sequence[Doubles], limit: int) -> float:
-    """Return a score that probably more than ``limit`` chunks reach, and not many times as many, by a sample."""
+    """Estimate from a sample a score that more than ``limit`` chunks reach, but not many more."""
     step = max(1, sum(map(len, found)) // _SAMPLED)
     sample = np.concatenate([scores[::step] for scores in found])
     rank = 2 * limit // step + _MORE
@@ -123,7 +123,7 @@ def _probable_least(found: Sequence[Doubles], limit: int) -> float:
 
 
 class OpenPostings:
-    """Opens the postings of the store at ``path``; threads may share it."""
+    """Opens the postings of the store at ``path``. Threads may share an instance."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,12 +134,12 @@ class OpenPostings:
         self._terms: IndexedTerms | None = None
 
     def clear(self) -> None:
-        """Let go of the mapped files."""
+        """Release the mapped files."""
         with self._lock:
             self._blocks, self._generation, self._postings, self._terms = {}, -1, None, None
 
     def of(self, connection: sqlite3.Connection) -> Postings | None:
-        """Return the postings of the generation that ``connection`` sees; None unless every chunk has its own."""
+        """Return the postings of the generation that ``connection`` sees, or None if chunks without postings exist."""
         generation = catalog.meta(connection, "generation", 0)
         with self._lock:
             if generation != self._generation:

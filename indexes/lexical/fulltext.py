@@ -1,4 +1,4 @@
-"""BM25 over the store's full-text index (SQLite FTS5)."""
+"""BM25 over the full-text index of a store (SQLite FTS5)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _LEAST_LETTERS = 2
 _BLOCK = 4096
 
 MOST_TERMS = 1000
-"""Different words and phrases of a query that are searched for: the time that it takes grows with them."""
+"""Maximum number of distinct words and phrases of a query; search time grows with their number."""
 
 MOST_TIES = 1000
-"""Chunks that are taken beyond those asked for, where they tie with the last of those."""
+"""Maximum number of additional results that tie with the last one."""
 
 
 def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
-    """Turn a query into an FTS5 expression that matches any of its words; None if it has no word.
+    """Convert a query to an FTS5 expression that matches any of its words, or return None if it has no word.
 
-    What stands in double quotes is matched as a phrase. What punctuation joins ("faiss.IndexFlat"), and letters of a
-    script without spaces, are matched as a phrase and in parts, so that a text with all of it is better than one with a
-    part. ``terms`` makes the terms of the store's language, English if left out. After ``MOST_TERMS`` words and
-    phrases, the rest of the query is not looked at.
+    Text in double quotes matches as a phrase. Words joined by punctuation, such as ``faiss.IndexFlat``, and text in
+    scripts without spaces match as a phrase and in parts. A text with the whole phrase therefore scores higher.
+    ``terms`` is the analyzer of the store's language, by default English. Words and phrases after the first
+    ``MOST_TERMS`` are ignored.
     """
     terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
@@ -45,7 +45,7 @@ def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
 
 
 def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
-    """Return what is to be matched of a part of a query that has no space in it."""
+    """Return the phrases to match for a part of a query without spaces."""
     parts = terms.parts(piece)
     if len(parts) < 2:
         return parts
@@ -55,9 +55,9 @@ def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
 def search(
     connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
 ) -> list[tuple[int, float]]:
-    """Return ``(chunk key, BM25 score)`` of the best ``limit`` selected chunks, best first; higher is better.
+    """Return ``(chunk key, BM25 score)`` of the best ``limit`` selected chunks, highest score first.
 
-    Chunks that tie with the last of them come too, up to a thousand.
+    The result also has up to a thousand chunks that tie with the last one.
     """
     if limit == 0:
         return []
@@ -77,17 +77,17 @@ def search(
 
 
 def phrases(expression: str) -> list[str]:
-    """Return the phrases of which an expression of :func:`match_expression` matches any, each one an expression."""
+    """Split an expression of :func:`match_expression` into its phrases; each one is an FTS5 expression."""
     return _PHRASE.findall(expression)
 
 
 def shown(phrase: str) -> str:
-    """Return one of :func:`phrases` as it is shown."""
+    """Return one of :func:`phrases` for display, without quotes."""
     return phrase.replace('"', "")
 
 
 def all_scores(connection: sqlite3.Connection, expression: str) -> list[tuple[int, float]]:
-    """Return ``(chunk key, BM25 score)`` of every chunk that matches ``expression``, in no order."""
+    """Return ``(chunk key, BM25 score)`` of all chunks that match ``expression``, unordered."""
     return [
         (key, score)
         for key, score in connection.execute(
@@ -97,9 +97,9 @@ def all_scores(connection: sqlite3.Connection, expression: str) -> list[tuple[in
 
 
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
-    """Return the BM25 score of each of the chunks ``keys`` that matches ``expression``; higher is better."""
+    """Return the BM25 score of each chunk in ``keys`` that matches ``expression``; higher is better."""
     found = connection.execute(
-        # The plus keeps SQLite from looking the chunks up one by one, counting the words of the store for each.
+        # The plus disables the lookup of chunks one by one, in which bm25 counts the words of the store each time.
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
         " AND +rowid IN (SELECT value FROM json_each(?))",
         (expression, json.dumps(list(keys))),
@@ -108,7 +108,7 @@ def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[in
 
 
 def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
-    """Return the rank among all chunks of one that has ``score`` for ``expression``: 1 + how many have a higher one."""
+    """Return the rank of ``score`` for ``expression``: 1 + the number of chunks with a higher score."""
     found = connection.execute(
         "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ? AND -bm25(chunks_fts) > ?", (expression, score)
     )
@@ -116,7 +116,7 @@ def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
 
 
 def with_ties(best: Sequence[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """Return the first ``limit`` of ``best``, which is sorted, and those that tie with the last of them."""
+    """Return the first ``limit`` elements of ``best``, which is sorted, and the elements that tie with the last."""
     if len(best) <= limit:
         return list(best)
     least = best[limit - 1][1] if limit else math.inf

@@ -1,4 +1,4 @@
-"""The terms that the full-text index sees in texts, as an FTS5 index in memory tells them."""
+"""Find the terms that the full-text index has for texts, with an FTS5 index in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.text.stemming import tokenizer
 
 Columns = tuple[str | None, str | None, str | None]
-"""Title, headings and text of a chunk, as the full-text index gets them."""
+"""Title, headings and text of a chunk, in the form passed to the full-text index."""
 
 _PHRASES_KEPT = 1 << 14
 
@@ -25,7 +25,7 @@ CREATE VIRTUAL TABLE instances USING fts5vocab (texts, instance);
 
 
 class IndexedTerms:
-    """Asks the tokenizer of a store in ``language`` for terms; threads may share it."""
+    """Runs the tokenizer of a store in ``language`` on texts. Threads may share an instance."""
 
     def __init__(self, language: str) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -34,7 +34,7 @@ class IndexedTerms:
         self.of_phrase = lru_cache(_PHRASES_KEPT)(self._of_phrase)
 
     def _of_phrase(self, phrase: str) -> tuple[bytes, ...]:
-        """Return the terms of a phrase in order, UTF-8."""
+        """Return the terms of a phrase in order, encoded in UTF-8."""
         with self._lock:
             self._fill([(None, None, phrase)])
             found = self._connection.execute("SELECT term FROM instances ORDER BY offset").fetchall()
@@ -51,7 +51,7 @@ class IndexedTerms:
         return [frozenset(terms) for terms in found]
 
     def postings(self, keys: Sequence[int], texts: Sequence[Columns]) -> PostingsBlock:
-        """Return the postings of the chunks ``keys``, of which ``texts`` are the columns."""
+        """Return the postings of the chunks ``keys`` with the columns ``texts``."""
         with self._lock:
             self._fill(texts)
             found = self._connection.execute("SELECT term, group_concat(doc) FROM instances GROUP BY term").fetchall()
@@ -74,7 +74,7 @@ class IndexedTerms:
         )
 
     def _fill(self, texts: Sequence[Columns]) -> None:
-        """Index ``texts``, numbered from 0, in place of all there were."""
+        """Replace the contents of the index by ``texts``, numbered from 0."""
         self._connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
         self._connection.executemany(
             "INSERT INTO texts (rowid, title, headings, text) VALUES (?, ?, ?, ?)",

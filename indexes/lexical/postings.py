@@ -1,8 +1,8 @@
-"""Posting lists: for each term, which chunks have it and how often.
+"""Posting lists: for each term, the chunks that contain it and how often.
 
 A :class:`PostingsBlock` holds the postings of some chunks as arrays, in memory or mapped from a file. A
-:class:`LiveBlock` leaves out the chunks that have changed since. Blocks are merged into immutable files, which the
-database names.
+:class:`LiveBlock` excludes chunks that have changed since. Blocks are merged into immutable files, and the database
+records their names.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _ALIGNED = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PostingsBlock:
-    """The postings of ``n`` chunks with ``t`` different terms.
+    """The postings of ``n`` chunks with ``t`` distinct terms and ``p`` postings.
 
     Parameters
     ----------
     chunks
-        Keys of the chunks, int64, shape ``(n,)``; a chunk's place in it is its position.
+        Keys of the chunks, int64, shape ``(n,)``. The index of a chunk in this array is its position.
     lengths
-        How many terms each chunk has, int64, shape ``(n,)``.
+        Number of terms in each chunk, int64, shape ``(n,)``.
     text, text_ends
-        The terms as UTF-8, in order of their bytes, one after another, uint8; where each ends, int64, shape ``(t,)``.
+        The concatenated terms in UTF-8, sorted by bytes, uint8; and the end of each term, int64, shape ``(t,)``.
     ends
-        Where the postings of each term end, int64, shape ``(t,)``.
+        The end of the postings of each term, int64, shape ``(t,)``.
     positions, counts
-        The postings: positions of chunks, uint32, ascending for each term, and how often each of these has the term, an
-        unsigned type; shapes ``(p,)``.
+        The postings: positions of chunks, uint32, ascending for each term; and the number of occurrences in each of
+        these chunks, an unsigned type; both shape ``(p,)``.
     """
 
     chunks: Integers
@@ -67,16 +67,16 @@ class PostingsBlock:
 
     @classmethod
     def read(cls, file: Path) -> PostingsBlock:
-        """Map a file of :func:`write_block`; raises :class:`StoreDamagedError` where it is not one."""
+        """Map a file of :func:`write_block`; raises :class:`StoreDamagedError` if it is invalid."""
         try:
             arrays = dict(map_tensors(file))
             block = cls(**arrays)
         except (ModelError, TypeError) as error:
             raise StoreDamagedError(
-                f"{file} does not hold postings: rebuild it with: ragembed verify --repair"
+                f"{file} does not contain postings: rebuild it with 'ragembed verify --repair'"
             ) from error
         if not block._is_consistent():
-            raise StoreDamagedError(f"the arrays of {file} do not fit: rebuild it with: ragembed verify --repair")
+            raise StoreDamagedError(f"the arrays of {file} do not match: rebuild it with 'ragembed verify --repair'")
         return block
 
     def _is_consistent(self) -> bool:
@@ -94,15 +94,15 @@ class PostingsBlock:
         write_block(file, sizes, {name: [array] for name, array in arrays.items()})
 
     def term(self, i: int) -> bytes:
-        """Return the term at place ``i``, UTF-8."""
+        """Return the term with index ``i``, in UTF-8."""
         return self.text[_start(self.text_ends, i) : self.text_ends[i]].tobytes()
 
     def place(self, term: bytes) -> int:
-        """Return the place of the first term that does not come before ``term``."""
+        """Return the index of the first term that is not less than ``term``."""
         return bisect_left(range(len(self.ends)), term, key=self.term)
 
     def of(self, term: bytes) -> slice:
-        """Return where the postings of ``term`` are; an empty place where no chunk has it."""
+        """Return the slice of the postings of ``term``; empty if no chunk contains the term."""
         i = self.place(term)
         if i == len(self.ends) or self.term(i) != term:
             return slice(0, 0)
@@ -126,13 +126,13 @@ Pieces = Iterable[NDArray[Any]]
 
 
 def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Pieces]) -> None:
-    """Write arrays of one dimension as a safetensors file, each piece by piece.
+    """Write one-dimensional arrays as a safetensors file, piece by piece.
 
-    ``sizes`` are the type and the length of each, by its name in :class:`PostingsBlock`, ``pieces`` what to write.
+    ``sizes`` are the type and length of each array, by its name in :class:`PostingsBlock`; ``pieces`` are its parts.
     """
     header: dict[str, dict[str, Any]] = {}
     start = 0
-    ordered = sorted(sizes, key=lambda name: -sizes[name][0].itemsize)  # so that each begins where its type may
+    ordered = sorted(sizes, key=lambda name: -sizes[name][0].itemsize)  # largest items first: all arrays are aligned
     for name in ordered:
         dtype, length = sizes[name]
         end = start + dtype.itemsize * length
@@ -151,12 +151,12 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 _SEARCH = 16
-"""Postings that are gone through in the time in which one is searched for."""
+"""Number of postings that can be scanned in the time of one binary search."""
 
 
 @dataclass(frozen=True, eq=False)
 class LiveBlock:
-    """A block, and which of its chunks are as they were when it was made, shape ``(n,)``; None where all are."""
+    """A block and a mask of its chunks that are unchanged since it was built, shape ``(n,)``; None if all are."""
 
     block: PostingsBlock
     live: Bools | None = None
@@ -174,11 +174,11 @@ class LiveBlock:
         return self.of_chunks(self.block.chunks)
 
     def lengths(self) -> Integers:
-        """Return how many terms each live chunk has."""
+        """Return the number of terms of each live chunk."""
         return self.of_chunks(self.block.lengths)
 
     def of_chunks(self, values: Integers) -> Integers:
-        """Return those of ``values``, one for each chunk, that are of live ones."""
+        """Return the elements of ``values``, which has one for each chunk, that belong to live chunks."""
         return values if self.live is None else values[self.live]
 
     @cached_property
@@ -188,11 +188,11 @@ class LiveBlock:
 
     @cached_property
     def order(self) -> Integers:
-        """The positions of the chunks in order of their keys."""
+        """The positions of the chunks, sorted by key."""
         return np.argsort(self.block.chunks, kind="stable")
 
     def count(self, inside: slice) -> int:
-        """Return how many of the block's postings ``inside``, which are of one term, are of live chunks."""
+        """Return the number of live chunks in the postings ``inside``, the slice of one term."""
         positions = self.block.positions[inside]
         if self.live is None or not len(positions):
             return len(positions)
@@ -202,23 +202,26 @@ class LiveBlock:
         return len(positions) - int(np.count_nonzero(positions[at] == self.dead))
 
     def of_postings(self, values: NDArray[Scalar], inside: slice) -> NDArray[Scalar]:
-        """Return those of ``values``, one for each posting ``inside`` the block's, that are of live chunks."""
+        """Return the elements of ``values``, which has one for each posting ``inside``, that belong to live chunks."""
         return values if self.live is None else values[self.live[self.block.positions[inside]]]
 
     def renumbered(self, first: int) -> Integers:
-        """Return the position of each chunk where the live ones are numbered from ``first``; of others any number."""
+        """Return new positions of the chunks: live ones are numbered from ``first``, others get arbitrary numbers."""
         live = np.ones(len(self.block.chunks), dtype=np.bool_) if self.live is None else self.live
         return np.cumsum(live, dtype=np.int64) - 1 + first
 
 
 _TERMS = 4096
-"""Terms that are looked at together."""
+"""Number of terms that are merged at once."""
 
 _READ = 1 << 20
 
 
 def merge(parts: Sequence[LiveBlock], file: Path) -> None:
-    """Write one block of the live chunks of ``parts``, part by part, to ``file``; postings wait in its folder."""
+    """Merge the live chunks of ``parts``, in this order, and write one block to ``file``.
+
+    Temporary files in its folder buffer the postings.
+    """
     chunks = np.concatenate([part.chunks() for part in parts])
     lengths = np.concatenate([part.lengths() for part in parts])
     dtype = max((part.block.counts.dtype for part in parts), key=lambda each: each.itemsize)
@@ -253,13 +256,13 @@ def merge(parts: Sequence[LiveBlock], file: Path) -> None:
 
 
 def _renumbered(parts: Sequence[LiveBlock]) -> list[Integers]:
-    """Return for each part the new position of each of its chunks."""
+    """Return the new positions of the chunks of each part."""
     firsts = accumulate((len(part) for part in parts), initial=0)
     return [part.renumbered(first) for part, first in zip(parts, firsts, strict=False)]
 
 
 def _by_terms(blocks: Sequence[PostingsBlock]) -> Iterator[list[slice]]:
-    """Yield, until no term is left, places of the next terms in each block: together all that come before a term."""
+    """Yield slices of the terms of each block. Together, the slices of one step have all terms up to some bound."""
     starts = [0] * len(blocks)
     while any(start < len(block.ends) for start, block in zip(starts, blocks, strict=True)):
         bounds = [
@@ -275,7 +278,7 @@ def _by_terms(blocks: Sequence[PostingsBlock]) -> Iterator[list[slice]]:
 def _merged(
     parts: Sequence[LiveBlock], renumbered: Sequence[Integers], places: Sequence[slice]
 ) -> tuple[list[bytes], Integers, Positions, Counts]:
-    """Return the terms at ``places`` that chunks have, how many have each, and the postings."""
+    """Return the terms at ``places`` that live chunks contain, the number of postings of each, and the postings."""
     words = [
         [part.block.term(i) for i in range(some.start, some.stop)] for part, some in zip(parts, places, strict=True)
     ]
@@ -311,10 +314,10 @@ def _read(file: IO[bytes], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
 
 
 def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[PostingsBlock]) -> PostingsFiles | None:
-    """Write one block of the live chunks of ``old``, and of all of ``new``.
+    """Merge the live chunks of ``old`` and all chunks of ``new``, and write them as one block.
 
-    It counts once the database names it. ``new`` wait in files while there are more to come. Returns None, with nothing
-    written, where no chunk is left.
+    The block takes effect when the database records it. The blocks of ``new`` are buffered in files. Returns None and
+    writes nothing if there is no chunk.
     """
     final = store / POSTINGS / str(uuid.uuid4())
     temporary = temporary_folder(final)
@@ -343,7 +346,7 @@ def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[Postings
 
 
 def open_postings(store: Path, files: PostingsFiles) -> PostingsBlock:
-    """Map a block that was committed; raises :class:`StoreDamagedError` where it is not as it was."""
+    """Map a committed block; raises :class:`StoreDamagedError` if its contents have changed."""
     file = store / POSTINGS / files.folder / BLOCK
     require_committed(file, files.sha256)
     return PostingsBlock.read(file)

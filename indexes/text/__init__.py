@@ -1,1 +1,1 @@
-"""Text analysis: what the full-text index gets of a text, and stemming."""
+"""Text analysis for the full-text index: words, stems, and scripts without spaces."""

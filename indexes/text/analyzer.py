@@ -1,9 +1,9 @@
-"""What the full-text index gets of a text and of a query: words or their stems, and pairs of letters.
+"""Convert texts and queries to terms of the full-text index: words or their stems, and pairs of letters.
 
-A run of letters of a script without spaces becomes the pairs of its neighbours, each beginning one letter after the one
-before, and at last the last letter alone: each letter begins one term, so that one letter is found by prefix and
-several in a row by the phrase of their pairs. These are the overlapping bigrams of Nie, Gao, Zhang & Zhou 2000, "On the
-use of words and n-grams for Chinese information retrieval".
+A run of letters in a script without spaces becomes overlapping pairs of letters, followed by the last letter alone.
+Every letter starts one term. A single letter is therefore found as a prefix, and several letters in a row as the phrase
+of their pairs. These are the overlapping bigrams of Nie, Gao, Zhang & Zhou 2000, "On the use of words and n-grams for
+Chinese information retrieval".
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _SOUTH_EAST_ASIAN = (
     "\u1780-\u17d3\u17d7\u17dc\u17dd"  # Khmer
 )
 _UNSPACED = _SOUTH_EAST_ASIAN + (
-    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u302f\u3038-\u303c\u3105-\u312f\u31a0-\u31bf"  # Han: radicals, numerals, sounds
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u302f\u3038-\u303c\u3105-\u312f\u31a0-\u31bf"  # Han: radicals, Bopomofo
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"  # Han: ideographs
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\U0001aff0-\U0001b16f"  # Hiragana, Katakana
     "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"  # Hangul
 )
-_WIDE = "\uff01-\uffee"  # Latin as wide as ideographs, and narrow Katakana and Hangul
+_WIDE = "\uff01-\uffee"  # full-width Latin, half-width Katakana and Hangul
 _SIGNED = re.compile(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])")
 _SIGNS = {"+": "plus", "#": "sharp"}
 _LEFT_OUT = (
-    "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # which variant of a letter or emoji is shown
-    "\u0640\u064b-\u0652\u0670"  # Arabic: vowels, and strokes that make a word longer
+    "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # variation selectors
+    "\u0640\u064b-\u0652\u0670"  # Arabic: vowels and tatweel
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Hebrew: vowels and accents
 )
 
 
 def _marks(ranges: str) -> str:
-    """Return those characters of a regular expression's class that are written on the letter before them."""
+    """Return the combining marks among the ranges of a regular expression's character class."""
     return "".join(
         chr(code)
         for first, last in re.findall("(.)-(.)", ranges)
@@ -52,7 +52,7 @@ def _marks(ranges: str) -> str:
 
 
 class _WordPatterns(NamedTuple):
-    """Patterns: ``word``; that or ``run``, letters of a script without spaces; and names as C++ too."""
+    """Patterns for words; for words or runs, which are letters in scripts without spaces; and with names like C++."""
 
     word: re.Pattern[str]
     word_or_run: re.Pattern[str]
@@ -60,7 +60,7 @@ class _WordPatterns(NamedTuple):
 
 
 class _Scripts:
-    """What finds letters of all scripts, made for the first text that is not ASCII: it takes as long as a query."""
+    """Patterns for letters of all scripts. Compiling them takes as long as a query, so it waits for non-ASCII text."""
 
     def __init__(self) -> None:
         marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
@@ -88,29 +88,29 @@ _ASCII_WORDS = _WordPatterns(
 
 
 class Phrase(NamedTuple):
-    """Terms that are to follow one another; with ``prefix`` the last one is only the beginning of a term."""
+    """Terms in sequence; with ``prefix``, the last one is the prefix of a term."""
 
     terms: str
     prefix: bool = False
 
 
 class Analyzer:
-    """Makes the terms of texts and queries in one language.
+    """Converts texts and queries in one language to terms.
 
-    Raises :class:`ConfigError` and :class:`MissingExtraError` as :func:`ragembed.indexes.text.stemming.stemmer` does.
+    Raises the errors of :func:`ragembed.indexes.text.stemming.stemmer`.
     """
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._stem = stemmer(language)
 
     def of_text(self, text: str) -> str:
-        """Return ``text`` as the full-text index gets it; English and unstemmed texts with spaces are not changed."""
+        """Return ``text`` in the form for the full-text index; English and unstemmed words stay unchanged."""
         if self._stem is None and not (_is_special(text) or _has_signs(text)):
             return text
         return _cut(self._plain(text))
 
     def of_phrase(self, text: str) -> Phrase:
-        """Return the terms that ``text`` has where it stands in another text."""
+        """Return the phrase that finds ``text`` inside another text."""
         text = self._plain(text)
         last = deque(_words(text).word_or_run.finditer(text), maxlen=1)
         if not last or last[0]["run"] is None:
@@ -119,7 +119,7 @@ class Analyzer:
         return Phrase(" ".join([_cut(text[: last[0].start()]), *(pairs or [letter])]), prefix=not pairs)
 
     def parts(self, text: str) -> list[Phrase]:
-        """Return the terms of ``text``, each alone."""
+        """Return the terms of ``text`` as separate phrases."""
         found: list[Phrase] = []
         text = self._plain(text)
         for match in _words(text).word_or_run.finditer(text):
@@ -131,9 +131,9 @@ class Analyzer:
         return found
 
     def _plain(self, text: str) -> str:
-        """Return ``text`` with one form for letters that have several, without marks, and with stems of words.
+        """Return ``text`` with normalised letters, without optional marks, and with stems instead of words.
 
-        C++, C# and F# become words that are not the letter alone.
+        C++, C# and F# become words that differ from the single letter.
         """
         if _has_signs(text):
             text = _SIGNED.sub(_spelt, text)
@@ -147,31 +147,32 @@ class Analyzer:
 
 
 def words_or_runs(text: str) -> Iterator[re.Match[str]]:
-    """Yield each word of a text as it is written, or as group ``run``, letters of a script without spaces."""
+    """Yield a match for each word of a text; the group ``run`` has letters in scripts without spaces."""
     return _words(text).name_word_or_run.finditer(text)
 
 
 def letters_of(run: str) -> list[str]:
-    """Return the letters of a run of a script without spaces, each with its marks."""
+    """Return the letters of a run in a script without spaces, each with its marks."""
     scripts = _scripts()
     return scripts.letter.findall(run) if scripts.marked.search(run) else list(run)
 
 
 @cache
 def of_language(language: str) -> Analyzer:
-    """Return what makes terms in ``language``; raises as :class:`Analyzer`."""
+    """Return the analyzer for ``language``; raises the errors of :class:`Analyzer`."""
     return Analyzer(language)
 
 
 def register(connection: sqlite3.Connection, language: str) -> None:
-    """Give a connection the function ``terms``, which the triggers that keep the full-text index call."""
+    """Register the SQL function ``terms`` on a connection; the triggers of the full-text index call it."""
 
     def terms(value: str | bytes | None) -> str | None:
-        if isinstance(value, bytes):  # which only a damaged store holds
+        if isinstance(value, bytes):  # only in a damaged store
             value = value.decode("utf-8", "replace")
         return None if value is None else of_language(language).of_text(value)
 
-    connection.execute("PRAGMA trusted_schema = ON")  # where SQLite was built to let triggers call none of a program's
+    # Some builds of SQLite do not let triggers call functions of the program by default.
+    connection.execute("PRAGMA trusted_schema = ON")
     connection.create_function("terms", 1, terms, deterministic=True)
 
 
@@ -200,6 +201,6 @@ def _compatible(run: re.Match[str]) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the terms of a run of letters of a script without spaces: all pairs of neighbours, and the last letter."""
+    """Return the terms of a run of letters in a script without spaces: all pairs of neighbours, and the last letter."""
     letters = letters_of(run)
     return [*map("".join, pairwise(letters)), letters[-1]]

@@ -1,4 +1,4 @@
-"""Stemmers by the name of a language, and the tokenizer that the full-text index has for each."""
+"""Stemmers by language, and the tokenizer of the full-text index for each language."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ _STEMS_KEPT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerConfig:
-    """What made the terms of a store: the language, and the release of Snowball that stems it, if one does."""
+    """The text analysis of a store: its language, and the Snowball release of its stemmer, if it has one."""
 
     language: str = ENGLISH
     stemmer: str | None = None
 
     @classmethod
     def of_language(cls, language: str) -> AnalyzerConfig:
-        """Return what makes terms in ``language`` here; raises as :func:`stemmer`."""
+        """Return the text analysis for ``language`` with the installed stemmer; raises errors of :func:`stemmer`."""
         return cls(language, stemmer_version(language))
 
     @classmethod
     def from_dict(cls, value: Any) -> AnalyzerConfig:
-        """Read what :meth:`to_dict` wrote; raises :class:`ConfigError` where it did not."""
+        """Create a configuration from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
         if not isinstance(value, dict) or set(value) != {"language", "stemmer"}:
-            raise ConfigError(f"{value!r} does not say what made terms: expected language and stemmer")
+            raise ConfigError(f"invalid text analysis {value!r}: expected an object with language and stemmer")
         language, release = value["language"], value["stemmer"]
         if not isinstance(language, str) or not isinstance(release, str | None):
-            raise ConfigError(f"{value!r} does not say what made terms: expected texts")
+            raise ConfigError(f"invalid text analysis {value!r}: expected texts for language and stemmer")
         return cls(language, release)
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 
 def tokenizer(language: str) -> str:
-    """Return the tokenizer, as FTS5 names it, of an index of texts in ``language``: only English is stemmed by it."""
+    """Return the FTS5 tokenizer for an index of texts in ``language``; it stems English only."""
     return f"porter {_WORDS}" if language == ENGLISH else _WORDS
 
 
 def stemmer_version(language: str) -> str | None:
-    """Return the release of Snowball that stems ``language`` here, None where it does not.
+    """Return the installed Snowball release that stems ``language``, or None if Snowball does not stem it.
 
-    PyStemmer and snowballstemmer are numbered as the rules that both are generated from. Raises as :func:`stemmer`.
+    PyStemmer and snowballstemmer have the version of the Snowball rules that they are generated from. Raises the errors
+    of :func:`stemmer`.
     """
     if stemmer(language) is None:
         return None
@@ -67,10 +68,10 @@ def stemmer_version(language: str) -> str | None:
 
 @cache
 def stemmer(language: str) -> Callable[[str], str] | None:
-    """Return what makes the stem of a lower-case word, None where there is nothing to do.
+    """Return a thread-safe function that stems a lower-case word, or None if the language needs none.
 
-    It may be called by several threads at once. Raises :class:`ConfigError` for a language that there is not,
-    :class:`MissingExtraError` for one of Snowball's where the package snowballstemmer is not installed.
+    Raises :class:`ConfigError` for an unknown language, and :class:`MissingExtraError` for a Snowball language if the
+    package snowballstemmer is not installed.
     """
     if language in (ENGLISH, NO_STEMMER):
         return None

@@ -1,15 +1,15 @@
-"""Tuning a store on its own documents, without labels, and evaluating a store by judged questions.
+"""Tune a store on its own documents, without labels, and evaluate a store with judged queries.
 
 =====================  ==================================================================================
-``pool``               the pool that is searched, a seeded sample of the corpus
-``prose``              sentences, and taking one out of a chunk
-``queries``            drawing pseudo-queries, and their halves; a user's own queries with their answers
-``sources``            where pseudo-queries come from: sentences, headings, titles, links, code, tables
-``candidates``         the embedders that are compared
-``pool_search``        searching the pool with the vectors of each of them
+``pool``               the pool of chunks that tuning searches: a seeded sample of the corpus
+``prose``              splitting text into sentences, and removing a sentence from a chunk
+``queries``            drawing pseudo-queries and splitting them in halves; reading a user's query log
+``sources``            sources of pseudo-queries: sentences, headings, titles, links, code, tables
+``candidates``         the embedder configurations to compare
+``pool_search``        searching the pool with the vectors of each configuration
 ``choosing``           the search for the best settings
-``run``, ``report``    tuning a store, and what it reports
-``store_evaluation``   rankings of judged questions by the search of a store
+``run``, ``report``    tuning a store, and the report
+``store_evaluation``   ranking documents for judged queries with the search of a store
 =====================  ==================================================================================
 """
 

@@ -1,4 +1,4 @@
-"""Which embedders are compared: ways to make raw vectors, and chains of post-processors with their sides."""
+"""The configurations to compare: ways to make raw vectors, and post-processors with their query fit."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _UNIT = "normalize"
 
 @dataclass(frozen=True, slots=True)
 class ChainChoice:
-    """Post-processors and sides."""
+    """Post-processors and their query fit."""
 
     postprocess: tuple[str, ...]
     query_fit: QueryFit
 
     @classmethod
     def of(cls, config: EmbedderConfig) -> ChainChoice:
-        """Return those of ``config``."""
+        """Return the post-processors and query fit of ``config``."""
         return cls(config.postprocess, config.query_fit)
 
     def on(self, config: EmbedderConfig) -> EmbedderConfig:
-        """Return ``config`` with these."""
+        """Return ``config`` with these post-processors and this query fit."""
         return config.replace(postprocess=self.postprocess, query_fit=self.query_fit)
 
 
 def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
-    """Return the chains that are compared, that of ``current`` first, each that means the same once.
+    """Return the chains to compare, the chain of ``current`` first, without equivalent chains.
 
-    A store compares directions alone, so that ``normalize`` at the end changes nothing.
+    Search compares directions only, so a final ``normalize`` changes nothing.
     """
-    sided: tuple[QueryFit, ...] = ("separate", "shared")
+    query_fits: tuple[QueryFit, ...] = ("separate", "shared")
     found = [ChainChoice.of(current), ChainChoice((_UNIT,), current.query_fit)]
-    found += [ChainChoice((*steps, _UNIT), query_fit) for steps, query_fit in product(_STEPS, sided)]
+    found += [ChainChoice((*steps, _UNIT), query_fit) for steps, query_fit in product(_STEPS, query_fits)]
     distinct: dict[object, ChainChoice] = {}
     for choice in found:
         distinct.setdefault(_meaning(choice), choice)
@@ -59,10 +59,10 @@ def chain_choices(current: EmbedderConfig) -> list[ChainChoice]:
 
 
 def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
-    """Return configurations of the same model whose raw vectors differ, that of ``current`` first.
+    """Return configurations of the same model that make different raw vectors, ``current`` first.
 
-    They have the post-processors of ``current``. A template is among them where the model has the mask token and the
-    room for it.
+    All have the post-processors of ``current``. They include a template if the model has a mask token and enough token
+    positions for it.
     """
     if isinstance(current.extraction, (Words, RandomEmbeddings)):
         return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
@@ -100,7 +100,7 @@ def _is_possible(config: EmbedderConfig) -> bool:
 
 
 def _layers(n_layers: int) -> list[str]:
-    """Return layer choices: the last, first and last, the one before the last, and the first two with the last."""
+    """Return the layer choices: last; first and last; last but one; first two and last."""
     if n_layers < 3:
         return ["last", "first+last"]
     return ["last", "first+last", str(n_layers - 1), f"1+2+{n_layers}"]
@@ -123,7 +123,7 @@ def _meaning(choice: ChainChoice) -> tuple[tuple[str, ...], str]:
 
 
 def describe(config: EmbedderConfig, of: EmbedderConfig) -> str:
-    """Return the settings of ``config`` that differ from those of ``of``, in words; nothing where none does."""
+    """Return as text the settings of ``config`` that differ from those of ``of``; empty if none differ."""
     names = ("extractor", "layers", "template", "pooling", "special_tokens", "weighting")
     parts = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) != getattr(of, name)]
     parts = [part.replace(PLAIN, "none") for part in parts]

@@ -1,4 +1,4 @@
-"""The search for the best settings, in stages: raw vectors and post-processors first, then fusion."""
+"""Search for the best settings in stages: first raw vectors and post-processors, then fusion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ragembed.types import Doubles
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3
 SLACK = 0.005
-"""nDCG@10 by which a candidate that keeps more of what a store has may be worse and still be taken."""
+"""Loss of nDCG@10 that is accepted for a candidate that needs less work, such as a refit instead of encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a store can be given."""
+    """Settings of a store that tuning changes."""
 
     config: EmbedderConfig
     fusion: Fusion
@@ -36,7 +36,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings, and what they find: nDCG@10 of each query, float64, of hybrid and of dense search."""
+    """Settings and their results: nDCG@10 of each query, float64, shape ``(n,)``, for hybrid and dense search."""
 
     settings: Settings
     hybrid: Doubles
@@ -44,16 +44,16 @@ class Trial:
 
 
 class Trials:
-    """Tries settings on some of the queries, each once.
+    """Tries settings on some of the queries. Each combination of settings is tried once.
 
     Parameters
     ----------
     encoder, search
-        Of the pool and all queries.
+        The encoder and the search of the pool and all queries.
     rows, source
-        The queries that are tried, and the source of each of these.
+        The numbers of the queries to try, and the source of each.
     done
-        Told of each trial.
+        Called with 1 for each trial.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Trials:
         self.tried: dict[Settings, Trial] = {}
 
     def of(self, settings: Settings) -> Trial:
-        """Return what ``settings`` find.
+        """Try ``settings`` and return the trial.
 
-        Raises :class:`ragembed.errors.RankError` where a post-processor has more directions than the vectors.
+        Raises :class:`ragembed.errors.RankError` if a post-processor has more directions than the vectors.
         """
         self._done(1)
         if settings not in self.tried:
@@ -87,13 +87,13 @@ class Trials:
             self.tried[settings] = Trial(settings, hybrid, self._dense[settings.config])
         return self.tried[settings]
 
-    def where_possible(self, settings: Settings) -> None:
+    def try_if_possible(self, settings: Settings) -> None:
         """Try ``settings``, unless a post-processor has more directions than the vectors."""
         with suppress(RankError):
             self.of(settings)
 
     def score(self, values: Doubles) -> float:
-        """Return the mean over sources of their means."""
+        """Return the mean over sources of the means of ``values``."""
         return macro_mean(values, self._source)
 
     def _vectors(self, config: EmbedderConfig) -> PoolVectors:
@@ -109,37 +109,37 @@ def macro_mean(values: Doubles, source: NDArray[np.str_] | Sequence[str]) -> flo
 
 
 def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> int:
-    """Return how many trials :func:`choose` makes at most."""
+    """Return the maximum number of trials that :func:`choose` makes."""
     fusions = 1 + len(_ALPHAS) + len(METHODS)
     dense = 1 + len(raws) + (1 + min(_RAWS_KEPT, len(raws))) * len(chains) + len(raws) * (len(raws) > 1)
     return dense + _CLOSER + fusions * (_FUSED_KEPT + 1)
 
 
 def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> Trial:
-    """Return the best of what is tried; of those within ``SLACK`` of it, the one that keeps the most of ``current``.
+    """Return the best trial, or a trial within ``SLACK`` of the best that needs less work from ``current``.
 
-    Every way to make raw vectors is tried with the present post-processors, and every chain with the present raw
-    vectors; then the best few ways with every chain, and every way with the best chain. That is done without feedback,
-    which takes more than twice as long; the best are then tried with it. Weights and methods of fusion are searched one
-    after the other for the best few of these, and for what there is.
+    1. Try every way to make raw vectors with the current post-processors, and every chain with the current raw vectors.
+    2. Try the best few raw vectors with every chain, and all raw vectors with the best chain.
+    3. Try the best settings again with feedback. Steps 1 and 2 run without it, because it more than doubles the time.
+    4. For the best few of these and for the current settings, try other weights of fusion, then other methods.
     """
-    at_first = replace(current.fusion, feedback=0.0)
+    no_feedback = replace(current.fusion, feedback=0.0)
     trials.of(current)
     for config in [*raws, *(chain.on(current.config) for chain in chains)]:
-        trials.where_possible(Settings(config, at_first))
-    for found in _best(trials, [Settings(config, at_first) for config in raws])[:_RAWS_KEPT]:
+        trials.try_if_possible(Settings(config, no_feedback))
+    for found in _best(trials, [Settings(config, no_feedback) for config in raws])[:_RAWS_KEPT]:
         for chain in chains:
-            trials.where_possible(Settings(chain.on(found.settings.config), at_first))
+            trials.try_if_possible(Settings(chain.on(found.settings.config), no_feedback))
     if len(raws) > 1:
-        best = ChainChoice.of(_best(trials, _with(trials, at_first))[0].settings.config)
+        best = ChainChoice.of(_best(trials, _with(trials, no_feedback))[0].settings.config)
         for config in raws:
-            trials.where_possible(Settings(best.on(config), at_first))
-    for found in _best(trials, _with(trials, at_first))[:_CLOSER]:
+            trials.try_if_possible(Settings(best.on(config), no_feedback))
+    for found in _best(trials, _with(trials, no_feedback))[:_CLOSER]:
         trials.of(replace(found.settings, fusion=current.fusion))
     kept = [trial.settings for trial in _best(trials, _with(trials, current.fusion))[:_FUSED_KEPT]]
     for settings in dict.fromkeys([current, *kept]):
         _fuse(trials, settings)
-    return _thriftiest(trials, current)
+    return _cheapest(trials, current)
 
 
 def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
@@ -147,9 +147,9 @@ def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
 
 
 def _fuse(trials: Trials, settings: Settings) -> None:
-    """Try other shares of the two scores, and then other methods with the best of these.
+    """Try other weights of the two scores, then other fusion methods with the best weight.
 
-    Feedback stays: a query with one answer cannot show that others like it are found, too.
+    Feedback is not tuned: a pseudo-query with a single answer cannot show whether feedback finds similar chunks.
     """
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = (("alpha", _ALPHAS), ("method", METHODS))
     for name, values in steps:
@@ -163,33 +163,34 @@ def _best(trials: Trials, among: Sequence[Settings]) -> list[Trial]:
     return sorted(found, key=lambda trial: -trials.score(trial.hybrid))
 
 
-def to_choose_from(trials: Trials, current: Settings) -> list[Trial]:
-    """Return what was tried with the present feedback, best first; the rest was a first look."""
+def finalists(trials: Trials, current: Settings) -> list[Trial]:
+    """Return the trials with the current feedback, best first. The other trials were a first pass."""
     return _best(trials, [each for each in trials.tried if each.fusion.feedback == current.fusion.feedback])
 
 
-def _thriftiest(trials: Trials, current: Settings) -> Trial:
-    ranked = to_choose_from(trials, current)
+def _cheapest(trials: Trials, current: Settings) -> Trial:
+    """Return the trial that needs the least work among those within ``SLACK`` of the best."""
+    ranked = finalists(trials, current)
     least = trials.score(ranked[0].hybrid) - SLACK
     near = [trial for trial in ranked if trials.score(trial.hybrid) >= least]
     return min(near, key=lambda trial: cost(trial.settings, current))
 
 
 def cost(settings: Settings, current: Settings) -> int:
-    """Return what a store has to do for ``settings``: 0 nothing, 1 note the fusion, 2 refit, 3 encode everything."""
+    """Return the work to apply ``settings``: 0 nothing, 1 save the fusion, 2 refit, 3 encode all documents."""
     if settings.config == current.config:
         return int(settings.fusion != current.fusion)
     return 2 if raw_part(settings.config) == raw_part(current.config) else 3
 
 
 PROBE = 300
-"""Passages of the part that is looked at; a pool of less than twice as many is not screened."""
+"""Number of chunks that screening uses. A pool with fewer than twice as many chunks is not screened."""
 _KEPT = 6
 _QUERIES, _LEAST = 300, 10
 _CHAINS = (ChainChoice(("center", "normalize"), "separate"), ChainChoice(("abtt:1", "normalize"), "shared"))
 
 Prepare = Callable[[Sequence[EmbedderConfig], Pool, QuerySet], tuple[Encoder, PoolSearch]]
-"""Encodes a pool and queries with several configurations, and makes what searches it."""
+"""Encodes a pool and queries with several configurations, and returns the encoder and the search of the pool."""
 
 
 def screen(
@@ -200,24 +201,24 @@ def screen(
     raws: Sequence[EmbedderConfig],
     prepare: Prepare,
 ) -> list[EmbedderConfig]:
-    """Return those of ``raws`` that are worth a closer look, that of ``current`` among them, in their order.
+    """Return the most promising of ``raws`` and the configuration of ``current``, in their order.
 
-    They are tried with the present post-processors and two others, each counting by its best, on queries of the
-    first half alone. All are returned where there are few of them, or little to try them on.
+    Each configuration is tried with the current post-processors and two other chains, on queries of the first half, and
+    ranked by its best score. If there are few configurations, few chunks or no queries, all are returned.
     """
     part = Pool(pool.passages[:PROBE], pool.places[:PROBE], pool.total)
     drawn, _ = collect(part, sources, seed, limit=_QUERIES, changed_limit=_QUERIES, least=_LEAST)
-    asked = drawn.of_half(0)
-    if len(raws) <= _KEPT + 1 or len(pool) < 2 * PROBE or not asked.queries:
+    first_half = drawn.of_half(0)
+    if len(raws) <= _KEPT + 1 or len(pool) < 2 * PROBE or not first_half.queries:
         return list(raws)
-    encoder, search = prepare(raws, part, asked)
-    trials = Trials(encoder, search, range(len(asked.queries)), asked.source)
-    at_first = replace(current.fusion, feedback=0.0)
+    encoder, search = prepare(raws, part, first_half)
+    trials = Trials(encoder, search, range(len(first_half.queries)), first_half.source)
+    no_feedback = replace(current.fusion, feedback=0.0)
     best: dict[EmbedderConfig, float] = {}
     for config in raws:
-        tried = {Settings(chain.on(config), at_first) for chain in (ChainChoice.of(config), *_CHAINS)}
+        tried = {Settings(chain.on(config), no_feedback) for chain in (ChainChoice.of(config), *_CHAINS)}
         for settings in tried:
-            trials.where_possible(settings)
+            trials.try_if_possible(settings)
         best[config] = max(trials.score(trials.tried[each].hybrid) for each in tried if each in trials.tried)
     kept = sorted(raws, key=lambda config: -best[config])[:_KEPT]
     return [config for config in raws if config in kept or config == current.config]

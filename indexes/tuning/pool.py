@@ -1,4 +1,4 @@
-"""The pool that is searched while tuning: a seeded sample of a corpus, drawn in runs of neighbouring chunks."""
+"""The pool of chunks that tuning searches: a seeded sample of a corpus, drawn in runs of neighbouring chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import cached_property
 from ragembed.indexes.types import ChunkRecord
 
 RUN = 16
-"""Chunks of one file that are drawn together; a longer file counts as several documents of that many."""
+"""Number of neighbouring chunks that are drawn together. A longer file counts as several documents of this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlace:
-    """Where a passage of the pool stands: its file (its id where it has none), its number in that, and its run."""
+    """The place of a chunk in the corpus: its file (its id if it has none), its number in the file, and its run."""
 
     file: str
     number: int
@@ -25,36 +25,37 @@ class PoolPlace:
 
 @dataclass(frozen=True)
 class Pool:
-    """The passages that are searched, with the place of each; ``total`` is how many the corpus has."""
+    """The chunks to search, with the place of each; ``total`` is the number of chunks in the corpus."""
 
     passages: Sequence[ChunkRecord]
     places: Sequence[PoolPlace]
     total: int
 
     def __len__(self) -> int:
-        """Return the number of passages."""
+        """Return the number of chunks."""
         return len(self.passages)
 
     @cached_property
     def files(self) -> Mapping[str, Sequence[int]]:
-        """The positions of each file's passages, in the order of the file."""
+        """The positions of each file's chunks, in the order of the file."""
         found: dict[str, list[int]] = defaultdict(list)
         for position, place in enumerate(self.places):
             found[place.file].append(position)
         return {file: sorted(positions, key=lambda i: self.places[i].number) for file, positions in found.items()}
 
     def half(self, position: int) -> int:
-        """Return the half, 0 or 1, that the passage's run belongs to; runs take turns in the order of their hashes."""
+        """Return the half, 0 or 1, of the chunk's run; runs alternate between halves in the order of their hashes."""
         return self.places[position].run % 2
 
 
 def draw_pool(
     corpus: Callable[[], Iterable[ChunkRecord]], limit: int, seed: int, needed: Collection[str] = frozenset()
 ) -> Pool:
-    """Draw runs of neighbouring chunks of ``corpus`` until there are ``limit`` chunks.
+    """Draw runs of neighbouring chunks from ``corpus`` until there are ``limit`` chunks.
 
-    ``corpus`` is read twice; the chunks of a file come in their order. Which runs are drawn depends on their texts and
-    the seed alone; those of the files ``needed`` come first. Of chunks with one embedded text, the first drawn stays.
+    ``corpus`` is called twice and must return the chunks of a file in order. The draw depends only on the texts of the
+    runs and the seed. Runs of the files in ``needed`` come first. If several chunks have the same embedded text, the
+    pool keeps the first one drawn.
     """
     runs: dict[tuple[str, int], hashlib.blake2b] = {}
     counts: dict[str, int] = defaultdict(int)
@@ -92,7 +93,7 @@ def _read(corpus: Callable[[], Iterable[ChunkRecord]], taken: Mapping[tuple[str,
 
 
 def _run_of(passage: ChunkRecord, counts: dict[str, int]) -> tuple[str, int]:
-    """Return the run of the next passage of its file, and count it."""
+    """Return the run of the next chunk of its file, and count the chunk."""
     file = passage.source or passage.id
     counts[file] += 1
     return file, (counts[file] - 1) // RUN

@@ -1,4 +1,4 @@
-"""Searching a pool for its pseudo-queries: vectors of any number of configurations, and a temporary store."""
+"""Search a pool for its pseudo-queries: encode it with several configurations and search a temporary store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats
 
 CUT = 10
-"""Results that count."""
+"""Number of results that count towards nDCG."""
 
 _AT_ONCE = 256
 
@@ -47,8 +47,8 @@ _AT_ONCE = 256
 class PoolVectors:
     """Unit vectors, float32, of one configuration.
 
-    ``documents`` has shape ``(pool, d)``, ``queries`` ``(queries, d)``, and ``changed`` a row for each passage that a
-    query changes, ordered by query and then by position.
+    ``documents`` has shape ``(pool, d)`` and ``queries`` has shape ``(queries, d)``. ``changed`` has a row for each
+    chunk that a query changes, ordered by query and then by position.
     """
 
     documents: Floats
@@ -57,18 +57,18 @@ class PoolVectors:
 
 
 class Encoder:
-    """Encodes a pool and its queries with several configurations, which share the model's passes.
+    """Encodes a pool and its queries with several configurations, which share the forward passes of the model.
 
     Parameters
     ----------
     configs
-        Those whose raw vectors may be asked for.
+        All configurations whose raw vectors are needed later.
     pool, queries
-        What is encoded.
+        The chunks and queries to encode.
     device
-        As :class:`ragembed.Embedder` takes it.
+        The device, as for :class:`ragembed.Embedder`.
     done
-        Told how many texts are done since the last call; there are :func:`texts_to_encode` in all.
+        Called with the number of texts encoded since the last call; the total is :func:`texts_to_encode`.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Encoder:
         self._queries = self._encoded([query.text for query in queries], "pseudo-queries", done)
 
     def vectors(self, config: EmbedderConfig) -> PoolVectors:
-        """Return the vectors that ``config`` makes, fitted on the pool.
+        """Return the embeddings of ``config``, with post-processors fitted on the pool.
 
-        Raises :class:`ragembed.errors.RankError` where a post-processor has more directions than the vectors.
+        Raises :class:`ragembed.errors.RankError` if a post-processor has more directions than the vectors.
         """
         key = raw_part(config)
         chain = self._raw.chain(config, self._texts, self._documents[key])
@@ -111,25 +111,24 @@ class Encoder:
 
 
 def texts_to_encode(pool: Pool, queries: Sequence[PseudoQuery]) -> int:
-    """Return how many texts :class:`Encoder` encodes."""
+    """Return the number of texts that :class:`Encoder` encodes."""
     return len(pool) + len(queries) + sum(len(query.changed) for query in queries)
 
 
 class PoolSearch:
-    """Searches a pool for its queries as a store does, with vectors that are given.
+    """Searches a pool for its queries as a store does, with given vectors.
 
-    The pool is in a temporary store. Each query is searched for in a transaction in which the chunks that it changes
-    stand in place of those of the pool, and which is then rolled back. What does not depend on vectors is kept from
-    one search of a query to the next.
+    The pool is in a temporary store. For each query, a transaction replaces the chunks that the query changes, searches
+    the store, and is rolled back. Results that do not depend on vectors are cached between searches for the same query.
 
     Parameters
     ----------
     folder
         An empty folder for the store.
     pool, queries
-        What is searched, and what for.
+        The chunks to search, and the queries to search for.
     language
-        That of the stems by which words are found.
+        The language for stemming words.
     """
 
     def __init__(self, folder: Path, pool: Pool, queries: Sequence[PseudoQuery], language: str) -> None:
@@ -152,7 +151,7 @@ class PoolSearch:
         self._searcher = LocalSegments()
         keys = catalog.keys_of_ids(self._connection, [record.id for record in records])
         self._places = {key: int(at) for at, key in keys.items()}
-        self._kept: dict[int, _PreparedQuery] = {}
+        self._prepared: dict[int, _PreparedQuery] = {}
 
     def close(self) -> None:
         """Close the store."""
@@ -187,20 +186,21 @@ class PoolSearch:
                 self._searcher,
                 by_row,
             )
-            kept = self._kept.get(row)
-            if kept is None:
-                kept = self._kept[row] = _PreparedQuery.of(snapshot, query, self._firsts[row])
-            places = ChainMap(kept.changed, self._places)
+            prepared = self._prepared.get(row)
+            if prepared is None:
+                prepared = self._prepared[row] = _PreparedQuery.of(snapshot, query, self._firsts[row])
+            places = ChainMap(prepared.changed, self._places)
             vectors = unit_rows(vector[None, :])
-            if mode == "dense" or kept.matches is None:
-                [cosines] = nearest(snapshot, vectors, CUT, kept.selection)
+            if mode == "dense" or prepared.matches is None:
+                [cosines] = nearest(snapshot, vectors, CUT, prepared.selection)
                 best = sorted(cosines, key=lambda key: (-cosines[key], key))
             else:
 
                 def shared(_: Snapshot, keys: Sequence[int], best: int) -> Doubles:
                     return likeness([self._words[places[key]] for key in keys], best)
 
-                [found] = candidates(snapshot, vectors, [kept.matches], DEPTH, CUT, kept.selection, fusion, shared)
+                matches, selection = [prepared.matches], prepared.selection
+                [found] = candidates(snapshot, vectors, matches, DEPTH, CUT, selection, fusion, shared)
                 best = found.keys
             return [self._positions[places[key]] for key in best[:CUT]]
 
@@ -212,7 +212,7 @@ class PoolSearch:
 
     @contextmanager
     def _changed(self, query: PseudoQuery) -> Iterator[None]:
-        """Put what a query changes in place of the pool's chunks, within the block."""
+        """Replace the chunks that a query changes, within the block."""
         records = [ChunkRecord(str(at), chunk) for at, chunk in sorted(query.changed.items())]
         self._connection.execute("BEGIN")
         try:
@@ -226,9 +226,9 @@ class PoolSearch:
 
 @dataclass(frozen=True, slots=True)
 class _PreparedQuery:
-    """What all searches for a query have in common, whatever the vectors.
+    """The parts of a search for a query that do not depend on vectors.
 
-    ``changed`` are the numbers, among all texts, of the chunks that the query changes, by key.
+    ``changed`` maps the key of each chunk that the query changes to its number among all texts.
     """
 
     selection: Selection | None
@@ -237,7 +237,7 @@ class _PreparedQuery:
 
     @classmethod
     def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
-        """Look for the words of ``query``; ``first`` is the number of the first text that it changes."""
+        """Search for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = snapshot.select(None)
         expression = query_expression(snapshot, query.text)
         matches = None if expression is None else LexicalMatches.of(snapshot, expression, DEPTH, selection)
@@ -248,7 +248,7 @@ class _PreparedQuery:
 
 @dataclass(frozen=True)
 class _PoolSnapshot(Snapshot):
-    """A snapshot with the vector of each row in memory, float32, shape ``(rows + 1, d)``."""
+    """A snapshot that holds the vectors of all rows in memory, float32, shape ``(rows + 1, d)``."""
 
     by_row: Floats
 
@@ -266,7 +266,7 @@ class _PoolSnapshot(Snapshot):
 
 
 def _nearest(cosines: Floats, rows: NDArray[np.int64], k: int) -> dict[int, float]:
-    """Return the ``k`` highest cosines, and those that tie with the last of them, by row, best first."""
+    """Return the ``k`` highest cosines by row, best first, including ties with the last one."""
     if len(cosines) > k:
         near = np.flatnonzero(cosines >= np.partition(cosines, len(cosines) - k)[len(cosines) - k])
         cosines, rows = cosines[near], rows[near]

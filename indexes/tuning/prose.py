@@ -1,4 +1,4 @@
-"""Sentences of a chunk, and taking one out of it."""
+"""Split the text of a chunk into sentences, and remove a sentence or a name from a chunk."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def word_count(text: str) -> int:
 
 
 def normal(text: str) -> str:
-    """Return what two texts have in common that differ in case, white space and mark-up alone."""
+    """Return a text with normalised case, white space and mark-up, for comparisons."""
     return plain(text).casefold()
 
 
 def plain(text: str) -> str:
-    """Return a text without Markdown's marks and line breaks, as somebody would type it."""
+    """Return a text without Markdown mark-up and line breaks, as a person would type it."""
     text = _HEADING_ID.sub("", _LINK.sub(r"\1", text))
     return " ".join(_MARKS.sub(" ", _LEAD.sub("", text)).split())
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return the spans of the sentences of ``text``, without white space at their ends.
+    """Return the spans of the sentences of ``text``, without surrounding white space.
 
-    A sentence ends at a full stop, question or exclamation mark before white space and a capital letter or digit, at a
-    blank line, and before a heading or an item of a list. In a text without capital letters, and after a mark that
-    stands alone, the letter that follows does not matter.
+    A sentence ends at a full stop, question mark or exclamation mark that is followed by white space and a capital
+    letter or digit. It also ends at a blank line, and before a heading or list item. In a text without capital letters,
+    and after a mark with white space before it, any character may follow.
     """
     spans = []
     start = 0
@@ -64,7 +64,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def is_prose(text: str) -> bool:
-    """Tell whether most of a text are letters and spaces, as in a sentence and not in code or a table."""
+    """Return whether a text consists mostly of letters and spaces, unlike code or a table."""
     return sum(character.isalpha() or character.isspace() for character in text) >= _PROSE_SHARE * len(text)
 
 
@@ -76,9 +76,9 @@ def without_span(chunk: Chunk, start: int, stop: int) -> Chunk:
 
 
 def without_name(chunk: Chunk, name: str) -> Chunk:
-    """Return ``chunk`` without ``name`` as its title, one of its headings or a line of its text.
+    """Return ``chunk`` without ``name`` as its title, as a heading, or as a line of its text.
 
-    The underline that may follow the line goes with it.
+    If an underline follows the line, it is removed too.
     """
     wanted = normal(name)
     title = None if chunk.title is not None and normal(chunk.title) == wanted else chunk.title

@@ -1,4 +1,4 @@
-"""Pseudo-queries whose answers are known, since they were taken out of them."""
+"""Pseudo-queries with known answers: each query is a text that was removed from its answer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.prose import normal, word_count
 
 LEAST_LEFT = 5
-"""Words of its text that a chunk must keep when a query was taken out of it."""
+"""Minimum number of words that must be left in a chunk after a query was removed from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PseudoQuery:
-    """A text that is searched for, and the passages that answer it.
+    """A query and the chunks that answer it.
 
     Parameters
     ----------
     text
         The query.
     answers
-        Positions in the pool.
+        The positions of the answers in the pool.
     changed
-        By position, what stands in place of passages while this query is searched for: the answers without the
-        query, and other passages that would give it away.
+        Replacements by position, used while this query is searched for: the answers without the query text, and
+        other chunks without text that would reveal the answer.
     """
 
     text: str
@@ -39,12 +39,12 @@ class PseudoQuery:
 
 
 Source = Callable[[Pool, int], Iterator[PseudoQuery]]
-"""Yields all pseudo-queries of one kind that a pool has; the second argument is the seed of choices."""
+"""Yields all pseudo-queries of one kind in a pool; the second argument is the seed for choices."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySet:
-    """The queries of all sources: ``source``, ``half`` and ``run`` of each are in the same order."""
+    """The queries of all sources, with the ``source``, ``half`` and ``run`` of each in the same order."""
 
     queries: Sequence[PseudoQuery]
     source: Sequence[str]
@@ -53,11 +53,11 @@ class QuerySet:
 
     @property
     def sources(self) -> list[str]:
-        """Names of the sources that have queries, in their order."""
+        """The names of the sources that have queries, in order of first use."""
         return list(dict.fromkeys(self.source))
 
     def of_half(self, half: int) -> QuerySet:
-        """Return those of one half."""
+        """Return the queries of one half."""
         rows = [row for row, each in enumerate(self.half) if each == half]
         return QuerySet(
             [self.queries[row] for row in rows],
@@ -70,11 +70,12 @@ class QuerySet:
 def collect(
     pool: Pool, sources: Mapping[str, Source], seed: int, *, limit: int, changed_limit: int, least: int
 ) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
-    """Draw up to ``limit`` queries of each source, and return them with how many each source has in each half.
+    """Draw up to ``limit`` queries from each source, and return them with the counts of each source in each half.
 
-    A query whose text is found with other answers is left out, as is one that leaves less than ``LEAST_LEFT`` words of
-    a chunk. The queries of one source change at most ``changed_limit`` passages in all. A source with less than
-    ``least`` queries in one of the halves is counted and left out. Which are drawn depends on the texts and the seed.
+    Queries with the same text but different answers are left out, and so are queries that leave less than
+    ``LEAST_LEFT`` words in a chunk. The queries of one source change at most ``changed_limit`` chunks in total. If a
+    source has less than ``least`` queries in a half, it is counted but not used. The draw depends on the texts and the
+    seed.
     """
     found: list[tuple[PseudoQuery, str]] = []
     counts: dict[str, tuple[int, int]] = {}
@@ -94,12 +95,12 @@ def collect(
 
 
 def choice(texts: Sequence[str], seed: int) -> int:
-    """Return the position of the text that the seed chooses, whatever their order."""
+    """Return the position of the text that the seed chooses, independent of the order of ``texts``."""
     return min(range(len(texts)), key=lambda i: (key_of(texts[i], seed), i))
 
 
 def key_of(text: str, seed: int, name: str = "") -> bytes:
-    """Return a hash of a text by which some are chosen, as good as drawn by lot."""
+    """Return a seeded hash of a text. Sorting by it is a pseudo-random order."""
     digest = hashlib.blake2b(digest_size=16, salt=seed.to_bytes(16, "little"), person=name.encode()[:16])
     digest.update(text.encode("utf-8", "replace"))
     return digest.digest()
@@ -134,23 +135,23 @@ _QUERY_KEYS, _ANSWER_KEYS = ("query", "question", "text"), ("path", "file", "id"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A query and what answers it: a file of the corpus by its name, or a chunk by its id."""
+    """A query of a query log and its answer: the name of a file in the corpus, or the id of a chunk."""
 
     query: str
     answer: str
 
 
 def read_log(path: Path) -> tuple[list[Logged], int]:
-    """Read a file of queries with their answers, and return them with how many lines have no answer.
+    """Read a query log, and return its queries with answers and the number of lines without an answer.
 
-    A line is a query, a tab, and the name of a file as the store has it or the id of a chunk; or a JSON object with
-    the keys ``query`` and ``path`` or ``id``. Blank lines are skipped, and repeated ones. Raises :class:`ConfigError`
-    naming the file, and the line where there is one, if it cannot be read.
+    A line contains a query, a tab, and the name of a file in the store or the id of a chunk. A line may also be a JSON
+    object with the keys ``query`` and ``path`` or ``id``. Blank and repeated lines are skipped. Raises
+    :class:`ConfigError` with the file and the line number if a line is invalid or the file cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the query log {path} cannot be read: {error}; expected a text file in UTF-8") from error
+        raise ConfigError(f"cannot read the query log {path}: {error}; expected a UTF-8 text file") from error
     logged: dict[Logged, None] = {}
     without = 0
     for number, line in enumerate(lines, 1):
@@ -158,7 +159,7 @@ def read_log(path: Path) -> tuple[list[Logged], int]:
             continue
         query, answer = _object(line, f"{path}:{number}") if line.lstrip().startswith("{") else _columns(line)
         if not query:
-            raise ConfigError(f"{path}:{number} has no question: expected QUESTION<tab>FILE, or a JSON object")
+            raise ConfigError(f"{path}:{number} has no query: expected QUERY<tab>FILE, or a JSON object")
         if answer:
             logged[Logged(query, answer)] = None
         else:
@@ -167,9 +168,9 @@ def read_log(path: Path) -> tuple[list[Logged], int]:
 
 
 def log_source(logged: Sequence[Logged], pool: Pool) -> Iterator[PseudoQuery]:
-    """Yield the queries whose answers are in ``pool``; nothing is taken out of these.
+    """Yield the logged queries whose answers are in ``pool``. The answers are not changed.
 
-    A query with several lines has all of their answers.
+    A query on several lines has the answers of all its lines.
     """
     by_id = {passage.id: position for position, passage in enumerate(pool.passages)}
     answers: dict[str, dict[int, None]] = {}
@@ -190,7 +191,7 @@ def _object(line: str, place: str) -> tuple[str, str]:
     try:
         fields = json.loads(line)
     except ValueError as error:
-        raise ConfigError(f"{place} is no JSON object: {error}") from None
+        raise ConfigError(f"{place} is not a valid JSON object: {error}") from None
     values = [
         next((fields[key] for key in keys if isinstance(fields.get(key), str)), "")
         for keys in (_QUERY_KEYS, _ANSWER_KEYS)

@@ -1,4 +1,4 @@
-"""What tuning found, as values."""
+"""The report of a tuning run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,34 @@ from ragembed.indexes.search.fusion import Fusion
 
 Outcome = Literal["better", "no significant difference", "too little"]
 MEAN = "mean"
-"""What the mean over the sources is called beside them."""
+"""The key of the mean over all sources, beside the names of the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two settings on the same queries, nDCG@10 in per cent: ``now``, ``tuned``, and their difference.
+    """A comparison of the current settings with other settings on the same queries, nDCG@10 in per cent.
 
-    The difference is that of ``tuned`` less ``now``, with its 95 % interval from ``low`` to ``high``.
+    Parameters
+    ----------
+    queries : int
+        Number of queries.
+    now : float
+        Mean nDCG@10 of the current settings, from 0 to 100.
+    tuned : float
+        Mean nDCG@10 of the other settings, from 0 to 100.
+    difference : float
+        ``tuned - now``.
+    low, high : float
+        The 95 % confidence interval of the difference.
+    p_value : float
+        The p-value of the difference, from 0 to 1.
+
+    Examples
+    --------
+    >>> from ragembed.indexes.tuning import Compared
+    >>> mean = Compared(queries=200, now=61.0, tuned=64.5, difference=3.5, low=1.2, high=5.8, p_value=0.003)
+    >>> mean.low > 0  # a significant gain
+    True
     """
 
     queries: int
@@ -32,11 +52,32 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Settings that were tried on the first half.
+    """Settings that were tried on the first half of the documents.
 
-    ``label`` says what differs from the present ones; ``needs`` what a store has to do for them: ``"nothing"``,
-    ``"note"`` (the fusion), ``"refit"`` or ``"encode"`` (all documents). ``hybrid`` and ``dense`` are nDCG@10 in per
-    cent by source, with their mean; ``difference`` compares ``hybrid`` with the present settings, by source, too.
+    Parameters
+    ----------
+    label : str
+        The settings that differ from the current ones, or ``"now"`` for the current settings.
+    config : EmbedderConfig
+        The embedder configuration.
+    fusion : Fusion
+        The fusion settings.
+    needs : str
+        The work to apply the settings: ``"nothing"``, ``"note"`` (save the fusion), ``"refit"`` (fit the
+        post-processors) or ``"encode"`` (encode all documents).
+    hybrid, dense : mapping of str to float
+        Mean nDCG@10 in per cent of hybrid and dense search by source, and of all sources under the key ``"mean"``.
+    difference : mapping of str to Compared
+        Comparison of ``hybrid`` with the current settings, with the same keys; empty for the current settings.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes.tuning import tune_store
+    >>> report = tune_store(Path(".ragembed"))  # doctest: +SKIP
+    >>> best = report.candidates[0]  # doctest: +SKIP
+    >>> best.label, best.needs, best.hybrid["mean"]  # doctest: +SKIP
+    ('postprocess abtt:2,normalize', 'refit', 64.5)
     """
 
     label: str
@@ -50,29 +91,47 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What tuning a store found.
+    """The result of :func:`tune_store`.
 
     Parameters
     ----------
-    outcome, reason
-        ``"better"`` where the chosen settings are significantly better on the documents held out; why they are chosen
-        or not.
-    chunks, pool, documents
-        Chunks of the store; those that were searched; the documents these are of, of which half were held out.
-    queries
-        By source, the number of pseudo-queries in each half; those of sources with too few are not used.
-    used
-        The sources that are used.
-    candidates
-        All that was tried, best first; that of the present settings has the label ``"now"``.
-    chosen
-        The one that was compared with the present settings on the documents held out; None where there is none.
-    held_out
-        That comparison by source, and its mean: of hybrid search, and of dense search alone.
-    seed
-        Of the draw.
-    applied
-        Whether the store has the chosen settings now.
+    outcome : {"better", "no significant difference", "too little"}
+        ``"better"`` if the chosen settings are significantly better on the held-out documents; ``"too little"`` if the
+        store has too few chunks or gives too few queries.
+    reason : str
+        The reason for the outcome.
+    chunks : int
+        Number of chunks in the store.
+    pool : int
+        Number of chunks that were searched.
+    documents : int
+        Number of documents in the pool. Half of them are held out.
+    queries : mapping of str to (int, int)
+        Number of pseudo-queries in each half by source. Sources with too few queries are not used.
+    used : tuple of str
+        The sources that were used.
+    candidates : tuple of Candidate
+        The settings that were compared, best first. The current settings have the label ``"now"``.
+    chosen : Candidate or None
+        The candidate that was compared with the current settings on the held-out documents, if any.
+    held_out : mapping of str to Compared
+        This comparison for hybrid search, by source and for the mean under the key ``"mean"``.
+    held_out_dense : mapping of str to Compared
+        The same comparison for dense search.
+    seed : int
+        The seed of the draw.
+    applied : bool
+        Whether the chosen settings were applied to the store.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes.tuning import tune_store
+    >>> report = tune_store(Path(".ragembed"))  # doctest: +SKIP
+    >>> report.outcome  # doctest: +SKIP
+    'better'
+    >>> report.held_out["mean"].difference  # doctest: +SKIP
+    3.5
     """
 
     outcome: Outcome
@@ -90,7 +149,13 @@ class TuningReport:
     applied: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the report as JSON values.
+
+        Returns
+        -------
+        dict
+            The fields of the report, with candidates as objects.
+        """
         return {
             "outcome": self.outcome,
             "reason": self.reason,

@@ -1,4 +1,4 @@
-"""Tuning a store: queries out of its own chunks, the search for better settings, and the test on documents held out."""
+"""Tune a store: draw queries from its chunks, search for better settings, and test them on held-out documents."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ragembed.indexes.tuning.choosing import (
     Trials,
     choose,
     cost,
+    finalists,
     macro_mean,
     most_trials,
     screen,
-    to_choose_from,
 )
 from ragembed.indexes.tuning.pool import Pool, draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
@@ -39,17 +39,20 @@ from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
 from ragembed.types import Doubles
 
 LEAST_CHUNKS = 50
-"""Chunks below which nothing is tuned."""
+"""Minimum number of chunks for tuning."""
 POOL = 2500
-"""Most chunks that are searched."""
+"""Maximum number of chunks to search."""
 QUERIES = 400
-"""Most pseudo-queries of one source."""
+"""Maximum number of pseudo-queries of one source."""
 QUERIES_ALONE = 1000
-"""Most pseudo-queries of a source that is the only one."""
+"""Maximum number of pseudo-queries if there is only one source."""
 LEAST_QUERIES = 10
-"""Pseudo-queries that a source needs in each half."""
+"""Minimum number of pseudo-queries of a source in each half."""
 LEAST_GAIN = 2.0
-"""Points of nDCG@10 that must be gained on documents held out by encoding all again: less can be how the score errs."""
+"""Minimum gain, in points of nDCG@10 on held-out documents, that justifies encoding all documents again.
+
+A smaller gain can be an error of the score.
+"""
 _CHANGED_PER_QUERY = 3
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
@@ -66,35 +69,53 @@ def tune_store(
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
 ) -> TuningReport:
-    """Look for settings that search a store better, by queries made from its own documents.
+    """Find settings that improve the search of a store, with queries drawn from its own documents.
 
-    Sentences, headings, titles and the like are taken out of their chunks and searched for. Settings are chosen on one
-    half of the documents, and the one chosen is compared with the present settings on the other. The same store, log
-    and seed give the same report.
+    Tuning removes sentences, headings, titles and other texts from their chunks and searches for them. It chooses
+    settings on one half of the documents and compares them with the current settings on the other half. The same store,
+    query log and seed give the same report.
 
     Parameters
     ----------
-    path
+    path : Path
         Folder of the store.
-    queries
-        A file of queries with their answers, as :func:`read_log` takes it, used beside the others.
-    seed
-        Of the draw of chunks and queries, and of resampling.
-    encode
-        Whether settings are compared for which all documents would have to be encoded again.
-    apply
-        Whether the store is given the settings chosen, where they are significantly better.
-    device
-        Where texts are encoded, as :meth:`Store.open` takes it.
-    progress, wait_seconds
-        A listener; how long to wait where another process writes.
+    queries : Path, optional
+        A query log, used in addition to the pseudo-queries. Each line is a query, a tab, and the name of a file or the
+        id of a chunk that answers it; or a JSON object with the keys ``query`` and ``path`` or ``id``.
+    seed : int
+        Seed for drawing chunks and queries, and for resampling.
+    encode : bool
+        Whether to compare settings that require encoding all documents again.
+    apply : bool
+        Whether to apply the chosen settings to the store if they are significantly better.
+    device : str, optional
+        Device for encoding, as for :meth:`Store.open`.
+    progress : Progress, optional
+        Receives the progress of the run.
+    wait_seconds : float
+        Seconds to wait if another process writes to the store.
+
+    Returns
+    -------
+    TuningReport
+        The compared settings, the chosen ones, and their comparison on the held-out documents.
 
     Raises
     ------
     StoreError
-        Where the store's vectors are not ragembed's own, or its last run was interrupted.
+        If the vectors of the store do not come from ragembed, or its last run was interrupted.
+    StoreLockedError
+        If the settings are applied and another process still writes after ``wait_seconds``.
     ConfigError
-        Where the log cannot be read.
+        If the query log cannot be read.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes.tuning import tune_store
+    >>> report = tune_store(Path(".ragembed"), encode=False)  # doctest: +SKIP
+    >>> report.outcome  # doctest: +SKIP
+    'no significant difference'
     """
     progress = progress or SilentProgress()
     logged, without = ([], 0) if queries is None else read_log(queries)
@@ -102,7 +123,8 @@ def tune_store(
         current = _current(store)
         report = _tune(store, current, _named(logged, store), seed, encode, device, progress)
     if without:
-        report = replace(report, reason=f"{report.reason}; {without:,} questions of the log have no answer: left out")
+        skipped = f"{without:,} queries of the log have no answer and were skipped"
+        report = replace(report, reason=f"{report.reason}; {skipped}")
     if apply and report.outcome == "better" and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)
         report = replace(report, applied=True)
@@ -112,15 +134,15 @@ def tune_store(
 def _current(store: Store) -> Settings:
     embedder = store.embedder
     if not isinstance(embedder, Embedder):
-        raise StoreError(f"the vectors of {store.path} are not ragembed's own: there is nothing to tune")
+        raise StoreError(f"cannot tune {store.path}: its vectors were not made by ragembed")
     if store.unfinished:
-        raise StoreError(f"the last run over {store.path} was interrupted: carry on with ragembed index first")
+        raise StoreError(f"the last indexing of {store.path} was interrupted: run 'ragembed index' first")
     postprocess, query_fit = store._wanted_chain()
     return Settings(embedder.config.replace(postprocess=postprocess, query_fit=query_fit), store.fusion)
 
 
 def _named(logged: Sequence[Logged], store: Store) -> list[Logged]:
-    """Return ``logged`` with files by their names in the store, where they are given as from the working directory."""
+    """Replace file paths relative to the working directory by the names of the files in the store."""
     known = store.sources()
 
     def name(answer: str) -> str:
@@ -144,23 +166,21 @@ def _tune(
     if logged:
         sources[LOG] = lambda of, _: log_source(logged, of)
     drawn, counts = _collected(pool, sources, seed)
-    about = _About(pool, counts, drawn, seed)
+    base = _ReportBase(pool, counts, drawn, seed)
     if pool.total < LEAST_CHUNKS:
-        return about.report(
-            "too little", f"{pool.total:,} chunks are too few to tell settings apart: expected {LEAST_CHUNKS}"
-        )
+        return base.report("too little", f"{pool.total:,} chunks are too few: expected {LEAST_CHUNKS} or more")
     if not drawn.queries:
         found = ", ".join(f"{name} {sum(each)}" for name, each in counts.items() if sum(each)) or "none"
-        return about.report(
+        return base.report(
             "too little",
-            f"too few questions can be made from these documents ({found}): expected {LEAST_QUERIES} of one kind in "
-            "each half",
+            f"these documents give too few queries ({found}): expected {LEAST_QUERIES} of one source in each half",
         )
-    # Queries of one kind, words out of the texts, say too little of raw vectors: they reward whatever is literal.
-    one_kind = len(drawn.sources) == 1 and LOG not in drawn.sources
-    raws = raw_variants(current.config) if encode and not one_kind else [current.config]
-    if encode and one_kind:
-        about = replace(about, note="; what needs all encoded again was not compared, with questions of one kind alone")
+    # Pseudo-queries of a single source cannot rank raw vectors well: they favour literal matches.
+    one_source = len(drawn.sources) == 1 and LOG not in drawn.sources
+    raws = raw_variants(current.config) if encode and not one_source else [current.config]
+    if encode and one_source:
+        note = "; settings that require encoding all documents were not compared, because all queries have one source"
+        base = replace(base, note=note)
     chains = chain_choices(current.config)
     with ExitStack() as stack:
         prepare = partial(_prepare, stack, store.language, device, progress)
@@ -173,17 +193,17 @@ def _tune(
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
         if chosen.settings == current:
-            tried = _Tried(tuple(candidates.values()))
-            return about.report("no significant difference", "nothing that was tried is better", tried)
+            comparison = _Comparison(tuple(candidates.values()))
+            return base.report("no significant difference", "no other settings are better", comparison)
         held_out = Trials(encoder, search, second.rows, second.source)
         before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    tried = _Tried(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
-    return about.report(*_outcome(hybrid, chosen.settings, current), tried)
+    comparison = _Comparison(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
+    return base.report(*_outcome(hybrid, chosen.settings, current), comparison)
 
 
 def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
-    """Draw the pseudo-queries; where one source has to do for all, more of it."""
+    """Draw the pseudo-queries. If there is only one source, draw more from it."""
     for limit in (QUERIES, QUERIES_ALONE):
         changed = _CHANGED_PER_QUERY * limit
         drawn, counts = collect(pool, sources, seed, limit=limit, changed_limit=changed, least=LEAST_QUERIES)
@@ -201,7 +221,7 @@ def _prepare(
     pool: Pool,
     drawn: QuerySet,
 ) -> tuple[Encoder, PoolSearch]:
-    """Encode a pool and its queries, and make the temporary store that is searched, which ``stack`` closes."""
+    """Encode a pool and its queries, and create the temporary store to search; ``stack`` closes it."""
     progress.start("encoding", "texts", texts_to_encode(pool, drawn.queries))
     encoder = Encoder(raws, pool, drawn.queries, device, progress.advance)
     progress.finish()
@@ -212,7 +232,7 @@ def _prepare(
 
 
 def _passages(store: Store) -> Iterator[ChunkRecord]:
-    """Yield the chunks as they are searched: without boilerplate, and those of nothing else not at all."""
+    """Yield the chunks with their searchable text: boilerplate is removed, chunks of boilerplate alone are skipped."""
     for record in store.chunks():
         searched = record.chunk.searched
         if searched is None:
@@ -222,8 +242,8 @@ def _passages(store: Store) -> Iterator[ChunkRecord]:
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """What every report says."""
+class _ReportBase:
+    """The parts of a report that do not depend on its outcome."""
 
     pool: Pool
     counts: Mapping[str, tuple[int, int]]
@@ -231,8 +251,8 @@ class _About:
     seed: int
     note: str = ""
 
-    def report(self, outcome: Outcome, reason: str, found: _Tried | None = None) -> TuningReport:
-        found = found or _Tried()
+    def report(self, outcome: Outcome, reason: str, found: _Comparison | None = None) -> TuningReport:
+        found = found or _Comparison()
         return TuningReport(
             outcome,
             f"{reason}{self.note}",
@@ -250,8 +270,8 @@ class _About:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """What was tried, what was chosen, and how that does on the documents held out."""
+class _Comparison:
+    """The candidates, the chosen one, and its comparison on the held-out documents."""
 
     candidates: tuple[Candidate, ...] = ()
     chosen: Candidate | None = None
@@ -260,7 +280,7 @@ class _Tried:
 
 
 class _Half:
-    """The queries of one half: means of their values, and comparisons."""
+    """The queries of one half; computes means and comparisons of their scores."""
 
     def __init__(self, drawn: QuerySet, half: int, seed: int, resamples: int) -> None:
         self.rows = [row for row, each in enumerate(drawn.half) if each == half]
@@ -273,12 +293,12 @@ class _Half:
         self._overall = MacroBootstrap(self.source, documents, seed, resamples)
 
     def means(self, values: Doubles) -> dict[str, float]:
-        """Return the mean of each source in per cent, and the mean of these."""
+        """Return the mean of each source in per cent, and the mean over sources."""
         means = {name: 100.0 * float(values[self._sources == name].mean()) for name in self._names}
         return {**means, MEAN: 100.0 * macro_mean(values, self.source)}
 
     def compare(self, tuned: Doubles, now: Doubles) -> dict[str, Compared]:
-        """Compare two settings by source, and by the mean."""
+        """Compare two settings by source and by the mean over sources."""
         compared = {
             name: paired_bootstrap(tuned[chosen], now[chosen], self._resamples, self._seed)
             for name in self._names
@@ -302,7 +322,7 @@ class _Half:
 
 
 def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> dict[Settings, Candidate]:
-    """Return all that there was to choose from, best first."""
+    """Return all candidates, best first."""
     return {
         trial.settings: Candidate(
             label(trial.settings, current),
@@ -313,12 +333,12 @@ def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> d
             half.means(trial.dense),
             {} if trial is now else half.compare(trial.hybrid, now.hybrid),
         )
-        for trial in to_choose_from(trials, current)
+        for trial in finalists(trials, current)
     }
 
 
 def label(settings: Settings, current: Settings) -> str:
-    """Return what of ``settings`` differs from ``current``; ``"now"`` where nothing does."""
+    """Return as text the settings that differ from ``current``, or ``"now"`` if none differ."""
     parts = [describe(settings.config, current.config)]
     names = ("method", "alpha", "feedback", "rrf_k")
     shown = {"method": "fusion"}
@@ -330,17 +350,18 @@ def label(settings: Settings, current: Settings) -> str:
 
 
 def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings) -> tuple[Outcome, str]:
-    """Return whether the chosen settings are to be taken, and why, from how they compare on documents held out."""
+    """Return the outcome and its reason, based on the comparison on the held-out documents."""
     worse = [name for name, compared in hybrid.items() if compared.high < 0]
     mean = hybrid[MEAN]
     if worse:
-        return "no significant difference", f"on the documents held out it is worse for: {', '.join(worse)}"
+        return "no significant difference", f"on the held-out documents it is worse for: {', '.join(worse)}"
     reason = (
-        f"on the documents held out the mean of nDCG@10 differs by {mean.difference:+.1f}, "
+        f"on the held-out documents the mean nDCG@10 changes by {mean.difference:+.1f} points, "
         f"95 % interval {mean.low:+.1f} to {mean.high:+.1f}"
     )
     if mean.low <= 0:
         return "no significant difference", reason
     if _NEEDS[cost(chosen, current)] == "encode" and mean.difference < LEAST_GAIN:
-        return "no significant difference", f"{reason}: less than the {LEAST_GAIN:g} points that are worth encoding all"
+        too_small = f"less than the {LEAST_GAIN:g} points that justify encoding all documents again"
+        return "no significant difference", f"{reason}: {too_small}"
     return "better", reason

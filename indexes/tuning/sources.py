@@ -1,4 +1,4 @@
-"""What kind of file a passage is from, as far as its pseudo-queries depend on it."""
+"""Sources of pseudo-queries: sentences, spans, headings, titles, links, doc comments and table cells of a pool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: dict[str, Kind] = {"source": "code", "csv": "table", "jsonl": "table"}
 
 
 def kind_of(file: str | None) -> Kind:
-    """Return the kind of the file called ``file``; what is from no file is prose."""
+    """Return the kind of the file named ``file``; chunks without a file are prose."""
     reader = None if file is None else BY_SUFFIX.get(PurePosixPath(file).suffix.lower())
     return "prose" if reader is None else _KINDS.get(reader.name, "prose")
 
@@ -48,7 +48,7 @@ Places: TypeAlias = Mapping[str, Sequence[tuple[int, Span]]]
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence that can be a query; ``opens`` tells that it is the first of its file."""
+    """A sentence that can be a query; ``opens`` is true for the first sentence of a file."""
 
     position: int
     text: str
@@ -56,7 +56,7 @@ class _Sentence:
 
 
 def sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """Ask for one sentence of each chunk, not the first of its file; the answer is the rest of the chunk."""
+    """Yield one sentence of each chunk, but not the first of its file; the answer is the rest of the chunk."""
     everywhere, usable = _sentences(pool)
     of_chunk: dict[int, list[str]] = defaultdict(list)
     for one in usable:
@@ -66,8 +66,8 @@ def sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
         yield from _without_sentence(pool, position, texts[choice(texts, seed)], everywhere)
 
 
-def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Ask for the first sentence of each file; the answer is the rest of its first chunk."""
+def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  the signature of all sources
+    """Yield the first sentence of each file; the answer is the rest of its first chunk."""
     everywhere, usable = _sentences(pool)
     for one in usable:
         if one.opens:
@@ -75,9 +75,9 @@ def first_sentence(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG
 
 
 def span(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """Ask for a run of words of each chunk that has no sentence to take out; the answer is the rest of the chunk.
+    """Yield a run of words of each chunk without a usable sentence; the answer is the rest of the chunk.
 
-    So are texts asked for whose sentences have no ends, or are very long.
+    This covers texts without punctuation and texts with very long sentences.
     """
     _, usable = _sentences(pool)
     with_sentence = {one.position for one in usable}
@@ -94,8 +94,8 @@ def span(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
             yield PseudoQuery(text, (position,), {position: without_span(passage.chunk, start, stop)})
 
 
-def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Ask for each heading that only one place of the corpus has; the answers are the chunks below it."""
+def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  the signature of all sources
+    """Yield each heading that occurs once in the corpus; the answers are the chunks below it."""
     below: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
     named: dict[str, set[tuple[str, tuple[str, ...]]]] = defaultdict(set)
     for file, positions in pool.files.items():
@@ -111,8 +111,8 @@ def heading(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as
             yield name_query(pool, path[-1], positions)
 
 
-def title(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Ask for each title that only one document has; the answers are the document's chunks."""
+def title(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  the signature of all sources
+    """Yield each title that only one document has; the answers are the chunks of the document."""
     having: dict[str, list[int]] = defaultdict(list)
     shown: dict[str, str] = {}
     for positions in pool.files.values():
@@ -127,7 +127,7 @@ def title(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as o
 
 
 def name_query(pool: Pool, name: str, answers: Sequence[int]) -> PseudoQuery:
-    """Return the query ``name``, whose answers are passages that have it as a title, a heading or a line."""
+    """Return the query ``name``; the answers are chunks that have it as a title, a heading or a line."""
     changed: dict[int, Chunk] = {}
     for position in answers:
         chunk = pool.passages[position].chunk
@@ -144,7 +144,7 @@ def _headings(chunk: Chunk) -> tuple[str, ...]:
 
 
 def _sentences(pool: Pool) -> tuple[Places, list[_Sentence]]:
-    """Return where each sentence stands, and those that can be queries."""
+    """Return the places of all sentences, and the sentences that can be queries."""
     everywhere: dict[str, list[tuple[int, Span]]] = defaultdict(list)
     usable: list[_Sentence] = []
     for position, passage in enumerate(pool.passages):
@@ -165,15 +165,15 @@ def _sentences(pool: Pool) -> tuple[Places, list[_Sentence]]:
 
 
 def _without_sentence(pool: Pool, position: int, text: str, everywhere: Places) -> Iterator[PseudoQuery]:
-    """Yield the query ``text``, unless files beside the passage's have it, too.
+    """Yield the query ``text``, unless other files contain it too.
 
-    Chunks of the same file that repeat it, as where chunks overlap, are answers as well.
+    Other chunks of the same file that contain it, such as overlapping chunks, are also answers.
     """
     places = everywhere[normal(text)]
     if len({pool.places[at].file for at, _ in places}) > 1:
         return
     changed: dict[int, Chunk] = {}
-    for at, (start, stop) in sorted(places, reverse=True):  # from the back, as spans are those of the whole text
+    for at, (start, stop) in sorted(places, reverse=True):  # from the end, so that earlier spans stay valid
         changed[at] = without_span(changed.get(at, pool.passages[at].chunk), start, stop)
     yield PseudoQuery(text, (position, *(at for at in sorted(changed) if at != position)), changed)
 
@@ -194,11 +194,11 @@ _LABEL = re.compile(r"^([^:\n]{1,60}): ", re.MULTILINE)
 _LABEL_SHARE = 0.5
 
 
-def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of all sources
-    """Ask for the text of each Markdown link to another file of the pool; the answers are what it leads to.
+def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  the signature of all sources
+    """Yield the text of each Markdown link to another file of the pool; the answers are the target of the link.
 
-    That is the section that the link names, else the whole file. The text is taken out of where the link stands, and
-    out of its target where it is the name of that.
+    The target is the section that the link names, or else the whole file. The text is removed from the linking chunks,
+    and from the target if it is its title, a heading or a line there.
     """
     texts: dict[str, str] = {}
     targets: dict[str, set[tuple[int, ...]]] = defaultdict(set)
@@ -223,9 +223,9 @@ def link(pool: Pool, seed: int) -> Iterator[PseudoQuery]:  # noqa: ARG001  as of
 
 
 def docstring(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """Ask for the first paragraph of a doc comment of each chunk of code; the answer is the chunk without the comment.
+    """Yield the first paragraph of a doc comment of each chunk of code; the answer is the chunk without the comment.
 
-    Known are the strings of Python, and comments that begin with ``/**``, ``///`` or ``//!``.
+    Supports Python docstrings and comments that start with ``/**``, ``///`` or ``//!``.
     """
     for position, passage in enumerate(pool.passages):
         if kind_of(passage.source) != "code":
@@ -239,9 +239,9 @@ def docstring(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
 
 
 def column(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
-    """Ask for one cell of each row of a table that no other row has; the answer is the row without it.
+    """Yield one cell of each table row that no other row has; the answer is the row without the cell.
 
-    Cells are lines of ``column: value``, and values that are kept beside the text.
+    Cells are lines of the form ``column: value``, and values in the metadata.
     """
     labels = {file: _labels([pool.passages[at].chunk for at in positions]) for file, positions in pool.files.items()}
     cells: dict[int, list[tuple[str, Chunk]]] = {}
@@ -257,7 +257,7 @@ def column(pool: Pool, seed: int) -> Iterator[PseudoQuery]:
 
 
 def _target(pool: Pool, file: str, address: str) -> tuple[int, ...]:
-    """Return the positions of what ``address`` in ``file`` leads to; none where that is no other file of the pool."""
+    """Return the positions of the target of ``address`` in ``file``; empty unless it is elsewhere in the pool."""
     if _SCHEME.match(address):
         return ()
     path, _, fragment = unquote(address).partition("#")
@@ -271,12 +271,12 @@ def _target(pool: Pool, file: str, address: str) -> tuple[int, ...]:
 
 
 def _slug(heading: str) -> str:
-    """Return the fragment by which a heading is linked, as GitHub makes it."""
+    """Return the link fragment of a heading, as GitHub generates it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def _python_docs(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the first paragraph of each string that stands first in a definition or the text, and its span."""
+    """Yield the first paragraph and the span of each string at the start of a definition or of the text."""
     for found in _PYTHON_DOC.finditer(text):
         start = text.index(found[1], found.start())
         yield plain(found[2].strip().split("\n\n")[0]), start, found.end()
@@ -295,23 +295,23 @@ def _comment_docs(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _labels(chunks: Sequence[Chunk]) -> set[str]:
-    """Return the columns of a file: what stands before a colon in at least half of its rows."""
+    """Return the column names of a file: the text before a colon that at least half of its rows share."""
     counts = Counter(label for chunk in chunks for label in set(_LABEL.findall(chunk.text)))
     return {label for label, count in counts.items() if count >= _LABEL_SHARE * len(chunks)}
 
 
 def _cells(chunk: Chunk, labels: set[str]) -> Iterator[tuple[str, Chunk]]:
-    """Yield the values that can be queries, each with the chunk without it."""
+    """Yield the values that can be queries, each with the chunk after its removal."""
     starts = [found for found in _LABEL.finditer(chunk.text) if found[1] in labels]
     stops = [*(found.start() for found in starts[1:]), len(chunk.text)]
-    for found, end in zip(starts, stops, strict=False):  # no label has a stop all the same
+    for found, end in zip(starts, stops, strict=False):  # without labels, stops still has one element
         value = plain(chunk.text[found.end() : end])
         if word_count(value) >= _LEAST_CELL_WORDS and len(starts) > 1:
             kept = chunk.text[: found.start()] + chunk.text[end:]
             yield value, replace(chunk, text=kept.strip("\n"))
-    for beside in chunk.metadata.values():
-        if isinstance(beside, str) and word_count(beside) >= _LEAST_CELL_WORDS:
-            yield plain(beside), chunk
+    for value in chunk.metadata.values():
+        if isinstance(value, str) and word_count(value) >= _LEAST_CELL_WORDS:
+            yield plain(value), chunk
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
@@ -326,6 +326,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "column": column,
     }
 )
-"""By name, in the order in which they are reported."""
+"""All sources by name, in the order of the report."""
 LOG = "query log"
-"""The name of the queries that a user gives."""
+"""The name of the source for a user's query log."""

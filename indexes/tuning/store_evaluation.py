@@ -1,4 +1,4 @@
-"""Rankings of judged questions by the search of a store: a store for the purpose, or one that is there."""
+"""Rank documents for judged queries with the search of a store: a temporary store, or an existing one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Rankings = dict[str, list[tuple[str, float]]]
-"""By the id of a question, what was found with its score, best first."""
+"""By the id of a query, the ids of the results with their scores, best first."""
 
 DEPTH = 100
-"""Chunks that are asked for, for each question: more than a reader looks at, and enough for recall@100."""
+"""Number of chunks to retrieve for each query, enough for recall@100."""
 
 _QUERIES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """A way of searching a store; ``fusion`` is for ``"hybrid"``."""
+    """How to search a store; ``fusion`` applies to the mode ``"hybrid"``."""
 
     mode: Mode = "hybrid"
     fusion: Fusion = field(default_factory=Fusion)
@@ -44,9 +44,9 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreJudgements:
-    """Judgements by what a store calls its files and chunks.
+    """Judgements with the names of files and ids of chunks in a store.
 
-    ``by_file`` are the questions to which files are relevant, to the others chunks are.
+    ``by_file`` are the queries whose judgements name files. The judgements of the other queries name chunks.
     """
 
     relevance: Mapping[str, Mapping[str, int]]
@@ -60,32 +60,33 @@ def rank(
     depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> list[Rankings]:
-    """Return what each of ``searches`` finds in a store of the collection, which is deleted afterwards.
+    """Return the rankings of each of ``searches`` in a temporary store of the collection.
 
-    A document is a chunk with a title, as it would be of a file; the index is exact. Dense search comes close to
-    :class:`ragembed.evaluation.tasks.RetrievalTask`: a store keeps raw vectors as float16, does not repeat a title with
-    which a text begins, and has a line break less between the two, which pseudo-queries are drawn by.
+    Each document is a chunk with a title, as if it came from a file. The index is exact. Dense search gives nearly the
+    same results as :class:`ragembed.evaluation.tasks.RetrievalTask`. The differences: a store keeps raw vectors as
+    float16, it does not repeat the title of a text that starts with it, and it joins title and text with one line break
+    less, which affects the pseudo-queries.
 
     Parameters
     ----------
     collection
-        Documents and questions.
+        The documents and queries.
     embedder
-        One that is not fitted yet, and is fitted on the documents; None where all searches are lexical.
+        An unfitted embedder, which is fitted on the documents; None if all searches are lexical.
     searches
-        Ways of searching, all of one store.
+        The searches to run in the same store.
     depth
-        Documents in a ranking, at most.
+        Maximum number of documents in a ranking.
     progress
-        Told of documents as they are encoded.
+        Receives the progress of encoding.
 
     Raises
     ------
     ConfigError
-        Where there is no embedder for a search that is not lexical.
+        If a search is not lexical and there is no embedder.
     """
     if embedder is None and any(search.mode != "lexical" for search in searches):
-        raise ConfigError("no embedder for a search by meaning: expected one, or lexical search alone")
+        raise ConfigError("no embedder given for dense or hybrid search: pass an embedder, or use lexical search only")
     names = list(collection.documents)
     records = [_record(row, *collection.parts(name)) for row, name in enumerate(names)]
     texts = [record.chunk.embedded_text for record in records]
@@ -101,17 +102,17 @@ def rank(
         with store.writer() as writer:
             writer.stage_vectors(texts, vectors)
             writer.commit(chunks=records)
-        named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  typed
+        named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  a lambda with a type
         return [_rankings(store, collection.queries, search, depth, named) for search in searches]
 
 
 def rank_in_store(
     store: Store, queries: Mapping[str, str], judged: StoreJudgements, search: SearchSettings, depth: int = DEPTH
 ) -> Rankings:
-    """Return what ``search`` finds in ``store`` for each of ``queries``.
+    """Return the results of ``search`` in ``store`` for each of ``queries``.
 
-    For questions of ``judged.by_file``, the files of the best ``depth`` chunks, each with the score of its best one
-    and in its place; for the others, these chunks. A chunk of no file stands for itself.
+    For queries in ``judged.by_file``, results are the files of the best ``depth`` chunks, each with the rank and score
+    of its best chunk. For other queries, results are these chunks. A chunk without a file is ranked by its own id.
     """
 
     def named(query: str, hit: Hit) -> str:
@@ -121,11 +122,11 @@ def rank_in_store(
 
 
 def in_store(store: Store, judged: JudgedQueries, origin: Path) -> StoreJudgements:
-    """Find what the judgements, read from the file ``origin``, name in ``store``.
+    """Map the judgements, read from the file ``origin``, to the files and chunks of ``store``.
 
-    An id is that of a chunk, the name of a file in the store, or the path of a file from the working directory, as
-    the first of these that there is. Raises :class:`ConfigError` listing what is none of them, and where a question
-    names files and chunks, or a file twice.
+    A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory. The
+    first match counts. Raises :class:`ConfigError` if a name matches nothing, if a query names both files and chunks,
+    or if it names a file twice.
     """
     chunks, files = frozenset(store.ids()), store.sources()
     places: dict[str, str] = {}
@@ -140,10 +141,10 @@ def in_store(store: Store, judged: JudgedQueries, origin: Path) -> StoreJudgemen
     for query, gains in judged.relevance.items():
         are_files = {name not in chunks for name in gains}
         if len(are_files) > 1:
-            raise ConfigError(f"{origin} names files and chunks for query {query!r}: expected one of them")
+            raise ConfigError(f"{origin} names both files and chunks for query {query!r}: expected only one of them")
         found[query] = {places[name]: gain for name, gain in gains.items()}
         if len(found[query]) < len(gains):
-            raise ConfigError(f"{origin} names a file twice, by two paths, for query {query!r}")
+            raise ConfigError(f"{origin} names a file by two paths for query {query!r}: remove one of them")
         if True in are_files:
             by_file.add(query)
     return StoreJudgements(found, frozenset(by_file))
@@ -169,7 +170,7 @@ def _record(row: int, title: str | None, text: str) -> ChunkRecord:
 
 
 def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats:
-    """Fit ``embedder`` as its ``fit`` does, and return the raw vectors of ``texts``, encoded once for both."""
+    """Fit ``embedder`` on ``texts`` and return their raw vectors; ``fit`` would encode the texts a second time."""
     embedder.fit_extractor(texts)
     progress.start("embedding", "documents", len(texts))
     raw = embedder.raw_documents(texts, progress.advance)
@@ -182,25 +183,25 @@ def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats
 
 
 class NoEncoder:
-    """Stands for an embedder in a store that is searched by words alone, or by vectors from elsewhere."""
+    """Placeholder for an embedder in a store with lexical search only, or with vectors from elsewhere."""
 
     fingerprint = raw_fingerprint = "0" * 32
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
-        """Return ones."""
+        """Return a one-dimensional vector of 1 for each text."""
         return self.encode_queries(texts)
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Return ``raw``."""
+        """Return ``raw`` unchanged."""
         return raw
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return ones."""
+        """Return a one-dimensional vector of 1 for each text."""
         return np.ones((len(texts), 1), dtype=np.float32)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what the store keeps of it."""
+        """Return a description for the store's status."""
         return {"kind": "words alone", "model": "none"}
 
     def save(self, folder: str) -> None:
-        """Nothing has to be kept."""
+        """Do nothing: there is no state to save."""

@@ -108,7 +108,7 @@ def test_what_is_no_value_is_refused_with_an_example(read, values):
         ("--max-memory", "lots", "expected a number above 0 with K, M or G, as in 20M"),
         ("--max-latency", "5", "expected a number above 0 with us, ms or s, as in 5ms"),
         ("--min-recall", "1.5", "expected a number above 0 and up to 1, as in 0.98"),
-        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a factory string"),
+        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory string"),
     ],
 )
 def test_nonsense_is_one_line_and_exit_status_2(corpus, cli, command, option, value, said):
@@ -130,7 +130,7 @@ def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, 
     assert lines[first].startswith("index: flat, recall@10 1.0000 (1.0000 to 1.0000), 1 ms a query, ")
     assert "(20 pseudo-queries, 60 vectors, " in lines[first]
     budget = "5 ms a query, 524 MB, recall@10 0.98"
-    assert lines[first + 1] == f"  because: flat: the first that keeps to the budget of {budget}"
+    assert lines[first + 1] == f"  because: flat: the first kind within the budget of {budget}"
     assert lines[first + 2].startswith("  runner-up: fp16 (about ")
     choice = store().index_choice()
     assert choice.wanted == IndexConfig(budget=Budget(500 * 1024**2, 5.0, 0.98))
@@ -145,7 +145,7 @@ def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, 
 
 def test_the_choice_for_programs(index, cli):
     result = as_json(index("--index", "ivf", "--json"))
-    assert (result["index"]["kind"], result["index"]["reasons"]) == ("ivf", ["ivf was asked for"])
+    assert (result["index"]["kind"], result["index"]["reasons"]) == ("ivf", ["ivf was requested"])
     assert result["check"]["measurement"]["recall"]["queries"] == 20
     status = as_json(cli("status", "--json"))
     assert status["index"] == {"wanted": status["index"]["wanted"], "choice": result["index"], "check": result["check"]}
@@ -181,7 +181,7 @@ def test_an_index_that_finds_too_little_is_said_and_shown_and_mended(index, corp
 def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index, cli, store):
     result = index("--max-memory", "1K", exit_code=2)
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("Error: no index of 60 vectors of dimension 32 keeps to ")
+    assert last.startswith("Error: no index of 60 vectors of dimension 32 meets the budget of ")
     assert "the closest is fp16 with recall@10 1.0000" in last
     assert last.endswith("the documents are indexed, and the index is as it was before")
     assert "Traceback" not in result.output
@@ -241,7 +241,7 @@ def test_optimize_asks_for_another_index(index, cli, store):
     index()
     result = cli("optimize", "--index", "HNSW8,SQ8")
     assert "index: HNSW8,SQ8, recall@10 " in result.stderr
-    assert "  because: HNSW8,SQ8 was asked for" in result.stderr
+    assert "  because: HNSW8,SQ8 was requested" in result.stderr
     assert result.stdout.startswith("segments: 1 to 1; ")
     assert store().index_choice().kind == "HNSW8,SQ8"
     assert as_json(cli("optimize", "--index", "flat", "--json"))["index"]["choice"]["kind"] == "flat"

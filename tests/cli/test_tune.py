@@ -40,7 +40,7 @@ def test_each_format_tells_what_was_found(cli, folder, report, output, monkeypat
     monkeypatch.setattr(tuning, "tune_store", tune_store)
     done = cli("tune", "--store", folder / "store", "--refit-only", "--format", output)
     if output == "text":
-        assert "better: on the documents held out" in done.stdout
+        assert "better: on the held-out documents" in done.stdout
         assert "first sentence" in done.stdout
         assert "ragembed tune --store" in done.stderr
         assert done.stderr.rstrip().endswith("--refit-only --apply")

@@ -1,4 +1,4 @@
-"""The drift of stores: nothing where nothing changed, and what changed where it did; nothing is written."""
+"""The drift of unchanged and changed stores. Measuring drift does not change the store."""
 
 import random
 import shutil
@@ -37,7 +37,7 @@ def add(path, contents, prefix="new"):
 
 
 def contents(path):
-    """The bytes of all files but those in which SQLite notes who reads."""
+    """Return the bytes of all files except those in which SQLite records readers."""
     files = (file for file in path.rglob("*") if file.is_file() and file.name not in ("store.db-shm", "store.db-wal"))
     return {file: file.read_bytes() for file in files}
 
@@ -62,7 +62,7 @@ def store(template, tmp_path):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """The texts that go through the model."""
+    """The texts that the model encodes."""
     found = []
     original = TransformerExtractor.encode
 
@@ -74,7 +74,7 @@ def encoded(monkeypatch):
     return found
 
 
-def test_a_store_that_was_just_fitted_has_not_moved(store, encoded):
+def test_new_fit_has_no_drift(store, encoded):
     report = drift_of(store)
     assert (report.verdict, report.reasons, report.notes) == ("keep", (), ())
     assert (report.vectors, report.added, report.removed, report.texts) == (80, 0, 0, 80)
@@ -85,24 +85,24 @@ def test_a_store_that_was_just_fitted_has_not_moved(store, encoded):
     assert encoded == []  # all pseudo-queries are known
 
 
-def test_other_texts_move_it(store, encoded):
+def test_other_texts_cause_drift(store, encoded):
     add(store, texts(FLIGHT, 80, 2))
     encoded.clear()
     report = drift_of(store)
     assert (report.vectors, report.added, report.removed) == (160, 80, 0)
     assert report.vocabulary.unseen == 1.0
-    assert report.vocabulary.expected == 0.0  # no word was in one text alone
+    assert report.vocabulary.expected == 0.0  # no word occurs in a single text
     assert {mover.token for mover in report.movers} <= set(FLIGHT)
     assert all(mover.now < mover.fitted for mover in report.movers)
     assert len(report.movers) == drift.SHIFTS
     assert report.mean_shift > 0.1
     assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
-    assert 0 < len(encoded) <= 80  # the pseudo-queries that are new, and no document
+    assert 0 < len(encoded) <= 80  # the new pseudo-queries, and no document
 
 
 def one_draw(folder, config, seed, add_words, replaced, size=80):
-    """The drift of a store of ``size`` texts: ``replaced`` gave way to as many of ``add_words``, or 8 came if 0."""
+    """Return the drift of a store of ``size`` texts after replacing ``replaced`` texts, or adding 8 texts if 0."""
     write(folder / "docs", texts(STORES, size, seed))
     index_files(IndexingRequest(folder / "store", (folder / "docs",), embedder=config))
     with Store.open(folder / "store") as store:
@@ -117,12 +117,12 @@ def static_config(tiny_config):
 
 
 @pytest.mark.parametrize(("draws", "kept"), [(2, 2), pytest.param(8, 7, marks=pytest.mark.slow)])
-def test_a_tenth_more_of_the_same_is_kept(tmp_path, static_config, draws, kept):
+def test_ten_per_cent_more_of_the_same_kind_is_kept(tmp_path, static_config, draws, kept):
     verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(draws)]
     assert verdicts.count("keep") >= kept
 
 
-def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static_config):
+def test_half_replaced_by_another_domain_needs_a_refit(tmp_path, static_config):
     reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(1)]
     assert {report.verdict for report in reports} == {"refit"}
     assert all((report.added, report.removed) == (150, 150) for report in reports)
@@ -130,14 +130,14 @@ def test_half_of_it_replaced_by_another_domain_asks_for_a_refit(tmp_path, static
     assert drift_of(tmp_path / "0" / "store").verdict == "keep"
 
 
-def test_token_weights_of_another_corpus_ask_for_a_rebuild(tmp_path, static_config):
-    some_of_both = STORES[:4] + FLIGHT  # words that were all there was, and are now rare beside others
+def test_token_weights_of_another_corpus_need_a_rebuild(tmp_path, static_config):
+    some_of_both = STORES[:4] + FLIGHT  # the only words of the old texts are rare in the new texts
     report = one_draw(tmp_path, static_config.replace(weighting="idf"), 0, some_of_both, 70)
     assert report.verdict == "rebuild"
     assert report.weight_shift > 0.08
 
 
-def test_the_overlap_is_that_with_the_store_after_the_refit(store):
+def test_overlap_equals_the_overlap_with_a_refitted_store(store):
     add(store, texts(FLIGHT, 80, 2))
     report = drift_of(store)
     with Store.open(store) as opened:
@@ -151,10 +151,10 @@ def test_the_overlap_is_that_with_the_store_after_the_refit(store):
         for embedder, vectors in ((former, before), (refitted, after))
     ]
     common = np.mean([len(set(a) & set(b)) / drift.NEAREST for a, b in zip(*found, strict=True)])
-    assert report.overlap == pytest.approx(common, abs=0.005)  # equal cosines may come in another order
+    assert report.overlap == pytest.approx(common, abs=0.005)  # the order of equal cosines may differ
     now = drift_of(store)
     assert (now.overlap, now.mean_shift, now.added, now.removed) == (1.0, 0.0, 0, 0)
-    assert now.weight_shift == pytest.approx(report.weight_shift)  # a refit leaves token weights as they are
+    assert now.weight_shift == pytest.approx(report.weight_shift)  # a refit does not change token weights
     assert now.movers == report.movers
 
 
@@ -166,7 +166,7 @@ def test_deleted_texts_are_counted(store):
     assert report.mean_shift > 0
 
 
-def test_samples_are_drawn_where_there_is_more(store, monkeypatch):
+def test_large_stores_are_sampled(store, monkeypatch):
     monkeypatch.setattr(drift, "TEXTS", 30)
     monkeypatch.setattr(drift, "SEARCHED", 40)
     monkeypatch.setattr(drift, "QUERIES", 7)
@@ -177,7 +177,7 @@ def test_samples_are_drawn_where_there_is_more(store, monkeypatch):
     assert drift_of(store) == report
 
 
-def test_nothing_is_written(store, monkeypatch):
+def test_measuring_drift_writes_nothing(store, monkeypatch):
     add(store, texts(FLIGHT, 20, 2))
     before = contents(store)
     for path in (store, *store.rglob("*")):
@@ -189,7 +189,7 @@ def test_nothing_is_written(store, monkeypatch):
     assert contents(store) == before
 
 
-def test_a_store_without_a_baseline_says_so(store):
+def test_store_without_a_baseline_has_a_note(store):
     with Store.open(store) as opened, opened.writer() as writer:
         writer.set_meta({"baseline": None})
     report = drift_of(store)
@@ -201,18 +201,18 @@ def test_a_store_without_a_baseline_says_so(store):
     assert drift_of(store).notes == ()
 
 
-def test_where_nothing_is_fitted_it_still_reports_and_keeps(tmp_path, tiny_config):
+def test_report_without_fitted_post_processors(tmp_path, tiny_config):
     config = tiny_config.replace(postprocess=("normalize",), weighting="uniform")
     write(tmp_path / "docs", texts(STORES, 40, 1))
     index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
     add(tmp_path / "store", texts(FLIGHT, 80, 2))
     report = drift_of(tmp_path / "store")
     assert (report.verdict, report.overlap, report.weight_shift) == ("keep", None, None)
-    assert "nothing of the post-processors is fitted" in report.notes[0]
+    assert "no post-processor is fitted on the store" in report.notes[0]
     assert report.vocabulary.unseen == 1.0
 
 
-def test_where_nothing_is_fitted_runs_over_files_keep_what_drift_is_told_from(tmp_path, tiny_config):
+def test_runs_without_fitted_post_processors_keep_a_baseline(tmp_path, tiny_config):
     config = tiny_config.replace(postprocess=("normalize",))
     write(tmp_path / "docs", texts(STORES, 40, 1))
     request = IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config)
@@ -228,7 +228,7 @@ def test_where_nothing_is_fitted_runs_over_files_keep_what_drift_is_told_from(tm
     assert report.mean_shift > 0.1
 
 
-def test_one_side_is_compared_on_pseudo_queries_too(store, encoded):
+def test_shared_query_fit_is_compared_on_pseudo_queries(store, encoded):
     refit_store(store, ("zscore",), "shared")
     assert drift_of(store).overlap == 1.0
     assert encoded == []
@@ -236,7 +236,7 @@ def test_one_side_is_compared_on_pseudo_queries_too(store, encoded):
     assert drift_of(store).overlap < 1
 
 
-def test_static_vectors_that_were_never_fitted_ask_for_a_rebuild(tmp_path, tiny_config):
+def test_unfitted_static_vectors_need_a_rebuild(tmp_path, tiny_config):
     config = tiny_config.replace(extractor="avg", postprocess=("zscore",))
     write(tmp_path / "docs", texts(STORES, 40, 1))
     index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
@@ -249,7 +249,7 @@ def test_static_vectors_that_were_never_fitted_ask_for_a_rebuild(tmp_path, tiny_
     assert drift_of(tmp_path / "store").verdict == "rebuild"
 
 
-def test_texts_that_a_store_was_fitted_on_before_it_was_made_are_no_drift(tmp_path, tiny_config, encoded):
+def test_texts_of_a_fit_before_the_store_are_no_drift(tmp_path, tiny_config, encoded):
     corpus = texts(STORES, 60, 1)
     embedder = Embedder(tiny_config).fit(corpus)
     Store.create(tmp_path / "s", embedder).close()
@@ -257,12 +257,12 @@ def test_texts_that_a_store_was_fitted_on_before_it_was_made_are_no_drift(tmp_pa
     encoded.clear()
     report = drift_of(tmp_path / "s")
     assert (report.verdict, report.added, report.removed, report.notes) == ("keep", 60, 0, ())
-    assert report.mean_shift < 1e-3  # but for the rounding to float16
+    assert report.mean_shift < 1e-3  # not 0 because of rounding to float16
     assert report.overlap > 0.99
     assert encoded == []
 
 
-def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
+def test_empty_store_and_store_with_few_texts(tmp_path, tiny_config):
     embedder = Embedder(tiny_config).fit(texts(STORES, 40, 1))
     Store.create(tmp_path / "s", embedder).close()
     report = drift_of(tmp_path / "s")
@@ -270,21 +270,24 @@ def test_an_empty_store_and_one_with_few_texts(tmp_path, tiny_config):
     add(tmp_path / "s", texts(STORES, 5, 1))
     report = drift_of(tmp_path / "s")
     assert (report.verdict, report.vectors, report.overlap) == ("keep", 5, None)
-    assert any("32 chunks or more, the store has 5" in note for note in report.notes)
+    assert any("the store has 5 chunks: fitting the post-processors needs 32 or more" in note for note in report.notes)
 
 
-def test_a_first_run_that_was_not_finished_has_nothing_to_compare(tmp_path, tiny_config):
+def test_unfinished_first_run_has_nothing_to_compare(tmp_path, tiny_config):
     embedder = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(texts(STORES, 40, 1))
     wanted = {"wanted": {"postprocess": ["center", "normalize"], "query_fit": "separate"}}
     Store.create(tmp_path / "s", embedder, wanted).close()
     add(tmp_path / "s", texts(STORES, 40, 1))
     report = drift_of(tmp_path / "s")
     assert (report.verdict, report.overlap) == ("keep", None)
-    assert any("center, normalize is yet to be fitted" in note for note in report.notes)
+    assert any("the post-processors center, normalize are not fitted yet" in note for note in report.notes)
 
 
-def test_vectors_of_another_program_were_not_fitted(tmp_path):
-    with Store.create(tmp_path / "s", KnownEncoder()) as opened, pytest.raises(StoreError, match="not ragembed's own"):
+def test_vectors_of_another_program_raise(tmp_path):
+    with (
+        Store.create(tmp_path / "s", KnownEncoder()) as opened,
+        pytest.raises(StoreError, match="its vectors were not made by ragembed"),
+    ):
         drift.measure_drift(opened)
 
 

@@ -1,4 +1,4 @@
-"""Filters in LangChain's form: each operator becomes the filter it says; each mistake is named."""
+"""Filters in LangChain's form: conversion of every operator, and messages for mistakes."""
 
 import pytest
 
@@ -55,7 +55,7 @@ KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$
         ({"size": "XL"}, Comparison(Field("size"), "=", "XL")),
     ],
 )
-def test_each_form_becomes_its_filter(given, expected):
+def test_dictionaries_are_converted(given, expected):
     assert parse_filter_dict(given) == expected
 
 
@@ -67,41 +67,41 @@ def test_each_form_becomes_its_filter(given, expected):
         ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
         ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
-        ({"$nor": []}, r"unknown operator '\$nor' in place of a field: expected one of \$and, \$or, \$not, or the"),
-        ({"$eq": 1}, r"unknown operator '\$eq' in place of a field.*as in {'year': {'\$gte': 2020}}"),
+        ({"$nor": []}, r"unknown operator '\$nor' instead of a field: expected one of \$and, \$or, \$not, or the"),
+        ({"$eq": 1}, r"unknown operator '\$eq' instead of a field.*as in {'year': {'\$gte': 2020}}"),
         ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),
         ({"x": {"$not": {}}}, "x has an empty dictionary"),
-        ({"x": {"$not": 1}}, r"\$not for x is given 1: expected operators"),
+        ({"x": {"$not": 1}}, r"\$not for x got 1: expected operators"),
         ({"x": ["a"]}, r"x is compared with the list \['a'\]: expected \$in .* or \$contains"),
         ({"x": ("a",)}, r"expected \$in .* or \$contains"),
-        ({"x": {"$eq": ["a"]}}, r"\$eq for x is given the list \['a'\]: expected one value; \$in takes a list"),
-        ({"x": {"$ne": ["a"]}}, r"\$ne for x is given the list"),
+        ({"x": {"$eq": ["a"]}}, r"\$eq for x got the list \['a'\]: expected a single value; \$in takes a list"),
+        ({"x": {"$ne": ["a"]}}, r"\$ne for x got the list"),
         (
             {"x": {"$contains": ["a"]}},
-            r"\$contains for x is given the list .*several \$contains are joined by \$and or \$or",
+            r"\$contains for x got the list .*join several \$contains with \$and or \$or",
         ),
-        ({"x": {"$in": "abc"}}, r"\$in for x is given 'abc': expected a list of values"),
-        ({"x": {"$nin": 5}}, r"\$nin for x is given 5: expected a list of values"),
+        ({"x": {"$in": "abc"}}, r"\$in for x got 'abc': expected a list of values"),
+        ({"x": {"$nin": 5}}, r"\$nin for x got 5: expected a list of values"),
         ({"x": {"$in": [[1]]}}, r"x is compared with \[1\], of type list: expected a string, a number, true or false"),
-        ({"x": {"$exists": 1}}, r"\$exists for x is given 1: expected True or False"),
+        ({"x": {"$exists": 1}}, r"\$exists for x got 1: expected True or False"),
         ({"x": {"$gt": None}}, r"x is compared with null, which has no order: .*IS NULL or \$exists"),
         ({"x": {"$gt": True}}, "x > True: true and false have no order"),
         ({"x": {"$gt": [1]}}, r"x is compared with \[1\], of type list"),
         ({"x": {"$like": 5}}, "the pattern for x is 5: expected a string, not int"),
         ({"x": lambda metadata: True}, "of type function: expected a string, a number, true or false"),
         ({"x": {"$eq": float("nan")}}, "x is compared with nan: expected a number that a float can hold"),
-        ({"mtime": {"$gt": "yesterday"}}, "'yesterday' is no time: expected a date"),
+        ({"mtime": {"$gt": "yesterday"}}, "'yesterday' is not a time: expected a date"),
         ({"path": {"$glob": "docs/"}}, "the glob 'docs/' has nothing after a '/'"),
         ({5: 1}, "a field is named 5: expected a string, not int"),
-        ({"$and": {"x": 1}}, r"\$and is given {'x': 1}: expected a list of at least one filter"),
-        ({"$or": []}, r"\$or is given \[\]: expected a list of at least one filter"),
-        ({"$or": ["x"]}, "the filter is 'x', of type str: expected a dictionary as in"),
-        ({"$not": [{"x": 1}]}, "of type list: expected a dictionary as in"),
-        (lambda document: True, "of type function: expected a dictionary as in"),
+        ({"$and": {"x": 1}}, r"\$and got {'x': 1}: expected a list of at least one filter"),
+        ({"$or": []}, r"\$or got \[\]: expected a list of at least one filter"),
+        ({"$or": ["x"]}, "the filter is 'x', of type str: expected a dictionary such as"),
+        ({"$not": [{"x": 1}]}, "of type list: expected a dictionary such as"),
+        (lambda document: True, "of type function: expected a dictionary such as"),
         (None, "the filter is None, of type NoneType: expected a dictionary"),
     ],
 )
-def test_a_mistake_is_named(given, message):
+def test_invalid_dictionary_raises(given, message):
     with pytest.raises(ConfigError, match=message) as caught:
         parse_filter_dict(given)
     assert "\n" not in str(caught.value)
@@ -121,7 +121,7 @@ def test_long_values_are_cut_in_messages():
         lambda inner: {"x": {"$not": inner.get("x", inner)}},
     ],
 )
-def test_deep_nesting_is_refused(wrap):
+def test_deep_nesting_raises(wrap):
     given = {"x": {"$eq": 1}}
     for _ in range(5_000):
         given = wrap(given)

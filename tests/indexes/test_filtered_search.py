@@ -1,4 +1,4 @@
-"""Searching what a filter leaves: applied before the search, the same in every mode and form, and always up to date."""
+"""Filters apply before the search, work alike in every mode and form, and see all changes."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def text(i):
 
 
 def chunk(i):
-    """Chunks of three files and of none; every fourth has the text of another."""
+    """Return a chunk of one of three files or of none; every fourth chunk has the text of another."""
     metadata = {"i": i, "tenth": i % 10, "flag": i % 2 == 0, "name": WORDS[i % 5]}
     if i % 3 == 0:
         metadata["rare"] = [i % 7, "x"]
@@ -39,7 +39,7 @@ def source(i):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A store of many chunks in several segments, of which some were deleted."""
+    """A store of many chunks in several segments, with some chunks deleted."""
     path = tmp_path_factory.mktemp("filtered") / "store"
     with Store.create(path, KnownEncoder()) as store, store.writer() as writer:
         records = [ChunkRecord(f"id{i}", chunk(i), source(i)) for i in range(SIZE)]
@@ -87,7 +87,7 @@ def ids(hits):
 
 @pytest.mark.parametrize("where", CONDITIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
+def test_search_finds_only_and_all_matching_chunks(store, where, mode):
     wanted = matching(CONDITIONS[where])
     assert store.count_selected(where=where) == len(wanted)
     for query in ("lock 7", "segment vector", "file folder lock 13"):
@@ -100,7 +100,7 @@ def test_only_what_matches_is_found_and_as_much_as_there_is(store, where, mode):
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
-def test_a_filtered_search_is_the_search_of_all_without_what_does_not_match(store, where):
+def test_filtered_search_equals_unfiltered_search_without_other_chunks(store, where):
     wanted = matching(CONDITIONS[where])
     for mode in ("dense", "lexical"):
         for query in ("lock 7", "one two three lock 50"):
@@ -111,7 +111,7 @@ def test_a_filtered_search_is_the_search_of_all_without_what_does_not_match(stor
             assert ids(store.search(query, 4, mode, where=where)) == ids(everything[:4])
 
 
-def test_a_filter_that_holds_for_all_changes_nothing(store):
+def test_filter_that_matches_everything_changes_nothing(store):
     for mode in MODES:
         plain, filtered = store.search("lock 7", 20, mode), store.search("lock 7", 20, mode, where="i >= 0")
         assert ids(plain) == ids(filtered)
@@ -119,7 +119,7 @@ def test_a_filter_that_holds_for_all_changes_nothing(store):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_both_scores_of_a_hit_are_those_without_a_filter(store, mode):
+def test_scores_of_a_hit_do_not_depend_on_the_filter(store, mode):
     plain = {hit.id: hit for hit in store.search("writer lock 7", SIZE, mode)}
     for hit in store.search("writer lock 7", 10, mode, where="tenth = 3"):
         assert (hit.chunk, hit.source) == (plain[hit.id].chunk, plain[hit.id].source)
@@ -141,7 +141,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("condition", "dictionary", "node"), FORMS)
-def test_all_forms_of_a_filter_find_the_same(store, condition, dictionary, node):
+def test_all_forms_of_a_filter_give_the_same_results(store, condition, dictionary, node):
     found = ids(store.search("lock 7", SIZE, "dense", where=condition))
     assert found
     assert ids(store.search("lock 7", SIZE, "dense", where=dictionary)) == found
@@ -184,14 +184,14 @@ def holds(node: Filter, i: int) -> bool:
 
 
 @given(node=trees, k=st.integers(1, 30))
-def test_a_search_agrees_with_python_about_every_filter(store, node, k):
+def test_search_agrees_with_an_evaluation_in_python(store, node, k):
     wanted = {f"id{i}" for i in ALIVE if holds(node, i)}
     everything = [hit.id for hit in store.search("lock 7", SIZE, "dense") if hit.id in wanted]
     assert ids(store.search("lock 7", k, "dense", where=node)) == everything[:k]
     assert len(store.search("lock 7", k, where=node)) == min(k, len(wanted))
 
 
-def test_of_chunks_with_one_text_only_those_that_match_are_found(tmp_path):
+def test_only_matching_chunks_with_the_same_text_are_found(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([ChunkRecord(f"id{i}", Chunk("same text", metadata={"i": i})) for i in range(20)])
         store.add([ChunkRecord("other", Chunk("other text", metadata={"i": 7}))])
@@ -201,7 +201,7 @@ def test_of_chunks_with_one_text_only_those_that_match_are_found(tmp_path):
             assert ids(store.search("same", 9, mode, where="i >= 18")) == ["id18", "id19"]
 
 
-def test_what_is_written_is_seen_by_the_next_filtered_search(tmp_path):
+def test_filtered_search_sees_new_writes(tmp_path):
     path = tmp_path / "s"
     with Store.create(path, KnownEncoder()) as store, Store.open(path, KnownEncoder()) as other:
         where = "kind = 'new'"
@@ -219,7 +219,7 @@ def test_what_is_written_is_seen_by_the_next_filtered_search(tmp_path):
         assert ids(other.search("text", 9)) == ["id0"]
 
 
-def test_more_filters_than_are_kept_are_all_answered(store):
+def test_more_filters_than_the_cache_holds(store):
     for _ in range(2):
         for tenth in range(reader._SELECTIONS_KEPT + 2):
             found = store.search("lock", 50, "dense", where={"tenth": tenth})
@@ -233,7 +233,7 @@ def test_a_filtered_search_by_vector(store):
         assert ids(store.search_vector(vector, 9, where=where)) == ids(store.search("lock 7", 9, "dense", where=where))
 
 
-def test_only_what_matches_is_deleted(tmp_path):
+def test_only_matching_chunks_are_deleted(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([ChunkRecord(f"id{i}", chunk(i)) for i in range(40)])
         assert store.count_selected(["id1"], where="tenth = 3") == 5
@@ -249,7 +249,7 @@ def test_only_what_matches_is_deleted(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["tenth =", "tenth = 3 AND", {"tenth": {"$near": 3}}, {"$and": 5}, "", 5, ["tenth"]])
-def test_what_is_no_filter_is_refused_by_every_method(store, where):
+def test_invalid_filter_raises_in_every_method(store, where):
     for use in (
         lambda: store.search("lock", where=where),
         lambda: store.search_vector(np.zeros(8), where=where),

@@ -1,4 +1,4 @@
-"""Filters select chunks: typed, with exact complements, whatever names and values have in them."""
+"""Filters select chunks by typed comparisons with exact complements, for any names and values."""
 
 import fnmatch
 import json
@@ -168,7 +168,7 @@ def holds(where, metadata=None, **fields):
         ({"x": -0.0}, "x = 0", True),
     ],
 )
-def test_values_are_compared_within_their_type(metadata, where, expected):
+def test_values_are_compared_only_within_their_type(metadata, where, expected):
     assert holds(where, metadata) is expected
     assert holds(f"NOT ({where})", metadata) is not expected
 
@@ -191,7 +191,7 @@ def test_an_empty_list_selects_nothing_and_its_complement_all():
     assert holds({"x": {"$nin": []}})
 
 
-def test_an_empty_list_or_text_in_metadata_is_there():
+def test_empty_list_or_text_in_metadata_exists():
     for value in ([], {}, "", 0, False):
         assert holds("x IS NOT NULL", {"x": value})
 
@@ -217,7 +217,7 @@ def test_an_empty_list_or_text_in_metadata_is_there():
         ({"a": "b"}, "x CONTAINS 'b'", False),
     ],
 )
-def test_contains_looks_for_an_element_or_a_part(value, where, expected):
+def test_contains_matches_an_element_or_a_substring(value, where, expected):
     assert holds(where, {"x": value}) is expected
 
 
@@ -240,14 +240,14 @@ def test_contains_looks_for_an_element_or_a_part(value, where, expected):
         ("a\ud800b", "x GLOB 'a*b'", True),
     ],
 )
-def test_patterns_match_strings_alone(value, where, expected):
+def test_patterns_match_only_strings(value, where, expected):
     assert holds(where, {"x": value}) is expected
 
 
 # Properties
 
 
-def test_a_property_is_asked_before_metadata_of_its_name():
+def test_property_takes_precedence_over_metadata():
     metadata = {"path": "m", "source": "m", "ext": "m", "title": "m", "page": 7, "headings": ["m"], "size": 7}
     full = chunk(metadata, FILE, headings=["h"], title="t", page=2, start_line=3, end_line=4)
     bare = chunk(metadata)
@@ -267,7 +267,7 @@ def test_a_property_is_asked_before_metadata_of_its_name():
         assert select([full, bare], where) == [0, 1], where
 
 
-def test_what_a_chunk_does_not_have_is_missing():
+def test_missing_properties():
     fields = ("path", "source", "ext", "size", "mtime", "title", "headings", "start_line", "end_line", "page")
     whole = chunk({}, FILE, headings=["h"], title="", page=1, start_line=1, end_line=1)
     for field in fields:
@@ -275,12 +275,12 @@ def test_what_a_chunk_does_not_have_is_missing():
         assert select([chunk(), whole], {field: {"$exists": True}}) == [1], field
 
 
-def test_a_file_without_an_extension_has_an_empty_one():
+def test_file_without_an_extension_has_an_empty_extension():
     makefile = chunk({}, {**FILE, "path": "Makefile", "ext": ""})
     assert select([makefile, chunk({}, FILE), chunk()], "ext = ''") == [0]
 
 
-def test_numbers_and_strings_are_not_mixed_up_by_the_columns_of_the_database():
+def test_database_columns_keep_numbers_and_strings_apart():
     one = chunk({}, {**FILE, "path": "5", "ext": "5", "size": 5}, title="5", page=5)
     assert select([one], "title = '5' AND page = 5 AND ext = '5' AND size = 5.0 AND page IN (5.0, 'x')") == [0]
     for where in (
@@ -303,7 +303,7 @@ def test_extensions_are_compared_without_dot_and_case():
     assert holds({"ext": {"$gte": ".MA"}}, file=FILE)
 
 
-def test_metadata_is_compared_with_the_value_as_it_is_written():
+def test_metadata_values_are_compared_unchanged():
     assert holds({"ext": ".MD"}, {"ext": ".MD"})
     assert not holds({"ext": ".MD"}, {"ext": "md"})
     assert holds("mtime >= '2026-01-01'", {"mtime": "2026-02-01"})
@@ -378,8 +378,8 @@ def test_seconds_become_nanoseconds_without_loss():
         1e308,
     ],
 )
-def test_what_is_no_time_is_refused(value):
-    with pytest.raises(ConfigError, match="is no time: expected a date as in '2026-01-31'"):
+def test_invalid_time_raises(value):
+    with pytest.raises(ConfigError, match="is not a time: expected a date such as '2026-01-31'"):
         Comparison(Field("mtime"), ">", value)
 
 
@@ -429,7 +429,7 @@ def test_path_globs(pattern, path, expected):
     assert holds(Glob(Field("source"), pattern), {"source": path}) is expected
 
 
-def test_only_the_properties_path_and_source_are_matched_as_paths():
+def test_only_path_and_source_match_as_paths():
     one = chunk({"path": "docs/a/b", "url": "docs/a/b"}, {**FILE, "path": "docs/a/b"})
     assert select([one], "path GLOB 'docs/*'") == []
     assert select([one], "metadata.path GLOB 'docs/*' AND url GLOB 'docs/*'") == [0]
@@ -438,25 +438,25 @@ def test_only_the_properties_path_and_source_are_matched_as_paths():
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("docs/", "has nothing after a '/'.*everything below a folder is 'docs/\\*\\*'"),
+        ("docs/", "has nothing after a '/'.*to match everything below a folder, write 'docs/\\*\\*'"),
         ("docs//a", "has nothing after a '/'"),
-        ("docs/[a", "has a '\\[' without its '\\]'"),
-        ("docs/[a/b]", "has a '\\[' without its '\\]'"),
-        ("[]", "has a '\\[' without its '\\]'"),
-        ("[!]", "has a '\\[' without its '\\]'"),
+        ("docs/[a", "has a '\\[' without a '\\]'"),
+        ("docs/[a/b]", "has a '\\[' without a '\\]'"),
+        ("[]", "has a '\\[' without a '\\]'"),
+        ("[!]", "has a '\\[' without a '\\]'"),
         ("[z-a]", "has the range z-a: expected the lower end first"),
         ("x" * 1001, "has 1001 characters: expected at most 1000"),
         ("a\0", "U\\+0000"),
         (5, "is 5: expected a string, not int"),
     ],
 )
-def test_what_is_no_glob_is_refused(pattern, message):
+def test_invalid_glob_raises(pattern, message):
     with pytest.raises(ConfigError, match=message):
         Glob(Field("path"), pattern)
 
 
 @given(st.text("ab/*?[]!-^&~|.\\\n", max_size=8), st.text("ab/*?[]!-^&~|.\\\n", max_size=8))
-def test_a_glob_for_texts_is_what_fnmatch_matches(pattern, text):
+def test_text_glob_equals_fnmatch(pattern, text):
     try:
         found = glob_matches(text, pattern)
     except ConfigError:
@@ -464,7 +464,7 @@ def test_a_glob_for_texts_is_what_fnmatch_matches(pattern, text):
     assert found is fnmatch.fnmatchcase(text, pattern.replace("[^", "[!"))
 
 
-def test_patterns_with_many_stars_are_matched_without_trying_all_ways():
+def test_patterns_with_many_stars_match_fast():
     assert not glob_matches("a" * 10_000, "*a" * 400 + "b")
     assert not path_glob_matches("a/" * 1000 + "b", "**/a/" * 150 + "c")
     assert not holds(Like(Field("x"), "%a" * 400 + "b"), {"x": "a" * 500})
@@ -474,7 +474,7 @@ def test_patterns_with_many_stars_are_matched_without_trying_all_ways():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_any_text_is_a_name_and_a_value(text):
+def test_any_text_can_be_a_name_or_a_value(text):
     chunks = [
         chunk({text: text, "other": "x"}),
         chunk({"x": "other"}),
@@ -500,7 +500,7 @@ def test_any_text_is_a_name_and_a_value(text):
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x\udfff"])
-def test_what_sqlite_cannot_compare_is_refused(text):
+def test_texts_that_sqlite_cannot_compare_raise(text):
     for make in (
         lambda: Field(text),
         lambda: Field("x", nested=(text,)),
@@ -529,7 +529,7 @@ def test_what_sqlite_cannot_compare_is_refused(text):
         (len, "of type builtin_function_or_method: expected"),
     ],
 )
-def test_what_json_has_not_is_refused(value, message):
+def test_values_outside_json_raise(value, message):
     for make in (lambda: Comparison(Field("x"), "=", value), lambda: In(Field("x"), (value,))):
         with pytest.raises(ConfigError, match=message):
             make()
@@ -538,19 +538,19 @@ def test_what_json_has_not_is_refused(value, message):
 def test_null_and_booleans_have_no_order():
     for operator in ("<", "<=", ">", ">="):
         with pytest.raises(
-            ConfigError, match="null, which has no order: ask for what is missing by IS NULL or \\$exists"
+            ConfigError, match="null, which has no order: to match missing values, use IS NULL or \\$exists"
         ):
             Comparison(Field("x"), operator, None)
         with pytest.raises(ConfigError, match="true and false have no order; compare them for equality"):
             Comparison(Field("x"), operator, True)
 
 
-def test_an_operator_is_one_of_those_there_are():
+def test_unknown_operator_raises():
     with pytest.raises(ConfigError, match="unknown comparison '= 1 OR 1': expected one of = < <= > >="):
         Comparison(Field("x"), "= 1 OR 1", 1)
 
 
-def test_a_field_has_a_bounded_number_of_steps():
+def test_number_of_steps_in_a_field_is_bounded():
     keys = [f"k{at}" for at in range(16)]
     value = 1
     for key in reversed(keys):
@@ -560,12 +560,12 @@ def test_a_field_has_a_bounded_number_of_steps():
         Field("a", nested=("b",) * 16)
 
 
-def test_a_field_is_named_by_a_string():
+def test_name_of_a_field_must_be_a_string():
     with pytest.raises(ConfigError, match="a field is named 5: expected a string, not int"):
         Field(5)
 
 
-def test_nested_keys_lead_through_objects_alone():
+def test_nested_keys_work_only_in_objects():
     chunks = [chunk({"a": {"b": 1}}), chunk({"a.b": 1}), chunk({"a": [1]}), chunk({"a": '{"b": 1}'}), chunk({"b": 1})]
     assert select(chunks, "a.b = 1") == [0]
     assert select(chunks, "metadata.a.b = 1") == [0]
@@ -592,15 +592,15 @@ def test_filters_can_be_hashed():
     assert len({And(leaves), Or(leaves), Not(Exists(field)), *leaves}) == 8
 
 
-def test_parse_takes_every_form():
+def test_parse_accepts_every_form():
     made = Comparison(Field("x"), "=", 1)
     assert parse("x = 1") == parse({"x": 1}) == parse(made) == made
     for wrong in (None, 5, len, ["x"]):
-        with pytest.raises(ConfigError, match=f"of type {type(wrong).__name__}: expected a condition as in"):
+        with pytest.raises(ConfigError, match=f"of type {type(wrong).__name__}: expected a condition such as"):
             parse(wrong)
 
 
-def test_and_of_nothing_is_true_and_or_of_nothing_false():
+def test_empty_and_is_true_and_empty_or_is_false():
     assert holds(And(()))
     assert not holds(Or(()))
     assert not holds(Not(And(())))
@@ -626,7 +626,7 @@ def test_long_lists_work():
     assert holds(f"ext IN ({', '.join(repr(str(at)) for at in range(10_000))}, 'md')", file=FILE)
 
 
-def test_the_number_of_conditions_is_bounded():
+def test_number_of_conditions_is_bounded():
     one = Comparison(Field("x"), "=", 1)
     assert holds(Or((one,) * 5000), {"x": 1})
     with pytest.raises(ConfigError, match=r"more than 5,000 conditions.*list the values of one field in IN or \$in"):
@@ -651,13 +651,13 @@ def nested(leaf, levels):
         Glob(Field("source"), "a/*"),
     ],
 )
-def test_what_sqlite_cannot_read_is_refused_before_it_tries(leaf):
+def test_nesting_beyond_sqlites_limit_raises(leaf):
     assert select([chunk()], Not(nested(leaf, 28))) in ([], [0])
-    with pytest.raises(ConfigError, match="more deeply than SQLite reads, about 30 levels"):
+    with pytest.raises(ConfigError, match="more deeply than SQLite supports: expected at most about 30 levels"):
         to_sql(nested(leaf, 29))
 
 
-def test_the_depth_is_bounded():
+def test_depth_is_bounded():
     deep = Exists(Field("x"))
     for _ in range(10_000):
         deep = Not(deep)
@@ -707,7 +707,7 @@ fields = st.builds(lambda name: ("property", (name,)), st.sampled_from(NAMES)) |
 
 
 def literals(field):
-    """Values that the command line takes for a field."""
+    """Return a strategy for values that the command line accepts for a field."""
     kind, path = field
     if kind == "property":
         if path[0] in ("path", "ext"):
@@ -776,7 +776,7 @@ def literal(value):
 
 
 def as_dictionary(spec):
-    """Return the specification as a LangChain dictionary, None where it names fields as only the command line can."""
+    """Return the specification as a LangChain dictionary, or None if only the command line can name its fields."""
     if spec[0] == "not":
         inner = as_dictionary(spec[1])
         return None if inner is None else {"$not": inner}
@@ -814,7 +814,7 @@ def evaluate(spec, one):
 
 
 def found_value(one, kind, path):
-    """Return the value of a field, None where it is missing, and whether it is that of a property."""
+    """Return the value of a field, None if it is missing, and whether the field is a property."""
     if kind == "property":
         file = one["file"] or {}
         known = {**file, "mtime": file.get("mtime_ns"), "title": one["title"], "page": one["page"]}
@@ -840,7 +840,7 @@ def kind_of(value):
 
 
 def rounded(value):
-    """Integers beyond 64 bits are floats to SQLite."""
+    """Return integers beyond 64 bits as floats, like SQLite."""
     return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
@@ -891,7 +891,7 @@ def steps_match(names, steps):
 
 
 @given(st.lists(chunks, min_size=1, max_size=4), specifications)
-def test_a_filter_selects_what_a_plain_evaluation_says(some, spec):
+def test_filters_agree_with_a_plain_evaluation(some, spec):
     connection = database(some)
     expected = [key for key, one in enumerate(some) if evaluate(spec, one)]
     assert selected(connection, as_text(spec)) == expected

@@ -1,4 +1,4 @@
-"""Fitting a store's post-processors again: from its own raw vectors, whole or not at all, and carried on if cut off."""
+"""Refitting the post-processors of a store: from its raw vectors, atomic, and resumed after an interruption."""
 
 import contextlib
 import itertools
@@ -27,12 +27,12 @@ STEPS = ("center", "abtt:2", "normalize")
 
 
 class Interrupted(BaseException):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory, tiny_config):
-    """A store of five segments, with some vectors that no chunk uses."""
+    """A store of five segments with some unused vectors."""
     path = tmp_path_factory.mktemp("fitting") / "store"
     embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"), query_fit="separate")).fit(TEXTS[:60])
     with Store.create(path, embedder) as store:
@@ -50,7 +50,7 @@ def store(template, tmp_path):
 
 @pytest.fixture
 def documents(monkeypatch):
-    """The document texts that went through the model."""
+    """The document texts that the model encodes."""
     texts = []
     original = TransformerExtractor.encode
 
@@ -65,7 +65,7 @@ def documents(monkeypatch):
 
 @pytest.fixture
 def written(monkeypatch):
-    """How many vectors each segment had that was written; set ``until`` to be interrupted after so many segments."""
+    """The number of vectors of each written segment; set ``until`` to interrupt after this many segments."""
 
     class Written(list):
         until = 10**9
@@ -106,7 +106,7 @@ def folders(path):
     return {folder.name for folder in (path / "segments").iterdir()}
 
 
-def test_a_refit_equals_a_store_made_with_those_post_processors(store, tmp_path, documents):
+def test_refit_equals_a_new_store_with_these_post_processors(store, tmp_path, documents):
     with Store.open(store) as opened:
         raw = np.concatenate([block for _, block in _live_raw(opened)]).astype(np.float32)
         texts = [chunk.chunk.embedded_text for chunk in opened.chunks()]
@@ -131,7 +131,7 @@ def _live_raw(opened):
         return list(open_writer.live_raw())
 
 
-def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(store):
+def test_refit_without_options_fits_on_the_current_texts(store):
     before = answers(store)
     with Store.open(store) as opened:
         assert opened.embedder.fitted_on.documents == 60
@@ -143,7 +143,7 @@ def test_without_options_what_there_is_is_fitted_on_what_the_store_holds_now(sto
     assert again.fingerprint == fitted.fingerprint
 
 
-def test_an_option_that_is_left_out_stays_as_it_is(store):
+def test_omitted_options_keep_their_values(store):
     assert refit_store(store, query_fit="shared").config.postprocess == ("center", "normalize")
     assert config_of(store) == (("center", "normalize"), "shared")
     assert refit_store(store, ("abtt:1",)).config.query_fit == "shared"
@@ -166,7 +166,7 @@ def test_a_refit_can_change_the_dimension(store):
         assert opened.status()["dim"] == 32
 
 
-def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, written):
+def test_interrupted_refit_keeps_the_old_fit_and_resumes(store, written):
     before, config, segments = answers(store), config_of(store), folders(store)
     written.until = 2
     with pytest.raises(Interrupted):
@@ -179,7 +179,7 @@ def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, writ
     written.until = 4
     with pytest.raises(Interrupted):
         refit_store(store, STEPS)
-    assert len(written) == 4  # the first two were not written again
+    assert len(written) == 4  # the first two are not written again
     assert_same(answers(store), before)
     written.until = 10**9
     fitted = refit_store(store, STEPS)
@@ -191,7 +191,7 @@ def test_a_refit_that_is_cut_off_leaves_the_former_and_is_carried_on(store, writ
     assert verify_store(store).problems == []
 
 
-def test_what_is_written_between_a_refit_and_its_continuation_takes_part(store, written):
+def test_texts_added_before_resuming_a_refit_are_included(store, written):
     written.until = 2
     with pytest.raises(Interrupted):
         refit_store(store, ("normalize",), "shared")
@@ -208,7 +208,7 @@ def test_what_is_written_between_a_refit_and_its_continuation_takes_part(store, 
     assert verify_store(store).problems == []
 
 
-def test_segments_that_are_merged_in_between_are_made_again(store, written):
+def test_segments_merged_before_resuming_are_written_again(store, written):
     written.until = 3
     with pytest.raises(Interrupted):
         refit_store(store, ("normalize",), "shared")
@@ -222,7 +222,7 @@ def test_segments_that_are_merged_in_between_are_made_again(store, written):
     assert verify_store(store).problems == []
 
 
-def test_another_refit_takes_the_place_of_one_that_was_cut_off(store, written):
+def test_other_refit_replaces_an_interrupted_one(store, written):
     written.until = 3
     with pytest.raises(Interrupted):
         refit_store(store, ("normalize",), "shared")
@@ -235,7 +235,7 @@ def test_another_refit_takes_the_place_of_one_that_was_cut_off(store, written):
     assert verify_store(store).problems == []
 
 
-def test_a_damaged_segment_of_a_refit_that_was_cut_off_is_dropped(store, written):
+def test_damaged_segment_of_an_interrupted_refit_is_dropped(store, written):
     before, segments = answers(store), folders(store)
     written.until = 2
     with pytest.raises(Interrupted):
@@ -257,7 +257,7 @@ def test_a_damaged_segment_of_a_refit_that_was_cut_off_is_dropped(store, written
     assert verify_store(store).problems == []
 
 
-def test_a_refit_that_is_cut_off_at_its_end_is_not_undone_by_the_next(store, monkeypatch):
+def test_refit_interrupted_at_its_end_is_not_undone(store, monkeypatch):
     def interrupted(self, values):
         raise Interrupted
 
@@ -271,7 +271,7 @@ def test_a_refit_that_is_cut_off_at_its_end_is_not_undone_by_the_next(store, mon
         assert (config.postprocess, config.query_fit) == opened._wanted_chain()
 
 
-def test_what_a_refit_left_goes_when_the_former_post_processors_are_asked_for_again(store, written):
+def test_files_of_an_interrupted_refit_are_removed_by_a_refit_to_the_old_chain(store, written):
     refit_store(store)
     segments = folders(store)
     written.until = len(written) + 2
@@ -282,7 +282,7 @@ def test_what_a_refit_left_goes_when_the_former_post_processors_are_asked_for_ag
     assert folders(store) == segments
 
 
-def test_a_reader_that_is_open_answers_before_during_and_after(store, written, monkeypatch):
+def test_open_reader_works_before_during_and_after_a_refit(store, written, monkeypatch):
     reader = Store.open(store)
     original, seen = writer.write_segment, []
 
@@ -308,7 +308,7 @@ def test_a_reader_that_is_open_answers_before_during_and_after(store, written, m
         (("abtt:-1",), ConfigError, "abtt"),
     ],
 )
-def test_steps_that_cannot_be_fitted_are_refused_and_change_nothing(store, steps, error, message):
+def test_steps_that_cannot_be_fitted_raise_and_change_nothing(store, steps, error, message):
     before, config = answers(store), config_of(store)
     with pytest.raises(error, match=message):
         refit_store(store, steps)
@@ -317,7 +317,7 @@ def test_steps_that_cannot_be_fitted_are_refused_and_change_nothing(store, steps
     assert verify_store(store).problems == []
 
 
-def test_few_chunks_are_not_fitted_on(tmp_path, tiny_config):
+def test_too_few_chunks_raise(tmp_path, tiny_config):
     embedder = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(TEXTS)
     with Store.create(tmp_path / "s", embedder) as opened:
         opened.add([record(f"id{i}", TEXTS[i]) for i in range(31)])
@@ -332,22 +332,22 @@ def test_few_chunks_are_not_fitted_on(tmp_path, tiny_config):
 @pytest.mark.parametrize(
     ("steps", "least"), [((), 32), (("center",), 32), (("abtt:40", "normalize"), 41), (("whiten:100", "abtt:2"), 101)]
 )
-def test_how_many_vectors_are_needed(steps, least):
+def test_least_number_of_vectors(steps, least):
     assert least_fit(steps) == least
 
 
-def test_vectors_of_another_program_have_no_post_processors(tmp_path):
+def test_refit_of_vectors_from_another_program_raises(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
-    with pytest.raises(StoreError, match=r"open the store with the embeddings|not ragembed's own"):
+    with pytest.raises(StoreError, match=r"open the store with the embeddings|were not made by ragembed"):
         refit_store(tmp_path / "s", ("center",))
 
 
-def test_a_refit_waits_for_no_other_writer_unless_told_to(store):
+def test_refit_does_not_wait_for_another_writer_by_default(store):
     with writer_lock(store), pytest.raises(StoreLockedError, match="PID"):
         refit_store(store, STEPS)
 
 
-def test_the_next_run_over_files_keeps_the_post_processors(in_folder, tiny_config, monkeypatch, documents):
+def test_next_indexing_run_keeps_the_post_processors(in_folder, tiny_config, monkeypatch, documents):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     docs = in_folder / "docs"
     docs.mkdir()

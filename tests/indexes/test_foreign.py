@@ -1,4 +1,4 @@
-"""Vectors are read from FAISS index files that other programs wrote."""
+"""Reading the vectors of FAISS index files that other programs wrote."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def test_an_empty_index_has_no_vectors(tmp_path: Path) -> None:
         assert read_vectors(stored(index, tmp_path)).shape == (0, 3)
 
 
-def test_an_index_without_an_order_of_positions_is_refused(tmp_path: Path) -> None:
+def test_index_without_ordered_positions_raises(tmp_path: Path) -> None:
     index, _ = index_of("IVF4,Flat")
     index.remove_ids(np.array([3]))
-    with pytest.raises(ConfigError, match=r"is an IndexIVFFlat, .* cannot be had in order of position"):
+    with pytest.raises(ConfigError, match=r"is an IndexIVFFlat, which cannot return its vectors in order of position"):
         read_vectors(stored(index, tmp_path))
 
 
-def test_another_metric_is_refused(tmp_path: Path) -> None:
+def test_other_metric_raises(tmp_path: Path) -> None:
     index, _ = index_of("Flat", faiss.METRIC_L1)
-    with pytest.raises(ConfigError, match="compares by FAISS's metric number 2: expected"):
+    with pytest.raises(ConfigError, match="uses FAISS metric number 2: expected"):
         read_vectors(stored(index, tmp_path))
 
 
@@ -79,7 +79,7 @@ def test_a_truncated_index_is_damaged(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"text", b"a text that is longer than the header of an index, by far"])
-def test_other_files_are_damaged_indexes(tmp_path: Path, data: bytes) -> None:
+def test_other_files_raise(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "index.faiss"
     file.write_bytes(data)
     with pytest.raises(StoreDamagedError, match="cannot be read as a FAISS index"):
@@ -87,11 +87,11 @@ def test_other_files_are_damaged_indexes(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("dim", "count"), [(2, 2**40), (2, 4), (2, -3), (0, 3), (-2, -3), (2**31 - 1, 2**62)])
-def test_an_index_with_a_false_size_is_damaged(tmp_path: Path, dim: int, count: int) -> None:
+def test_index_with_a_wrong_size_is_damaged(tmp_path: Path, dim: int, count: int) -> None:
     file = tmp_path / "index.faiss"
     data = faiss.serialize_index(index_of("Flat", rows=3, dim=2)[0]).tobytes()
     values = (dim * count) % 2**64
     header = foreign._HEADER.pack(b"IxF2", dim, count, 0, 0, True, 1, values)
     file.write_bytes(header + data[len(header) :])
-    with pytest.raises(StoreDamagedError, match="which do not make that: expected a whole FAISS index"):
+    with pytest.raises(StoreDamagedError, match=r"which does not match its header .*: expected a complete FAISS index"):
         read_vectors(file)

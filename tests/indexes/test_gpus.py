@@ -1,4 +1,4 @@
-"""GPUs: which are chosen, and copies of indexes on them: FAISS's for GPUs is stood in for by CPU indexes."""
+"""The choice of GPUs and the copies of indexes on them. CPU indexes replace FAISS's GPU indexes."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ DIM = 24
 
 
 def clusters(count, seed=0):
-    """Unit vectors around a few directions, as those of texts lie."""
+    """Return unit vectors in clusters, like the vectors of texts."""
     draw = np.random.default_rng(seed)
     centres = np.random.default_rng(1).normal(size=(20, DIM))
     vectors = centres[draw.integers(20, size=count)] + 0.7 * draw.normal(size=(count, DIM))
@@ -35,7 +35,7 @@ ROWS = np.arange(len(DATA), dtype=np.int64) * 7 + 5
 
 
 class FakeGpus:
-    """What FAISS's build for GPUs adds, and PyTorch's free memory."""
+    """A fake of the functions of FAISS's GPU build and of PyTorch's free memory."""
 
     def __init__(self, count=2):
         self.count = count
@@ -47,7 +47,7 @@ class FakeGpus:
         self.copies.append((numbers, getattr(options, "shard", False), options.useFloat16))
         lists = faiss.try_extract_index_ivf(index)
         mapped = lists and isinstance(faiss.downcast_InvertedLists(lists.invlists), faiss.OnDiskInvertedLists)
-        copy = faiss.downcast_index(index) if mapped else faiss.clone_index(index)  # which cannot clone mapped lists
+        copy = faiss.downcast_index(index) if mapped else faiss.clone_index(index)  # FAISS cannot clone mapped lists
         search = copy.search
 
         def limited(queries, k):
@@ -77,7 +77,7 @@ def fakes(monkeypatch):
 
 @cache
 def stored(kind):
-    """An index as a store has it."""
+    """Return an index in the form of a store."""
     index = faiss.index_factory(DIM, kind, faiss.METRIC_INNER_PRODUCT)
     if "IVF" not in kind:
         index = faiss.IndexIDMap(index)
@@ -93,7 +93,7 @@ def _out_of_memory(*_):
 # Choosing
 
 
-def test_auto_takes_all_gpus_or_the_cpu(fakes):
+def test_auto_selects_all_gpus_or_the_cpu(fakes):
     assert choose_gpus("auto") == choose_gpus("gpu") == (0, 1)
     assert choose_gpus("cpu") == ()
     fakes.count = 0
@@ -101,22 +101,22 @@ def test_auto_takes_all_gpus_or_the_cpu(fakes):
 
 
 @given(st.lists(st.integers(0, 20), unique=True, min_size=1))
-def test_numbers_take_these_in_this_order(numbers):
+def test_gpu_numbers_keep_their_order(numbers):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpus, "visible_gpus", lambda: 21)
         assert choose_gpus("gpu:" + ",".join(map(str, numbers))) == tuple(numbers)
 
 
 @pytest.mark.parametrize("asked", ["gpu", "gpu:0"])
-def test_a_gpu_where_there_is_none_is_an_error_that_says_what_to_install(fakes, asked):
+def test_missing_gpu_raises_and_says_what_to_install(fakes, asked):
     fakes.count = 0
     with pytest.raises(
-        GpuError, match=rf"{asked} was asked for, but FAISS sees no GPU: .*pip install 'ragembed\[gpu\]'"
+        GpuError, match=rf"device '{asked}' is not available because FAISS sees no GPU: .*pip install 'ragembed\[gpu\]'"
     ):
         choose_gpus(asked)
 
 
-def test_an_absent_gpu_is_an_error_that_names_those_there_are(fakes):
+def test_unknown_gpu_number_raises_and_lists_the_gpus(fakes):
     with pytest.raises(GpuError, match="there is no GPU 7: choose among 0, 1"):
         choose_gpus("gpu:1,7")
 
@@ -124,12 +124,12 @@ def test_an_absent_gpu_is_an_error_that_names_those_there_are(fakes):
 @pytest.mark.parametrize(
     "asked", ["", "GPU", "gpu:", "gpu:a", "gpu:0,", "gpu:-1", "gpu:0, 1", " gpu", "cuda", "gpu:1,1"]
 )
-def test_what_is_no_device_is_an_error(fakes, asked):
+def test_unknown_device_raises(fakes, asked):
     with pytest.raises(ConfigError, match="gpu:0,2"):
         choose_gpus(asked)
 
 
-def test_what_was_chosen_is_said():
+def test_description_of_the_choice():
     assert describe_choice("auto", ()) == "on the CPU, as FAISS sees no GPU"
     assert describe_choice("cpu", ()) == "on the CPU"
     assert describe_choice("gpu:3", (3,)) == "on GPU 3"
@@ -149,7 +149,7 @@ def test_indexes_are_built_where_documents_are_encoded(fakes, encoder):
 
 
 @pytest.mark.parametrize("kind", ["Flat", "SQfp16", "IVF40,Flat", "IVF40,SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"])
-def test_a_copy_answers_as_the_index_does(fakes, kind):
+def test_gpu_copy_gives_the_same_results(fakes, kind):
     index, probes = stored(kind), 5 if "IVF" in kind else None
     if probes:
         faiss.ParameterSpace().set_index_parameter(index, "nprobe", probes)
@@ -168,7 +168,7 @@ def test_missing_neighbours_are_marked(fakes):
 
 
 @pytest.mark.parametrize("size", [0, 1, 70])
-def test_there_are_no_more_neighbours_than_vectors(fakes, size):
+def test_results_are_at_most_the_number_of_vectors(fakes, size):
     index = faiss.IndexFlatIP(DIM)
     index.add(DATA[:5])
     assert to_gpus(index, (0,)).search(QUERIES[:size], 10)[1].shape == (size, 5)
@@ -181,13 +181,13 @@ def test_an_index_that_does_not_fit_on_one_gpu_is_split(fakes):
 
 
 @pytest.mark.parametrize(("numbers", "share"), [((0, 1), 0.5), ((1,), 1)])
-def test_an_index_that_fits_nowhere_is_an_error(fakes, numbers, share):
+def test_index_larger_than_all_gpus_raises(fakes, numbers, share):
     fakes.free = int(4 * DATA.size * share) - 1
     with pytest.raises(GpuError, match=r"do not fit in the memory of GPUs? .*use the CPU"):
         to_gpus(stored("Flat"), numbers)
 
 
-def test_memory_that_is_not_known_is_tried(fakes, monkeypatch):
+def test_copy_is_tried_if_free_memory_is_unknown(fakes, monkeypatch):
     monkeypatch.setattr(gpus, "_room", lambda _gpu: None)
     to_gpus(stored("Flat"), (0, 1))
     assert fakes.copies == [([0, 1], False, False)]
@@ -196,28 +196,28 @@ def test_memory_that_is_not_known_is_tried(fakes, monkeypatch):
         to_gpus(stored("Flat"), (0, 1))
 
 
-def test_free_memory_is_not_known_without_cuda():
+def test_free_memory_is_unknown_without_cuda():
     if faiss.get_num_gpus() == 0:
         assert gpus._room(0) is None
 
 
-def test_a_search_that_runs_out_of_memory_takes_fewer_queries_at_a_time(fakes):
+def test_out_of_memory_reduces_the_batch_of_queries(fakes):
     fakes.most_queries = 64
     many = np.tile(QUERIES, (3, 1))
     assert np.array_equal(to_gpus(stored("Flat"), (0,)).search(many, 10)[1], stored("Flat").search(many, 10)[1])
     assert fakes.searched == [210, 105, 64, 64, 64, 18]
     fakes.most_queries = 0
-    with pytest.raises(GpuError, match="the memory of GPU 0 does not suffice to search for 64 queries at once"):
+    with pytest.raises(GpuError, match="the memory of GPU 0 is too small to search for 64 queries at once"):
         to_gpus(stored("Flat"), (0,)).search(QUERIES, 10)
 
 
 @pytest.mark.parametrize("kind", ["HNSW16,Flat", "HNSW16,SQ8", "SQ8", "PCA16,SQfp16"])
-def test_what_gpus_cannot_search_is_refused(fakes, kind):
+def test_kinds_not_supported_on_gpus_raise(fakes, kind):
     with pytest.raises(ConfigError, match="cannot be searched on a GPU: search it on the CPU"):
         to_gpus(stored(kind), (0,))
 
 
-def test_what_faiss_cannot_copy_is_refused_with_its_reason(fakes, monkeypatch):
+def test_failed_copy_raises_with_the_reason(fakes, monkeypatch):
     def refuse(*_):
         raise RuntimeError("nbits == 8 failed")
 
@@ -230,7 +230,7 @@ def test_what_faiss_cannot_copy_is_refused_with_its_reason(fakes, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["ivf", "ivf-sq8", "ivf-pq"])
-def test_what_is_built_on_gpus_is_what_the_cpu_builds(fakes, kind, tmp_path):
+def test_build_on_gpus_equals_build_on_the_cpu(fakes, kind, tmp_path):
     spec = parse_spec(kind)
     for file, numbers in ((tmp_path / "cpu", ()), (tmp_path / "gpu", (0, 1))):
         build_index(spec, ArrayVectors(DATA), ROWS, file, gpus=numbers)
@@ -239,7 +239,7 @@ def test_what_is_built_on_gpus_is_what_the_cpu_builds(fakes, kind, tmp_path):
     assert np.array_equal(on_gpu.search(QUERIES, 10)[1], on_cpu.search(QUERIES, 10)[1])
 
 
-def test_training_with_too_little_memory_is_an_error_and_leaves_the_index_as_it_was(fakes, monkeypatch):
+def test_training_without_enough_memory_raises_and_keeps_the_index(fakes, monkeypatch):
     index = faiss.index_factory(DIM, "IVF40,Flat", faiss.METRIC_INNER_PRODUCT)
     fakes.free = 0
     with pytest.raises(GpuError, match="do not fit in the memory of GPU 1"):
@@ -249,7 +249,7 @@ def test_training_with_too_little_memory_is_an_error_and_leaves_the_index_as_it_
 
 
 @pytest.mark.parametrize("kind", ["flat", "fp16", "ivf"])
-def test_a_stored_index_is_searched_on_gpus_but_under_a_filter(fakes, kind, tmp_path):
+def test_stored_index_is_searched_on_gpus_except_with_a_filter(fakes, kind, tmp_path):
     spec = parse_spec(kind)
     build_index(spec, ArrayVectors(DATA), ROWS, tmp_path / "i")
     on_gpus = SegmentIndex(tmp_path / "i", spec, len(DATA), DIM, gpus=(1,))
@@ -276,7 +276,7 @@ def test_a_store_is_searched_on_gpus(fakes, encoder, make_record, tmp_path):
 
 @pytest.mark.skipif(faiss.get_num_gpus() == 0, reason="FAISS sees no GPU")
 @pytest.mark.parametrize("kind", ["flat", "fp16", "ivf", "ivf-sq8", "ivf-pq"])
-def test_faiss_on_a_gpu_builds_and_searches_as_on_the_cpu(kind, tmp_path):
+def test_real_gpu_builds_and_searches_like_the_cpu(kind, tmp_path):
     spec = parse_spec(kind)
     for file, numbers in ((tmp_path / "cpu", ()), (tmp_path / "gpu", (0,))):
         build_index(spec, ArrayVectors(DATA), ROWS, file, gpus=numbers)

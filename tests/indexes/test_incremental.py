@@ -1,4 +1,4 @@
-"""A store brought up to date after edits equals one made again with the same fitted state."""
+"""A store that is updated after edits equals a new store with the same fit."""
 
 import os
 import random
@@ -41,8 +41,8 @@ def indexed(corpus, tiny_config):
     return store
 
 
-def made_anew(store, corpus, options=None):
-    """A store of the files as they are now, with the embedder as it is fitted now."""
+def clean_build(store, corpus, options=None):
+    """Create a store of the current files with the current fit of the embedder."""
     clean = store.with_name("clean")
     if clean.exists():
         shutil.rmtree(clean)
@@ -65,7 +65,7 @@ def answers(store, mode):
 
 
 def assert_same_answers(found, expected):
-    """Few texts are computed otherwise than many, up to rounding, and what is as near as the last may be left out."""
+    """Compare results up to rounding, which depends on the batch size, and up to ties with the last result."""
     for mine, others in zip(found, expected, strict=True):
         assert len(mine) == len(others)
         for these, those in ((mine, others), (others, mine)):
@@ -74,7 +74,7 @@ def assert_same_answers(found, expected):
 
 
 def assert_equals_clean_build(store, corpus, options=None):
-    clean = made_anew(store, corpus, options)
+    clean = clean_build(store, corpus, options)
     assert contents(store) == contents(clean)
     for mode in ("dense", "lexical", "hybrid"):
         assert_same_answers(answers(store, mode), answers(clean, mode))
@@ -82,7 +82,7 @@ def assert_equals_clean_build(store, corpus, options=None):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """Counts the texts that the model is given as documents."""
+    """Counts the document texts that the model encodes."""
     counts = []
     original = TransformerExtractor.encode
 
@@ -95,7 +95,7 @@ def encoded(monkeypatch):
     return counts
 
 
-def test_after_edits_it_equals_a_clean_build(indexed, corpus):
+def test_store_after_edits_equals_a_clean_build(indexed, corpus):
     draw = random.Random(17)
     for _ in range(3):
         files = sorted(file for file in corpus.rglob("*") if file.is_file())
@@ -109,7 +109,7 @@ def test_after_edits_it_equals_a_clean_build(indexed, corpus):
         assert_equals_clean_build(indexed, corpus)
 
 
-def test_a_touched_file_is_not_embedded_and_its_chunks_stay(indexed, corpus, encoded):
+def test_touched_file_keeps_its_chunks_without_encoding(indexed, corpus, encoded):
     before = contents(indexed)
     for file in corpus.rglob("*.md"):
         os.utime(file, ns=(1, 1))
@@ -118,14 +118,14 @@ def test_a_touched_file_is_not_embedded_and_its_chunks_stay(indexed, corpus, enc
     assert contents(indexed) == before
 
 
-def test_another_chunk_size_splits_every_file_again(indexed, corpus):
+def test_other_chunk_size_splits_all_files_again(indexed, corpus):
     options = IndexingOptions(chunk_tokens=20)
     report = index_files(IndexingRequest(indexed, options=options))
     assert len(report.scan.changed) == FILES
     assert_equals_clean_build(indexed, corpus, options)
 
 
-def test_another_version_of_a_reader_reads_its_files_alone(indexed, corpus, monkeypatch):
+def test_new_version_of_a_reader_reads_only_its_files(indexed, corpus, monkeypatch):
     original = scan.named_reader
 
     def newer(name):
@@ -138,7 +138,7 @@ def test_another_version_of_a_reader_reads_its_files_alone(indexed, corpus, monk
     assert report.encoded == 0
 
 
-def test_two_files_with_one_text_are_both_there_until_each_goes(indexed, corpus):
+def test_files_with_the_same_text_are_removed_separately(indexed, corpus):
     twin = corpus / "twin.md"
     shutil.copy(corpus / "part1" / "file1.md", twin)
     report = index_files(IndexingRequest(indexed))
@@ -151,7 +151,7 @@ def test_two_files_with_one_text_are_both_there_until_each_goes(indexed, corpus)
     assert_equals_clean_build(indexed, corpus)
 
 
-def test_old_chunks_go_in_the_transaction_that_brings_the_new(indexed, corpus, monkeypatch):
+def test_old_chunks_are_replaced_in_one_transaction(indexed, corpus, monkeypatch):
     from ragembed.indexes.storage import transactions
 
     name, file = "docs/part0/file0.txt", corpus / "part0" / "file0.txt"
@@ -178,8 +178,8 @@ def chunks_of(store, name):
 
 
 @pytest.mark.parametrize("between", ["optimize", "delete", "more files"])
-def test_what_an_interrupted_run_embedded_is_not_embedded_again(corpus, tiny_config, encoded, monkeypatch, between):
-    """A file of many batches is cut off: none of its chunks is in the store yet, but their vectors are."""
+def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, monkeypatch, between):
+    """A file of many batches is interrupted: its vectors are in the store, but none of its chunks."""
     monkeypatch.setattr(writer, "BATCH", 8)
     store = corpus.parent / ".ragembed"
     index_files(IndexingRequest(store, (corpus,), embedder=tiny_config))

@@ -1,4 +1,4 @@
-"""Indexes that are written in blocks are those that FAISS would have made at once."""
+"""Indexes written in blocks equal the indexes that FAISS builds in one step."""
 
 import faiss
 import numpy as np
@@ -35,7 +35,7 @@ def small_blocks(monkeypatch):
 
 
 class Watched(ArrayVectors):
-    """Vectors that remember how many of them were asked for at once."""
+    """Vectors that record the largest number of vectors requested at once."""
 
     def __init__(self, array):
         super().__init__(array)
@@ -66,7 +66,7 @@ def build(name, array, file, **options):
 
 
 def lists_of(index):
-    """Ids and codes of each inverted list."""
+    """Return the ids and codes of each inverted list."""
     ivf = faiss.extract_index_ivf(index)
     inverted = ivf.invlists
     return [
@@ -84,7 +84,7 @@ def lists_of(index):
 @pytest.mark.parametrize("size", [1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
 @pytest.mark.parametrize("name", ["flat", "fp16"])
 @pytest.mark.usefixtures("small_blocks")
-def test_a_streamed_file_is_the_one_that_faiss_writes(name, size, tmp_path):
+def test_streamed_file_equals_the_file_of_faiss(name, size, tmp_path):
     array = clusters(size)
     whole = faiss.IndexIDMap(
         faiss.index_factory(DIM, {"flat": "Flat", "fp16": "SQfp16"}[name], faiss.METRIC_INNER_PRODUCT)
@@ -96,12 +96,12 @@ def test_a_streamed_file_is_the_one_that_faiss_writes(name, size, tmp_path):
 
 @pytest.mark.parametrize("name", LISTS)
 @pytest.mark.usefixtures("small_blocks")
-def test_lists_are_those_of_an_index_that_is_built_in_memory(name, tmp_path):
+def test_lists_equal_those_of_an_index_built_in_memory(name, tmp_path):
     array, queries = clusters(SIZE), clusters(25, seed=1)
     merged = faiss.read_index(str(build(name, array, tmp_path / "index.faiss")))
     whole = faiss.clone_index(merged)
     whole.reset()
-    for start in range(0, SIZE, BLOCK):  # in equal parts, as transforms round by how many vectors come at once
+    for start in range(0, SIZE, BLOCK):  # in equal blocks, because rounding in transforms depends on the block size
         whole.add_with_ids(array[start : start + BLOCK], ids(SIZE)[start : start + BLOCK])
     assert merged.ntotal == whole.ntotal == SIZE
     for (found_ids, found_codes), (expected_ids, expected_codes) in zip(lists_of(merged), lists_of(whole), strict=True):
@@ -115,7 +115,7 @@ def test_lists_are_those_of_an_index_that_is_built_in_memory(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ivf", "ivf-sq8", "ivf-pq"])
-def test_the_size_of_blocks_does_not_show_in_the_file(name, tmp_path, monkeypatch):
+def test_file_does_not_depend_on_the_block_size(name, tmp_path, monkeypatch):
     array = clusters(SIZE)
     whole = build(name, array, tmp_path / "whole").read_bytes()
     for size in (SIZE - 1, BLOCK, 9):
@@ -125,25 +125,25 @@ def test_the_size_of_blocks_does_not_show_in_the_file(name, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("small_blocks")
-def test_the_same_vectors_give_the_same_file(name, tmp_path):
+def test_same_vectors_give_the_same_file(name, tmp_path):
     array = clusters(SIZE)
     assert build(name, array, tmp_path / "a").read_bytes() == build(name, array, tmp_path / "b").read_bytes()
 
 
 @pytest.mark.parametrize("name", [*NAMES, *LISTS[3:]])
 @pytest.mark.usefixtures("small_blocks")
-def test_an_index_finds_the_vectors_that_it_was_made_from(name, tmp_path):
+def test_index_finds_its_own_vectors(name, tmp_path):
     array, told = clusters(SIZE), []
     index = SegmentIndex(build(name, array, tmp_path / "i", advance=told.append), parse_spec(name), SIZE, DIM)
     assert sum(told) == SIZE
     assert len(told) > 1
     held = np.concatenate([rows for rows, _ in index.contents()])
     assert sorted(held.tolist()) == ids(SIZE).tolist()
-    _, found = index.search(array[:40], 40, effort=index.most_effort or None)  # so many, for the sake of the coarsest
+    _, found = index.search(array[:40], 40, effort=index.most_effort or None)  # 40 results because of coarse codes
     assert np.mean([row in of_query for row, of_query in zip(ids(40), found, strict=True)]) >= 0.95
 
 
-def test_equal_vectors_leave_lists_empty_and_are_all_found(tmp_path):
+def test_equal_vectors_are_all_found_despite_empty_lists(tmp_path):
     array = np.tile(clusters(1), (SIZE, 1))
     index = SegmentIndex(build("ivf", array, tmp_path / "i"), parse_spec("ivf"), SIZE, DIM)
     assert sum(len(rows) for rows, _ in index.contents()) == SIZE
@@ -151,7 +151,7 @@ def test_equal_vectors_leave_lists_empty_and_are_all_found(tmp_path):
     assert sorted(found[0].tolist()) == ids(SIZE).tolist()
 
 
-def test_lists_are_mapped_into_memory_not_read(tmp_path):
+def test_lists_are_memory_mapped(tmp_path):
     index = SegmentIndex(build("ivf", clusters(SIZE), tmp_path / "i"), parse_spec("ivf"), SIZE, DIM)
     assert isinstance(index._inverted, faiss.OnDiskInvertedLists)
 
@@ -161,7 +161,7 @@ def test_lists_are_mapped_into_memory_not_read(tmp_path):
 
 @pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
-def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeypatch):
+def test_memory_holds_one_block_and_one_sample(name, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "_TRAINING", 300)
     watched = Watched(clusters(SIZE))
     build_index(parse_spec(name), watched, ids(SIZE), tmp_path / "i")
@@ -178,7 +178,7 @@ def test_no_more_than_a_block_and_a_sample_are_in_memory(name, tmp_path, monkeyp
 
 @pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
-def test_no_temporary_file_is_left(name, tmp_path):
+def test_interrupted_build_leaves_no_temporary_file(name, tmp_path):
     build(name, clusters(SIZE), tmp_path / "index.faiss")
     assert [file.name for file in tmp_path.iterdir()] == ["index.faiss"]
 
@@ -200,9 +200,9 @@ def test_no_temporary_file_is_left(name, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("small_blocks")
-def test_what_faiss_cannot_make_is_refused_and_leaves_no_temporary_file(name, why, tmp_path):
+def test_unsupported_kind_raises_and_leaves_no_temporary_file(name, why, tmp_path):
     with pytest.raises(
-        ConfigError, match=f"FAISS cannot make an index of kind {name} of 900 vectors of dimension 16: .*{why}"
+        ConfigError, match=f"FAISS cannot build an index of kind {name} from 900 vectors of dimension 16: .*{why}"
     ):
         build(name, clusters(SIZE), tmp_path / "index.faiss")
     assert {file.name for file in tmp_path.iterdir()} <= {"index.faiss"}
@@ -212,7 +212,7 @@ def test_what_faiss_cannot_make_is_refused_and_leaves_no_temporary_file(name, wh
 
 
 @given(st.integers(0, 5_000), st.integers(1, 600), st.integers(0, 2**32))
-def test_a_sample_has_one_of_each_stratum(total, count, seed):
+def test_sample_has_one_position_per_stratum(total, count, seed):
     sample = stratified(total, count, seed)
     assert sample.dtype == np.int64
     np.testing.assert_array_equal(sample, stratified(total, count, seed))
@@ -225,12 +225,12 @@ def test_a_sample_has_one_of_each_stratum(total, count, seed):
     assert (sample < bounds[1:]).all()
 
 
-def test_another_seed_draws_another_sample():
+def test_other_seed_draws_other_sample():
     assert stratified(10_000, 100, 0).tolist() != stratified(10_000, 100, 1).tolist()
 
 
 @given(st.integers(0, 200), st.none() | st.integers(1, 250))
-def test_blocks_are_all_vectors_in_order(count, size):
+def test_blocks_have_all_vectors_in_order(count, size):
     array = np.arange(3 * count, dtype=np.float32).reshape(-1, 3)
     parts = list(blocks(ArrayVectors(array), size))
     np.testing.assert_array_equal(

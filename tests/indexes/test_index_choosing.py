@@ -1,4 +1,4 @@
-"""Which kinds of index a budget leaves, in which order they are tried, on machines that are made up; what is kept."""
+"""The kinds of index that fit a budget, and their order, for invented machines; and the records in a store."""
 
 import contextlib
 import json
@@ -32,25 +32,25 @@ def fitting(options):
     return [option.spec.name for option in options if option.obstacle is None]
 
 
-# What holds of every choice
+# Properties of every choice
 
 
 @given(sizes, dims, budgets, machines)
-def test_every_kind_has_its_place(rows, dim, budget, machine):
+def test_every_kind_is_an_option(rows, dim, budget, machine):
     assert sorted(names(choose(rows, dim, budget, machine))) == sorted(NAMES)
 
 
 @given(st.integers(1, LEAST_APPROXIMATE - 1), dims, budgets, machines)
-def test_nothing_approximate_is_chosen_below_50_000_vectors(rows, dim, budget, machine):
+def test_no_approximate_kind_is_chosen_below_50_000_vectors(rows, dim, budget, machine):
     options = choose(rows, dim, budget, machine)
     assert {options[0].spec.name, options[1].spec.name} == {"flat", "fp16"}
     for option in options[2:]:
-        assert option.obstacle.startswith(f"approximate, which {rows:,} vectors need not be (from 50,000 on)")
+        assert option.obstacle.startswith(f"approximate, which is chosen from 50,000 vectors on, not for {rows:,}")
         assert option.excess == math.inf
 
 
 @given(sizes, dims, budgets, machines)
-def test_what_fits_comes_first_in_the_order_and_what_exceeds_the_budget_least_after_it(rows, dim, budget, machine):
+def test_fitting_kinds_come_first_then_kinds_by_excess(rows, dim, budget, machine):
     options = choose(rows, dim, budget, machine)
     fit = fitting(options)
     assert names(options)[: len(fit)] == [name for name in ORDER if name in fit]
@@ -61,7 +61,7 @@ def test_what_fits_comes_first_in_the_order_and_what_exceeds_the_budget_least_af
 
 
 @given(sizes, dims, budgets, machines)
-def test_what_is_chosen_keeps_to_memory_and_latency(rows, dim, budget, machine):
+def test_chosen_kinds_meet_memory_and_latency_limits(rows, dim, budget, machine):
     for option in choose(rows, dim, budget, machine):
         if option.obstacle is not None:
             continue
@@ -73,7 +73,7 @@ def test_what_is_chosen_keeps_to_memory_and_latency(rows, dim, budget, machine):
 
 
 @given(sizes, dims, machines, st.integers(1, 10**13), st.floats(1e-3, 1e6), st.floats(1, 100))
-def test_a_larger_budget_rules_nothing_out(rows, dim, machine, memory, latency, factor):
+def test_larger_budget_keeps_all_options(rows, dim, machine, memory, latency, factor):
     small = choose(rows, dim, Budget(memory, latency), machine)
     for wider in (
         Budget(math.ceil(memory * factor), latency),
@@ -87,7 +87,7 @@ def test_a_larger_budget_rules_nothing_out(rows, dim, machine, memory, latency, 
 
 
 @given(sizes, dims, budgets, machines)
-def test_the_wanted_recall_rules_nothing_out_before_it_is_measured(rows, dim, budget, machine):
+def test_recall_limit_rules_out_no_kind_before_measuring(rows, dim, budget, machine):
     open_recall = Budget(budget.max_memory, budget.max_latency_ms)
     assert choose(rows, dim, budget, machine) == choose(rows, dim, open_recall, machine)
 
@@ -108,16 +108,16 @@ def test_the_wanted_recall_rules_nothing_out_before_it_is_measured(rows, dim, bu
         (10**6, Budget(max_memory=10**9), FAST, "fp16"),
         (10**6, Budget(max_memory=400 * 10**6), USUAL, "ivf-sq8"),
         (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
-        (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: what exceeds it least
+        (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: the kind with the smallest excess
         (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
         (10**9, Budget(), Machine(0.1, 0.1, 10**13), "hnsw"),
     ],
 )
-def test_the_first_to_be_tried(rows, budget, machine, first):
+def test_first_kind_to_try(rows, budget, machine, first):
     assert names(choose(rows, 384, budget, machine))[0] == first
 
 
-def test_an_obstacle_says_what_is_exceeded_and_by_how_much():
+def test_obstacle_names_the_limit_and_the_value():
     obstacle = {option.spec.name: option.obstacle for option in choose(10**6, 384, Budget(10**9), USUAL)}
     assert obstacle["flat"] == "about 38 ms a query, more than 20; about 1,544 MB, more than 1,000"
     assert obstacle["hnsw"] == "about 1,829 MB, more than 1,000"
@@ -152,12 +152,12 @@ def test_costs_of_a_million_vectors():
         ({"min_recall": math.nan}, "min_recall is nan"),
     ],
 )
-def test_a_budget_that_cannot_be_kept_is_refused(budget, message):
+def test_invalid_budget_raises(budget, message):
     with pytest.raises(ConfigError, match=message):
         Budget(**budget)
 
 
-def test_a_budget_in_words():
+def test_budget_as_text():
     assert Budget().open
     assert not Budget(min_recall=RECALL).open
     assert Budget().describe() == "20 ms a query, recall@10 0.98"
@@ -168,11 +168,11 @@ def test_a_budget_in_words():
     assert (Budget().wanted_latency_ms, Budget().wanted_recall) == (LATENCY_MS, RECALL)
 
 
-def test_a_small_budget_is_not_said_to_be_nothing():
+def test_small_budget_is_not_shown_as_zero():
     assert Budget(max_memory=300 * 1024).describe(defaults=False) == "0.31 MB"
 
 
-# What a store keeps
+# Records in a store
 
 
 JSON = st.recursive(
@@ -194,7 +194,7 @@ def kept():
 
 
 @pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
-def test_what_is_kept_comes_back_as_it_was(kind):
+def test_records_survive_a_round_trip(kind):
     made = kind.from_dict(kept()[kind])
     assert kind.from_dict(json.loads(json.dumps(made.to_dict()))) == made
     assert made.describe()
@@ -202,7 +202,7 @@ def test_what_is_kept_comes_back_as_it_was(kind):
 
 @pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
 @given(data=st.data())
-def test_what_is_kept_wrongly_is_refused_or_can_be_told(kind, data):
+def test_invalid_records_raise_or_can_be_described(kind, data):
     values = kept()[kind]
     name = data.draw(st.sampled_from(sorted(values)))
     values[name] = data.draw(JSON)

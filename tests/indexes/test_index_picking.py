@@ -1,4 +1,4 @@
-"""Which index is built for a budget, what is said of it, and what happens where none keeps to it."""
+"""The index that is built for a budget, the reasons, and the error if no index meets the budget."""
 
 import numpy as np
 import pytest
@@ -19,19 +19,19 @@ ROWS = np.arange(3, 3 + 2 * SIZE, 2, dtype=np.int64)
 FLAT_BYTES, HALF_BYTES = SIZE * (4 * DIM + 8), SIZE * (2 * DIM + 8)
 FAST = Machine(0.1, 0.1, 8 * 1024**3)
 SLOW = Machine(1e4, 1e4, 8 * 1024**3)
-"""So slow that nothing can be searched whole in 20 ms."""
+"""A machine too slow for exhaustive search in 20 ms."""
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """Let approximate kinds be chosen for few vectors."""
+    """Allow approximate kinds for few vectors."""
     monkeypatch.setattr(choosing, "LEAST_APPROXIMATE", SIZE)
     monkeypatch.setattr(picking, "LEAST_APPROXIMATE", SIZE)
 
 
 @pytest.fixture
 def latencies(monkeypatch):
-    """Measured latencies, one for each kind that is built, in place of true ones."""
+    """Fake measured latencies, one for each kind that is built."""
     values = [1.0] * 9
     left = iter(values)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: next(left))
@@ -58,13 +58,13 @@ def names(folder):
     return sorted(file.name for file in folder.iterdir())
 
 
-# What is picked
+# The picked kind
 
 
-def test_the_first_kind_that_keeps_to_the_budget_is_picked(tmp_path, latencies):
+def test_first_kind_within_the_budget_is_picked(tmp_path, latencies):
     best = picked(tmp_path)
     assert (best.kind, best.effort) == ("flat", None)
-    assert best.reasons == ("flat: the first that keeps to the budget of 20 ms a query, recall@10 0.98",)
+    assert best.reasons == ("flat: the first kind within the budget of 20 ms a query, recall@10 0.98",)
     assert best.runner_up.startswith("fp16 (about ")
     assert (best.measured.recall.mean, best.measured.recall.low, best.measured.recall.queries) == (1.0, 1.0, 60)
     assert best.measured.latency_ms == 1.0
@@ -72,18 +72,18 @@ def test_the_first_kind_that_keeps_to_the_budget_is_picked(tmp_path, latencies):
     assert names(tmp_path) == ["index.faiss"]
 
 
-def test_what_the_budget_rules_out_is_not_built(tmp_path, latencies, monkeypatch):
+def test_kinds_beyond_the_budget_are_not_built(tmp_path, latencies, monkeypatch):
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=HALF_BYTES + 1_000)))
     assert built == ["fp16"]
     assert best.kind == "fp16"
     assert best.reasons[0].startswith("not flat: about ")
-    assert best.reasons[1].startswith("fp16: the first that keeps to the budget of ")
+    assert best.reasons[1].startswith("fp16: the first kind within the budget of ")
     assert best.runner_up is None
 
 
-def test_what_exceeds_the_budget_when_it_is_measured_is_passed_over(tmp_path, latencies):
+def test_kind_that_exceeds_the_budget_when_measured_is_skipped(tmp_path, latencies):
     latencies[0] = 21.0
     best = picked(tmp_path)
     assert best.kind == "fp16"
@@ -93,7 +93,7 @@ def test_what_exceeds_the_budget_when_it_is_measured_is_passed_over(tmp_path, la
 
 
 @pytest.mark.usefixtures("few")
-def test_an_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
+def test_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
     best = picked(tmp_path, machine=SLOW)
     assert best.kind == "hnsw"
     assert [reason.split(":")[0] for reason in best.reasons] == ["not flat", "not fp16", "hnsw"]
@@ -115,48 +115,48 @@ def test_more_recall_takes_more_effort(tmp_path):
 
 
 @pytest.mark.usefixtures("few")
-def test_three_kinds_are_built_at_most(tmp_path, latencies, monkeypatch):
+def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
     latencies[:] = [50.0, 40.0, 60.0, 70.0]
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path)
     assert built == ["flat", "fp16", "hnsw"]
     assert best.kind == "fp16"
-    assert best.reasons[-1].startswith("fp16: the closest, as nothing keeps to the budget")
+    assert best.reasons[-1].startswith("fp16: the closest kind; none is within the budget")
     assert names(tmp_path) == ["index.faiss"]
 
 
-def test_what_was_not_asked_for_is_no_condition(tmp_path, latencies):
+def test_default_limits_are_not_required(tmp_path, latencies):
     latencies[:] = [1e6, 1e6]
     best = picked(tmp_path)
     assert best.kind == "flat"
-    assert "the closest, as nothing keeps to the budget" in best.reasons[-1]
+    assert "the closest kind; none is within the budget" in best.reasons[-1]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
-def test_a_kind_that_is_asked_for_is_picked(name, tmp_path):
+def test_requested_kind_is_picked(name, tmp_path):
     best = picked(tmp_path, IndexConfig(name))
     assert best.kind == name
-    assert best.reasons == (f"{name} was asked for",)
+    assert best.reasons == (f"{name} was requested",)
     assert best.runner_up is None
     assert (best.effort is None) == (best.spec.family == "exhaustive")
     SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
 
 
-def test_an_index_of_few_vectors_is_flat_and_says_so(tmp_path):
+def test_requested_kind_with_few_vectors_becomes_flat_with_a_reason(tmp_path):
     few_vectors = ArrayVectors(clusters(999))
     best = picked(tmp_path, IndexConfig("hnsw"), vectors=few_vectors)
     assert best.kind == "flat"
-    assert best.reasons == ("an index of kind hnsw begins at 1,000 vectors",)
+    assert best.reasons == ("an index of kind hnsw needs at least 1,000 vectors",)
 
 
-def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp_path):
+def test_too_few_training_vectors_for_the_lists_make_the_index_flat(tmp_path):
     best = picked(tmp_path, IndexConfig("IVF4096,Flat"))
     assert best.kind == "flat"
     assert "IVF4096,Flat" in best.reasons[0]
 
 
-# Budgets that nothing keeps to
+# Impossible budgets
 
 
 @pytest.mark.parametrize(
@@ -167,24 +167,26 @@ def test_more_lists_than_there_are_vectors_to_learn_from_make_the_index_flat(tmp
         (Budget(max_latency_ms=1.0, max_memory=FLAT_BYTES + 1_000), 9.0, "flat"),
     ],
 )
-def test_a_budget_that_nothing_keeps_to_is_refused_with_the_closest(budget, slow, closest, tmp_path, latencies):
+def test_impossible_budget_raises_and_names_the_closest_kind(budget, slow, closest, tmp_path, latencies):
     latencies[:] = [slow] * 9
     with pytest.raises(BudgetError) as caught:
         picked(tmp_path, IndexConfig(budget=budget))
     said = str(caught.value)
-    assert said.startswith(f"no index of 1,500 vectors of dimension 16 keeps to {budget.describe(defaults=False)}")
+    assert said.startswith(
+        f"no index of 1,500 vectors of dimension 16 meets the budget of {budget.describe(defaults=False)}"
+    )
     assert f"the closest is {closest} with recall@10 1.0000 (1.0000 to 1.0000), {slow:g} ms a query" in said
     assert "--index hnsw" in said
     assert names(tmp_path) == []
 
 
-def test_a_recall_that_a_kind_does_not_reach_is_refused(tmp_path):
+def test_unreachable_recall_of_a_requested_kind_raises(tmp_path):
     with pytest.raises(BudgetError, match=r"\(built: IVF4,PQ1\): the closest is IVF4,PQ1 with recall@10 0\.\d+ \("):
         picked(tmp_path, IndexConfig("IVF4,PQ1", Budget(min_recall=0.9999)))
     assert names(tmp_path) == []
 
 
-def test_the_file_that_was_there_stays_where_nothing_keeps_to_the_budget(tmp_path):
+def test_existing_file_stays_if_no_kind_meets_the_budget(tmp_path):
     (tmp_path / "index.faiss").write_bytes(b"before")
     with pytest.raises(BudgetError):
         picked(tmp_path, IndexConfig("hnsw", Budget(max_memory=1_000)))
@@ -192,7 +194,7 @@ def test_the_file_that_was_there_stays_where_nothing_keeps_to_the_budget(tmp_pat
     assert names(tmp_path) == ["index.faiss"]
 
 
-def test_nothing_is_left_of_a_pick_that_is_interrupted(tmp_path):
+def test_interrupted_pick_leaves_no_files(tmp_path):
     class Interrupting:
         def start(self, phase, unit, total):
             pass
@@ -219,14 +221,14 @@ def test_without_queries_nothing_is_measured(counts, tmp_path):
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1), (2, 2)])
-def test_few_queries_are_no_error(counts, tmp_path, latencies):
+def test_few_queries_are_enough(counts, tmp_path, latencies):
     queries = TuningQueries(clusters(counts[0]), clusters(counts[1]))
     assert picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), queries=queries).kind == "flat"
     assert picked(tmp_path, IndexConfig("ivf"), queries=queries).kind == "ivf"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_lossy_index_finds_is_ranked_by_the_vectors(name, tmp_path):
+def test_results_of_a_lossy_index_are_ranked_by_exact_vectors(name, tmp_path):
     best = picked(tmp_path, IndexConfig(name))
     index = RefinedIndex(SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM), best.spec, VECTORS, ROWS)
     scores, rows = index.search(TUNING_QUERIES.measuring, 18, effort=best.effort)

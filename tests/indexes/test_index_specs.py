@@ -1,4 +1,4 @@
-"""Kinds of index by name and by factory string, and the trial of a string before anything is built with it."""
+"""Kinds of index by name and by factory string, and the check of a factory string before it is used."""
 
 import contextlib
 import math
@@ -24,7 +24,7 @@ from ragembed.indexes.storage import segments
 
 DIM = 16
 
-# name, how it is searched, whether it keeps vectors as they are, how many times as many it looks at
+# name, family, lossless, refine factor
 TABLE = [
     ("flat", "exhaustive", True, 1),
     ("fp16", "exhaustive", False, 2),
@@ -58,19 +58,19 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("name", "family", "lossless", "refine_factor"), TABLE)
-def test_a_kind_is_known_by_its_name(name, family, lossless, refine_factor):
+def test_properties_of_kinds(name, family, lossless, refine_factor):
     spec = parse_spec(name)
     assert (spec.name, spec.family, spec.lossless, spec.refine_factor) == (name, family, lossless, refine_factor)
     assert spec.named == (name in NAMES)
 
 
-def test_the_table_has_every_name():
+def test_all_names_are_tested():
     assert [name for name, *_ in TABLE[: len(NAMES)]] == list(NAMES)
     assert AUTO not in NAMES
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_what_has_not_the_form_of_a_kind_is_refused_with_those_there_are(text):
+def test_invalid_kind_raises_and_lists_valid_kinds(text):
     with pytest.raises(ConfigError) as caught:
         parse_spec(text)
     assert repr(text) in str(caught.value)
@@ -80,13 +80,13 @@ def test_what_has_not_the_form_of_a_kind_is_refused_with_those_there_are(text):
 @pytest.mark.parametrize(
     "text", ["HNSW0", "HNSW0,Flat", "HNSW1,Flat", "PQ4x0", "IVF4,PQ4x0", "IVF0,Flat", "RQ0x4", "PCA0,Flat"]
 )
-def test_a_string_that_faiss_does_not_survive_is_refused(text):
+def test_factory_string_that_crashes_faiss_raises(text):
     with pytest.raises(ConfigError, match=text):
         parse_spec(text)
 
 
 @given(st.text(max_size=30) | st.text("IVFHNSWPQCARfloat0123456789x_,()-{}", max_size=30))
-def test_any_text_is_a_kind_or_refused(text):
+def test_any_text_is_a_kind_or_raises(text):
     with contextlib.suppress(ConfigError):
         spec = parse_spec(text)
         assert spec.family in ("exhaustive", "graph", "lists")
@@ -95,7 +95,7 @@ def test_any_text_is_a_kind_or_refused(text):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_factory_of_a_name_suits_the_number_of_vectors(name):
+def test_factory_string_depends_on_the_number_of_vectors(name):
     expected = {
         "flat": "Flat",
         "fp16": "SQfp16",
@@ -109,7 +109,7 @@ def test_the_factory_of_a_name_suits_the_number_of_vectors(name):
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**6))
-def test_every_list_has_vectors_to_learn_from(rows, more):
+def test_every_list_has_enough_training_vectors(rows, more):
     lists = lists_for(rows)
     assert 1 <= lists <= max(1, 4 * math.sqrt(rows))
     assert lists == 1 or rows // lists >= TRAINING_PER_LIST
@@ -125,18 +125,18 @@ def test_codes_divide_the_dimension(dim):
 
 @pytest.mark.parametrize("dim", [1, 2, 7, 30, 97, 384, 768])
 @pytest.mark.parametrize("name", NAMES)
-def test_faiss_knows_the_factory_of_every_name(name, dim):
+def test_faiss_accepts_the_factory_string_of_every_name(name, dim):
     index = faiss.index_factory(dim, parse_spec(name).factory(5_000, dim), faiss.METRIC_INNER_PRODUCT)
     assert (index.d, index.ntotal) == (dim, 0)
 
 
-def test_a_kind_that_a_database_names_wrongly_is_damage():
+def test_invalid_kind_in_the_database_is_damage():
     assert segments.stored_spec("ivf-pq") == IndexSpec("ivf-pq")
     with pytest.raises(StoreDamagedError, match="names an index"):
         segments.stored_spec("no such kind")
 
 
-# Trying a string out
+# Checking factory strings
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_kind_that_a_database_names_wrongly_is_damage():
         *("IVF8_HNSW8,Flat", "PCA8,IVF8,Flat", "OPQ4_8,IVF8,SQ8", "RR16,IVF8,SQfp16", "IVF100000,Flat"),
     ],
 )
-def test_a_string_that_can_be_used_passes(name):
+def test_usable_factory_string_passes_the_check(name):
     check(parse_spec(name), DIM)
 
 
@@ -164,7 +164,7 @@ def test_a_string_that_can_be_used_passes(name):
         ("IVF8,SQ8,RFlat", "cannot be merged"),
     ],
 )
-def test_a_string_that_cannot_be_used_is_refused_in_one_sentence(name, why):
+def test_unusable_factory_string_raises_with_a_short_reason(name, why):
     with pytest.raises(ConfigError) as caught:
         check(parse_spec(name), DIM)
     said = str(caught.value)
@@ -176,18 +176,18 @@ def test_a_string_that_cannot_be_used_is_refused_in_one_sentence(name, why):
 
 
 @pytest.mark.parametrize("name", ["PCA8,HNSW8,Flat", "RR8,HNSW8,Flat"])
-def test_a_graph_below_a_transform_is_used_or_refused(name):
+def test_graph_behind_a_transform_is_built_or_raises(name):
     with contextlib.suppress(ConfigError):
         check(parse_spec(name), DIM)
 
 
-def test_names_need_no_trial(monkeypatch):
+def test_named_kinds_skip_the_check(monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", lambda *_: pytest.fail("vectors were drawn for a trial"))
     for name in NAMES:
         check(parse_spec(name), DIM)
 
 
-def test_nothing_is_left_of_a_trial(monkeypatch, tmp_path):
+def test_check_leaves_no_files(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     check(parse_spec("IVF8,SQ8"), DIM)
     with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""Recall of searches whose answers are known, exact search by brute force, and the least effort that is enough."""
+"""Recall of searches with known results, exact search against brute force, and the smallest sufficient effort."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def truth(queries=20, k=10, kth=0.5):
 
 
 def finds(*counts, nearest=0.9, other=0.1):
-    """A search that finds, for each query in turn, so many of the nearest."""
+    """Return a search that finds these numbers of nearest vectors, one number for each query."""
     scores = np.array([[nearest] * count + [other] * (USUAL_K - count) for count in counts], dtype=np.float32)
     return lambda _queries, k: scores[:, :k]
 
@@ -35,7 +35,7 @@ def finds(*counts, nearest=0.9, other=0.1):
 # Recall
 
 
-def test_recall_is_the_mean_share_of_the_nearest_that_is_found():
+def test_recall_is_the_mean_share_of_nearest_vectors_found():
     found = recall(finds(10, 5, 0, 9), truth(4))
     assert found.mean == pytest.approx(0.6)
     assert found.queries == 4
@@ -45,17 +45,17 @@ def test_recall_of_fewer_than_ten_vectors():
     assert recall(finds(3, 0), truth(2, k=3)).mean == 0.5
 
 
-def test_more_than_ten_that_are_near_enough_do_not_count_twice():
+def test_recall_is_at_most_one_with_more_than_ten_ties():
     assert recall(finds(15, 15), truth(2)).mean == 1.0
 
 
-def test_what_ties_with_the_tenth_counts_as_found():
+def test_ties_with_the_tenth_count_as_found():
     assert recall(finds(10, 10, nearest=0.5), truth(2)).mean == 1.0
     assert recall(finds(10, 10, nearest=0.5 - 1e-6), truth(2)).mean == 1.0
     assert recall(finds(10, 10, nearest=0.5 - 1e-5), truth(2)).mean == 0.0
 
 
-def test_what_is_missing_is_not_found():
+def test_missing_results_count_as_not_found():
     scores = np.full((2, USUAL_K), -np.inf, dtype=np.float32)
     scores[:, :4] = 0.9
     assert recall(lambda _queries, k: scores[:, :k], truth(2)).mean == pytest.approx(0.4)
@@ -63,7 +63,7 @@ def test_what_is_missing_is_not_found():
 
 
 @given(st.lists(st.integers(0, 10), min_size=2, max_size=60))
-def test_the_interval_is_that_of_resampled_means(counts):
+def test_interval_is_a_percentile_bootstrap(counts):
     found = recall(finds(*counts), truth(len(counts)))
     expected = paired_bootstrap(np.array(counts) / 10, np.zeros(len(counts)))
     assert (found.low, found.high) == pytest.approx((expected.low, min(expected.high, 1.0)))
@@ -71,13 +71,13 @@ def test_the_interval_is_that_of_resampled_means(counts):
     assert found.mean - 1e-9 <= found.high <= 1
 
 
-def test_the_interval_has_no_width_where_all_queries_are_alike():
+def test_interval_has_zero_width_if_all_queries_are_equal():
     for count in (10, 7, 0):
         found = recall(finds(*[count] * 30), truth(30))
         assert found.low == pytest.approx(found.mean) == pytest.approx(found.high)
 
 
-def test_the_interval_is_narrower_with_more_queries():
+def test_interval_narrows_with_more_queries():
     few, many = recall(finds(*[10, 5] * 10), truth(20)), recall(finds(*[10, 5] * 100), truth(200))
     assert many.high - many.low < few.high - few.low
 
@@ -106,14 +106,14 @@ def test_exact_search_equals_brute_force(allowed, rows_in_block, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [1, 9, 10])
-def test_exact_search_of_few_vectors_finds_as_many_as_there_are(size):
+def test_exact_search_of_few_vectors_finds_all(size):
     array, queries = unit(size, 1), unit(6, 2)
     found = exact([(ArrayVectors(array), None)], queries)
     assert found.k == size
     np.testing.assert_allclose(found.kth, brute_force([(array, None)], queries)[:, -1], atol=1e-6)
 
 
-def test_exact_search_where_nothing_counts():
+def test_exact_search_without_allowed_vectors():
     nothing = exact([(ArrayVectors(unit(5)), np.zeros(5, dtype=bool))], unit(3))
     assert (nothing.k, nothing.kth.tolist()) == (0, [0.0, 0.0, 0.0])
     assert exact([], unit(3)).k == 0
@@ -132,7 +132,7 @@ def test_exact_search_finds_itself():
 
 
 class Ladder:
-    """Searches that find everything from effort ``enough`` on, and half of it below."""
+    """Searches that find everything from the effort ``enough`` on, and half of it below."""
 
     def __init__(self, enough):
         self.enough, self.tried = enough, []
@@ -143,7 +143,7 @@ class Ladder:
 
 
 @given(st.integers(1, 20_000), st.data())
-def test_the_least_effort_is_enough_and_a_sixth_less_is_not(most, data):
+def test_least_effort_is_enough_and_the_next_lower_is_not(most, data):
     enough = data.draw(st.integers(1, most))
     ladder = Ladder(enough)
     effort = least_effort(ladder, most, truth(), 0.98)
@@ -153,12 +153,12 @@ def test_the_least_effort_is_enough_and_a_sixth_less_is_not(most, data):
     assert len(ladder.tried) <= 7
 
 
-def test_all_effort_is_made_where_none_is_enough():
+def test_highest_effort_if_none_is_enough():
     for most in (1, 2, 10, 777):
         assert least_effort(Ladder(10**9), most, truth(), 0.98) == most
 
 
-def test_the_interval_and_not_the_mean_must_reach_what_is_wanted():
+def test_interval_must_reach_the_wanted_recall():
     def search(effort):
         return finds(*([10] * 19 + [8] if effort < 40 else [10] * 20))
 
@@ -167,11 +167,11 @@ def test_the_interval_and_not_the_mean_must_reach_what_is_wanted():
     assert least_effort(search, 100, truth(), 0.9) == 1
 
 
-def test_full_recall_can_be_wanted():
+def test_wanted_recall_can_be_one():
     assert 200 <= least_effort(Ladder(200), 1000, truth(), 1.0) <= 230
 
 
-def test_an_index_that_is_searched_whole_has_no_effort():
+def test_exhaustive_index_has_no_effort():
     assert tuned_effort(Ladder(1), 0, truth(), 0.98) is None
 
 
@@ -186,7 +186,7 @@ def test_effort_has_a_limit(monkeypatch):
 # Latency
 
 
-def test_latency_is_the_95th_percentile_of_the_best_of_three(monkeypatch):
+def test_latency_is_the_95th_percentile_of_best_of_three_times(monkeypatch):
     now = [0.0]
     asked = []
 

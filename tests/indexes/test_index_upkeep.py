@@ -109,7 +109,7 @@ def test_growing_and_shrinking_the_store_picks_its_index_anew(tmp_path):
     assert (store.index_choice().rows, kinds_of(store)) == (2 * LEAST, [("ivf", 2 * LEAST)])
     store.delete([f"i{i}" for i in range(50, 2 * LEAST)])
     assert (store.index_choice().kind, store.index_choice().rows) == ("flat", 50)
-    assert store.index_choice().reasons == (f"an index of kind ivf begins at {LEAST} vectors",)
+    assert store.index_choice().reasons == (f"an index of kind ivf needs at least {LEAST} vectors",)
     assert kinds_of(store) == [("flat", 50)]
     assert_sound(store)
 

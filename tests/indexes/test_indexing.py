@@ -43,7 +43,7 @@ def run(in_folder, tiny_config, monkeypatch):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """The document texts that went through the model (questions and pseudo-queries are encoded elsewhere)."""
+    """The document texts that the model encodes, without queries and pseudo-queries."""
     texts = []
     original = writer.StoreWriter._commit_vectors
     monkeypatch.setattr(
@@ -60,7 +60,7 @@ def counts(report):
 
 
 def content(folder):
-    """What a store holds, without what differs from run to run."""
+    """Return the contents of a store that do not differ between runs."""
     with Store.open(folder / ".ragembed") as store:
         return sorted(
             (record.source, record.chunk.start_line, record.chunk.text, record.id) for record in store.chunks()
@@ -87,7 +87,7 @@ def test_a_folder_becomes_searchable(docs, run, in_folder):
         assert store.embedder.fitted_on.pseudo_queries > 0
 
 
-def test_run_again_nothing_is_read_or_encoded(docs, run, encoded, monkeypatch):
+def test_second_run_reads_and_encodes_nothing(docs, run, encoded, monkeypatch):
     run(docs)
     encoded.clear()
     monkeypatch.setattr("ragembed.indexes.indexing.scan.read", None)
@@ -97,7 +97,7 @@ def test_run_again_nothing_is_read_or_encoded(docs, run, encoded, monkeypatch):
     assert encoded == []
 
 
-def test_touch_alone_encodes_nothing(docs, run, in_folder):
+def test_touched_file_is_not_encoded(docs, run, in_folder):
     run(docs)
     for file in docs.rglob("*.txt"):
         os.utime(file, ns=(1, 10**18))
@@ -108,7 +108,7 @@ def test_touch_alone_encodes_nothing(docs, run, in_folder):
         assert store.sources()["docs/cat.txt"].mtime_ns == 10**18
 
 
-def test_only_what_changed_is_encoded(docs, run, encoded, in_folder):
+def test_only_changed_chunks_are_encoded(docs, run, encoded, in_folder):
     run(docs)
     encoded.clear()
     locks = docs / "locks.md"
@@ -125,7 +125,7 @@ def test_only_what_changed_is_encoded(docs, run, encoded, in_folder):
     assert "a reader is in" not in texts
 
 
-def test_after_edits_the_store_equals_a_clean_build(docs, run, in_folder):
+def test_store_after_edits_equals_a_clean_build(docs, run, in_folder):
     run(docs)
     (docs / "locks.md").write_text("# Other\n\nthe dog runs\n")
     (docs / "deep" / "wing.txt").rename(docs / "wing2.txt")
@@ -136,7 +136,7 @@ def test_after_edits_the_store_equals_a_clean_build(docs, run, in_folder):
     assert updated == content(in_folder)
 
 
-def test_a_rename_costs_nothing(docs, run, in_folder):
+def test_rename_encodes_nothing(docs, run, in_folder):
     run(docs)
     (docs / "cat.txt").rename(docs / "deep" / "kitten.txt")
     report = run(docs)
@@ -147,7 +147,7 @@ def test_a_rename_costs_nothing(docs, run, in_folder):
         assert "docs/cat.txt" not in store.sources()
 
 
-def test_two_files_with_the_same_text_both_exist(docs, run, in_folder):
+def test_two_files_with_the_same_text_are_both_stored(docs, run, in_folder):
     (docs / "copy.txt").write_text((docs / "cat.txt").read_text())
     run(docs)
     with Store.open(in_folder / ".ragembed") as store:
@@ -158,7 +158,7 @@ def test_two_files_with_the_same_text_both_exist(docs, run, in_folder):
         assert [hit.source for hit in store.search("the cat sleeps", 1)] == ["docs/copy.txt"]
 
 
-def test_a_changed_chunk_size_chunks_again(docs, run, in_folder):
+def test_other_chunk_size_chunks_again(docs, run, in_folder):
     (docs / "long.txt").write_text("\n\n".join(f"the cat number {i} sleeps on the wing" for i in range(12)))
     run(docs)
     before = len(content(in_folder))
@@ -167,7 +167,7 @@ def test_a_changed_chunk_size_chunks_again(docs, run, in_folder):
     assert len(content(in_folder)) > before
 
 
-def test_options_and_paths_of_the_last_run_hold(docs, run, in_folder):
+def test_options_and_paths_of_the_last_run_are_kept(docs, run, in_folder):
     run(docs, options=IndexingOptions(exclude=("deep/",)))
     (docs / "deep" / "two.txt").write_text("two")
     report = run()
@@ -176,7 +176,7 @@ def test_options_and_paths_of_the_last_run_hold(docs, run, in_folder):
     assert counts(report) == (2, 0, 0, 2, 0)
 
 
-def test_a_file_newly_excluded_goes(docs, run, in_folder):
+def test_newly_excluded_file_is_removed(docs, run, in_folder):
     run(docs)
     (docs / ".ragembedignore").write_text("cat.*\n")
     report = run(docs)
@@ -184,7 +184,7 @@ def test_a_file_newly_excluded_goes(docs, run, in_folder):
     assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
 
 
-def test_another_folder_is_added_and_the_first_stays(docs, run, in_folder):
+def test_second_folder_is_added(docs, run, in_folder):
     run(docs)
     other = in_folder.parent / "outside"
     other.mkdir()
@@ -197,12 +197,12 @@ def test_another_folder_is_added_and_the_first_stays(docs, run, in_folder):
     assert sorted(run().scan.removed) == ["../outside/a.txt", "docs/cat.txt"]
 
 
-def test_a_single_file_leaves_the_others_alone(docs, run):
+def test_indexing_one_file_keeps_the_others(docs, run):
     run(docs)
     assert counts(run(docs / "cat.txt")) == (0, 0, 0, 1, 0)
 
 
-def test_broken_files_are_listed_and_stop_nothing(docs, run, in_folder):
+def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     (docs / "broken.pdf").write_bytes(b"%PDF-1.7 nonsense")
     (docs / "binary.dat").write_bytes(bytes(range(256)) * 5)
     (docs / "empty.txt").write_text("")
@@ -223,7 +223,7 @@ def test_broken_files_are_listed_and_stop_nothing(docs, run, in_folder):
         assert set(store.status()["skipped"]) == {"docs/binary.dat", "docs/big.log"}
 
 
-def test_files_with_unusual_content_stop_nothing(docs, run, in_folder):
+def test_files_with_unusual_content_do_not_stop_a_run(docs, run, in_folder):
     def nested(levels):
         return '{"text": "the dog runs", "a": ' + "[" * levels + "]" * levels + "}\n"
 
@@ -253,7 +253,7 @@ def test_files_with_unusual_content_stop_nothing(docs, run, in_folder):
     ],
 )
 @pytest.mark.parametrize("place", ["reader", "chunker", "record"])
-def test_whatever_fails_for_one_file_stops_nothing(docs, run, monkeypatch, error, reason, place):
+def test_error_in_one_file_does_not_stop_a_run(docs, run, monkeypatch, error, reason, place):
     def failing(function):
         def call(*args):
             if any("locks.md" in str(arg) or "writer holds" in str(arg) for arg in args):
@@ -273,7 +273,7 @@ def test_whatever_fails_for_one_file_stops_nothing(docs, run, monkeypatch, error
     assert report.scan.skipped == {"docs/locks.md": reason}
 
 
-def test_an_interruption_is_no_error_of_a_file(docs, run, monkeypatch):
+def test_interruption_is_not_an_error_of_a_file(docs, run, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
@@ -282,7 +282,7 @@ def test_an_interruption_is_no_error_of_a_file(docs, run, monkeypatch):
         run(docs)
 
 
-def test_any_date_of_a_file_is_kept_as_far_as_the_store_reaches(docs, run, in_folder):
+def test_file_dates_are_clamped_to_the_range_of_the_store(docs, run, in_folder):
     for name, seconds in (("cat.txt", 15_000_000_000), ("locks.md", -1_000_000_000)):  # 2445 and 1938
         os.utime(docs / name, (seconds, seconds))
         if (docs / name).stat().st_mtime != seconds:
@@ -299,7 +299,7 @@ def test_any_date_of_a_file_is_kept_as_far_as_the_store_reaches(docs, run, in_fo
     assert found == {"mtime < 0": {"docs/locks.md"}, "mtime > '2262-01-01'": {"docs/cat.txt"}}
 
 
-def test_a_file_that_breaks_takes_its_old_chunks_with_it(docs, run, in_folder):
+def test_chunks_of_a_file_that_breaks_are_removed(docs, run, in_folder):
     run(docs)
     (docs / "cat.txt").write_bytes(bytes(range(256)) * 10)
     report = run(docs)
@@ -307,7 +307,7 @@ def test_a_file_that_breaks_takes_its_old_chunks_with_it(docs, run, in_folder):
     assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
 
 
-def test_a_folder_that_cannot_be_listed_keeps_its_files(docs, run, in_folder, refuse_to_open, monkeypatch):
+def test_files_of_an_unreadable_folder_are_kept(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
     refuse_to_open("deep")
     report = run(docs)
@@ -325,9 +325,9 @@ def test_latin1_and_emoji_are_found(docs, run, in_folder):
         assert "🦓" in store.search("zebra", 1, "lexical")[0].chunk.text
 
 
-def test_nothing_to_index_leaves_nothing(in_folder, run):
+def test_nothing_to_index_raises_and_writes_nothing(in_folder, run):
     (in_folder / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"there is no file to read in .*empty"):
+    with pytest.raises(ConfigError, match=r"no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
     with pytest.raises(ConfigError, match=r"none of the 1 files .*a\.bin: binary"):
@@ -339,7 +339,7 @@ def test_nothing_to_index_leaves_nothing(in_folder, run):
     assert not (in_folder / ".ragembed").exists()
 
 
-def test_a_dry_run_does_nothing(docs, run, in_folder, encoded):
+def test_dry_run_writes_nothing(docs, run, in_folder, encoded):
     report = run(docs, dry_run=True)
     assert counts(report) == (3, 0, 0, 0, 0)
     assert report.chunks >= 3
@@ -347,14 +347,14 @@ def test_a_dry_run_does_nothing(docs, run, in_folder, encoded):
     assert encoded == []
 
 
-def test_another_model_for_the_same_store_is_refused(docs, run, in_folder):
+def test_other_model_for_the_same_store_raises(docs, run, in_folder):
     run(docs)
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, EmbedderConfig(model="some/other"))
     with pytest.raises(IncompatibleStoreError, match=r"was made with the model .*tiny-bert.*, not some/other.*--store"):
         index_files(request)
 
 
-def test_other_settings_for_the_same_store_are_refused(docs, run, in_folder, tiny_config):
+def test_other_settings_for_the_same_store_raise(docs, run, in_folder, tiny_config):
     run(docs)
     for changes in ({"layers": "1"}, {"weighting": "uniform"}, {"postprocess": ("zscore",)}, {"query_fit": "shared"}):
         request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config.replace(**changes))
@@ -362,7 +362,7 @@ def test_other_settings_for_the_same_store_are_refused(docs, run, in_folder, tin
             index_files(request)
 
 
-def test_a_model_named_by_a_relative_path_is_found_from_anywhere(docs, in_folder, tiny_model, monkeypatch):
+def test_model_at_a_relative_path_is_found_from_any_folder(docs, in_folder, tiny_model, monkeypatch):
     (in_folder / "model").symlink_to(tiny_model)
     index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, EmbedderConfig(model="model", dtype="float32")))
     monkeypatch.chdir(docs)
@@ -370,7 +370,7 @@ def test_a_model_named_by_a_relative_path_is_found_from_anywhere(docs, in_folder
         assert store.search("lock", 1)
 
 
-def test_a_root_above_the_store(docs, run, in_folder, tiny_config):
+def test_indexed_folder_above_the_store(docs, run, in_folder, tiny_config):
     store = docs / ".ragembed"
     request = IndexingRequest(store, (in_folder,), None, tiny_config)
     (docs / "bad.bin").write_bytes(b"\0")
@@ -394,7 +394,7 @@ def test_names_that_are_not_unicode_are_listed(docs, run, in_folder):
         assert store.status()["skipped"] == report.scan.skipped
 
 
-def test_a_path_that_is_gone(docs, run, in_folder):
+def test_missing_path(docs, run, in_folder):
     other = in_folder / "other"
     other.mkdir()
     (other / "a.txt").write_text("a fish swims")
@@ -404,7 +404,7 @@ def test_a_path_that_is_gone(docs, run, in_folder):
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.scan.warnings == [
-        f"{other} is missing, its files stay in the store until you run: ragembed index {other}"
+        f"{other} is missing: to remove its files from the store, run 'ragembed index {other}'"
     ]
     assert counts(run(other)) == (0, 0, 1, 0, 0)
     assert run().scan.warnings == []
@@ -412,7 +412,7 @@ def test_a_path_that_is_gone(docs, run, in_folder):
         run(other)
 
 
-def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in_folder, refuse_to_open, monkeypatch):
+def test_chunks_of_a_temporarily_unreadable_file_are_kept(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
     (docs / "cat.txt").write_text("the cat runs")
     refuse_to_open("cat.txt")
@@ -422,7 +422,7 @@ def test_a_file_that_cannot_be_read_at_the_moment_keeps_its_chunks(docs, run, in
     assert "docs/cat.txt" in {source for source, *_ in content(in_folder)}
 
 
-def test_a_file_that_becomes_a_link_keeps_its_chunks(docs, run, in_folder, monkeypatch):
+def test_chunks_of_a_file_that_becomes_a_link_are_kept(docs, run, in_folder, monkeypatch):
     run(docs)
     (in_folder / "secret.txt").write_text("a zebra")
     (docs / "cat.txt").write_text("the cat runs")
@@ -444,7 +444,7 @@ def test_a_file_that_becomes_a_link_keeps_its_chunks(docs, run, in_folder, monke
     assert (len(texts), texts["docs/cat.txt"]) == (3, "the cat sleeps")
 
 
-def test_a_moved_file_can_be_found_at_every_moment(docs, run, in_folder, monkeypatch):
+def test_moved_file_is_always_searchable(docs, run, in_folder, monkeypatch):
     monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 1)
     run(docs)
     (docs / "cat.txt").rename(docs / "z.txt")
@@ -464,7 +464,7 @@ def test_a_moved_file_can_be_found_at_every_moment(docs, run, in_folder, monkeyp
     assert seen[-1] & {"docs/cat.txt", "docs/z.txt"} == {"docs/z.txt"}
 
 
-def test_a_store_that_a_program_made_can_be_indexed_into(docs, tiny_config, in_folder, make_record):
+def test_files_can_be_indexed_into_a_store_created_in_python(docs, tiny_config, in_folder, make_record):
     embedder = Embedder(tiny_config).fit(["the cat sleeps", "the dog runs"])
     with Store.create(in_folder / ".ragembed", embedder) as store:
         store.add([make_record("mine", "a zebra of a program")])
@@ -483,13 +483,13 @@ def test_a_second_writer_fails_at_once(docs, run, in_folder):
     assert time.monotonic() - started < 30
 
 
-def test_a_place_where_no_store_can_be_made(docs, tiny_config, in_folder):
+def test_invalid_place_for_a_store(docs, tiny_config, in_folder):
     (in_folder / "file").write_text("")
     with pytest.raises(StoreError, match="no store can be made at"):
         index_files(IndexingRequest(in_folder / "file" / "store", (docs,), None, tiny_config))
 
 
-def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch):
+def test_interrupted_run_is_searchable_and_resumes(docs, run, in_folder, monkeypatch):
     monkeypatch.setattr(writer, "BATCH", 4)
     monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 4)
     for i in range(12):
@@ -519,7 +519,7 @@ def test_interrupted_it_answers_and_carries_on(docs, run, in_folder, monkeypatch
         assert store.search("zebra", 1)[0].dense is not None
 
 
-def test_the_chain_is_fitted_again_when_the_corpus_has_doubled(docs, run, in_folder):
+def test_chain_is_fitted_again_when_the_corpus_has_doubled(docs, run, in_folder):
     first = run(docs)
     for i in range(first.chunks):
         (docs / f"more{i}.txt").write_text(f"the dog number {i} runs")
@@ -554,7 +554,7 @@ def test_a_few_vectors_are_not_centred(docs, tiny_config, in_folder):
     assert fitted
 
 
-def test_an_interrupted_run_is_told_until_it_is_finished(docs, run, in_folder, monkeypatch):
+def test_interrupted_run_is_reported_until_it_is_complete(docs, run, in_folder, monkeypatch):
     original = TransformerExtractor.encode
 
     def interrupted(self, texts, side, progress=None):
@@ -571,7 +571,7 @@ def test_an_interrupted_run_is_told_until_it_is_finished(docs, run, in_folder, m
         assert not store.unfinished
 
 
-def test_token_weights_of_a_much_smaller_corpus_are_told(in_folder, docs, run):
+def test_token_weights_of_a_much_smaller_corpus_give_a_warning(in_folder, docs, run):
     first = run(docs / "cat.txt")
     assert first.scan.warnings == []
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
@@ -599,12 +599,12 @@ def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch)
         assert store.embedder.fitted_on.documents == 2
 
 
-def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in_folder, tiny_config, monkeypatch):
+def test_post_processors_wait_for_enough_chunks_with_a_warning(docs, in_folder, tiny_config, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     config = tiny_config.replace(postprocess=("abtt:4", "normalize"))
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert note == "abtt:4, normalize cannot be fitted on 3 chunks: they are fitted when there are 5"
+    assert note == "abtt:4, normalize cannot be fitted on 3 chunks yet: fitting needs 5 chunks or more"
     (docs / "more.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(2)))
     assert index_files(request).scan.warnings == []
     with Store.open(in_folder / ".ragembed") as store:
@@ -612,7 +612,7 @@ def test_post_processors_that_need_more_chunks_wait_for_them_and_say_so(docs, in
 
 
 @pytest.mark.parametrize("extractor", ["re:dim=16", "avg", "bert+avg"])
-def test_other_extractors_take_in_new_files(docs, in_folder, tiny_config, extractor):
+def test_other_extractors_index_new_files(docs, in_folder, tiny_config, extractor):
     config = tiny_config.replace(extractor=extractor, weighting="idf")
     request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
     first = index_files(request)
@@ -623,7 +623,7 @@ def test_other_extractors_take_in_new_files(docs, in_folder, tiny_config, extrac
         assert any(hit.source.endswith("zebra.txt") for hit in store.search("zebra alpha", 4, "dense"))
 
 
-def test_vectors_of_too_low_a_rank_are_told_and_the_store_answers(in_folder, tiny_config, monkeypatch):
+def test_low_rank_vectors_give_a_warning_and_a_searchable_store(in_folder, tiny_config, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     folder = in_folder / "docs"
     folder.mkdir()
@@ -632,7 +632,7 @@ def test_vectors_of_too_low_a_rank_are_told_and_the_store_answers(in_folder, tin
     config = tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:3",))
     request = IndexingRequest(in_folder / ".ragembed", (folder,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert "the post-processors stay as they were: abtt:3 removes more directions" in note
+    assert "the post-processors were not fitted: abtt:3 removes more directions" in note
     with Store.open(in_folder / ".ragembed") as store:
         assert not store.unfinished
         assert store.search("cat", 1, "dense")
@@ -657,7 +657,7 @@ def test_a_corpus_for_post_processors_is_encoded_once_and_needs_no_chunks(docs, 
         assert store.embedder.config.postprocess == config.postprocess
 
 
-def test_a_setting_written_otherwise_is_the_same(docs, in_folder, tiny_config):
+def test_equivalent_settings_are_accepted(docs, in_folder, tiny_config):
     config = tiny_config.replace(weighting="idf", postprocess=("abtt",))
     index_files(IndexingRequest(in_folder / ".ragembed", (docs,), None, config))
     same = config.replace(weighting="idf:1", postprocess=("abtt:2",))

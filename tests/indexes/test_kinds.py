@@ -359,7 +359,7 @@ def test_a_budget_decides_where_no_kind_is_asked_for(tmp_path):
 
 def test_a_budget_that_nothing_meets_is_an_error_and_the_store_keeps_what_it_has(store):
     before = (kinds_of(store), store.index_choice(), store.index_check(), store.wanted_index)
-    with pytest.raises(BudgetError, match="no index of 900 vectors of dimension 16 keeps to 0\\.0001 MB"):
+    with pytest.raises(BudgetError, match="no index of 900 vectors of dimension 16 meets the budget of 0\\.0001 MB"):
         store.optimize(index=IndexConfig(before[0][0][0], Budget(max_memory=100)))
     assert (kinds_of(store), store.index_choice(), store.index_check(), store.wanted_index) == before
     assert len(list((store.path / "segments").iterdir())) == 1
@@ -392,7 +392,7 @@ def test_a_factory_string_that_cannot_be_used_is_refused_before_anything_is_kept
         store.add(records(range(20)))
     assert "/faiss/" not in str(raised.value)
     assert (len(store), kinds_of(store)) == (0, [])
-    with pytest.warns(IndexWarning, match="stays flat: hnsw begins at 200 vectors"):
+    with pytest.warns(IndexWarning, match="stays flat: hnsw needs at least 200 vectors"):
         store.optimize(index=IndexConfig("hnsw"))
     store.add(records(range(SIZE)))
     assert kinds_of(store) == [("hnsw", SIZE)]

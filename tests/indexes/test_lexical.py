@@ -1,4 +1,4 @@
-"""What words of a question find: phrases, code, names, and letters without spaces."""
+"""Lexical search for phrases, code, names, and scripts without spaces."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ FILLER = {f"filler{i}": f"nothing of what anybody asks stands in text number {i}
 
 
 def filled(folder, texts, language="english"):
-    """Return an open store of ``texts`` by id, among others that do not matter."""
+    """Return an open store of ``texts`` by id, and of some other texts."""
     store = Store.create(folder / "store", KnownEncoder(), language=language)
     store.add(record(name, text) for name, text in {**texts, **FILLER}.items())
     return store
@@ -89,7 +89,7 @@ def code(tmp_path_factory):
         ("", []),
     ],
 )
-def test_a_query_finds_what_is_written_so(code, query, ids):
+def test_query_finds_exact_spellings(code, query, ids):
     assert found(code, query) == ids
 
 
@@ -103,18 +103,18 @@ def test_a_query_finds_what_is_written_so(code, query, ids):
         ("foo(bar)", "call", {"apart"}),
     ],
 )
-def test_what_punctuation_joins_comes_first_and_parts_of_it_after(code, query, exact, partial):
+def test_joined_words_rank_before_their_parts(code, query, exact, partial):
     first, *others = found(code, query)
     assert first == exact
     assert partial <= set(others)
 
 
-def test_a_query_of_emoji_alone_is_answered_by_meaning(code):
+def test_emoji_query_uses_dense_search(code):
     assert len(code.search("🦓", 3)) == 3
     assert {hit.lexical for hit in code.search("🦓", 3)} == {None}
 
 
-def test_a_query_of_ten_thousand_words_is_answered(code):
+def test_query_of_ten_thousand_words_works(code):
     words = [f"word{i}" for i in range(10_000)]
     assert found(code, " ".join(["handle", *words])) == ["number"]
     assert match_expression(" ".join(words)).count(" OR ") == MOST_TERMS - 1
@@ -122,7 +122,7 @@ def test_a_query_of_ten_thousand_words_is_answered(code):
 
 
 @given(st.text(st.characters(codec=None), max_size=40))
-def test_any_text_is_a_query(code, query):
+def test_any_text_is_a_valid_query(code, query):
     hits = code.search(query, 5, "lexical")
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert not hits or any(map(str.isalnum, query))
@@ -198,11 +198,11 @@ def test_letters_without_spaces_are_found(letters, query, first):
         ("คำ", {"thai"}),
     ],
 )
-def test_letters_of_a_query_are_found_where_they_follow_one_another(letters, query, ids):
+def test_letters_of_a_query_are_found_as_a_phrase(letters, query, ids):
     assert set(found(letters, query)) == ids
 
 
-def test_all_letters_of_a_query_in_a_row_are_better_than_some(tmp_path):
+def test_all_letters_in_a_row_rank_before_some(tmp_path):
     texts = {"some": "機械は学習をする道具である", "all": "道具は機械学習をする物である"}
     with filled(tmp_path, texts) as store:
         assert found(store, "機械学習") == ["all", "some"]
@@ -233,15 +233,15 @@ def test_marks_belong_to_their_letters(tmp_path, written, asked):
         assert found(store, asked) == ["a"]
 
 
-def test_a_vowel_sign_makes_another_word(tmp_path):
+def test_vowel_sign_makes_a_different_word(tmp_path):
     with filled(tmp_path, {"few": "कम", "work": "काम"}) as store:
         assert found(store, "काम") == ["work"]
 
 
-# A part of the text
+# Searchable text
 
 
-def test_search_goes_by_the_part_of_the_text_that_a_chunk_names(tmp_path):
+def test_search_uses_the_searchable_text_of_a_chunk(tmp_path):
     whole = "Copyright 2020 by nobody. Zebras sleep."
     encoder = KnownEncoder()
     with Store.create(tmp_path / "s", encoder) as store:
@@ -258,7 +258,7 @@ def test_search_goes_by_the_part_of_the_text_that_a_chunk_names(tmp_path):
         assert store.verify().problems == []
 
 
-def test_a_chunk_may_have_nothing_to_search_by(tmp_path):
+def test_chunk_without_searchable_text(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([record("a", "zebra", searched=""), record("b", "zebra", searched="half \ud83d pair")])
         assert store.search("zebra", 9, "lexical") == []

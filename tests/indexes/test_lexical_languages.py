@@ -1,4 +1,4 @@
-"""A store's language decides on the stems that words are found by."""
+"""The language of a store selects the stemmer for its words."""
 
 import re
 import sqlite3
@@ -23,7 +23,7 @@ snowball = pytest.importorskip("snowballstemmer")
 
 @pytest.fixture
 def forget():
-    """Forget the stemmers that were loaded, before and after the test."""
+    """Clear the cached stemmers before and after the test."""
 
     def clear():
         stemmer.cache_clear()
@@ -36,7 +36,7 @@ def forget():
 
 @pytest.fixture
 def without_snowball(forget, monkeypatch):
-    """Return what takes the package away."""
+    """Return a function that hides the package."""
 
     def take():
         forget()
@@ -76,7 +76,7 @@ GERMAN = {"a": "Die schönen Häuser stehen dort.", "b": "Wer läuft am schnells
         ("none", "hauser", {"a"}),
     ],
 )
-def test_words_are_found_by_the_stems_of_the_language(tmp_path, language, query, ids):
+def test_words_are_found_by_their_stems(tmp_path, language, query, ids):
     with made(tmp_path, language, GERMAN) as store:
         assert found(store, query) == ids
         assert store.language == store.status()["language"] == language
@@ -95,7 +95,7 @@ def test_words_are_found_by_the_stems_of_the_language(tmp_path, language, query,
         ("turkish", "evlerimizde", "evler"),
     ],
 )
-def test_snowballs_languages(tmp_path, language, written, asked):
+def test_languages_of_snowball(tmp_path, language, written, asked):
     with made(tmp_path, language, {"a": written, "b": "東京都"}) as store:
         assert found(store, asked) == {"a"}
         assert found(store, "京都") == {"b"}
@@ -109,7 +109,7 @@ def test_every_algorithm_of_snowball_is_a_language():
         assert AnalyzerConfig.of_language(language).language == language
 
 
-def test_a_store_goes_on_in_its_language(tmp_path):
+def test_store_keeps_its_language(tmp_path):
     with made(tmp_path, "german", GERMAN) as store:
         store.add([record("d", "viele Häuser"), record("a", "kein Wort")])
         assert found(store, "Haus") == {"d"}
@@ -121,13 +121,13 @@ def test_a_store_goes_on_in_its_language(tmp_path):
         assert verify_store(path, KnownEncoder()).problems == []
 
 
-def test_an_unknown_language_is_named_with_those_there_are(tmp_path):
+def test_unknown_language_raises_and_lists_languages(tmp_path):
     with pytest.raises(ConfigError, match=r"'klingon': expected english, .*german.*none"):
         Store.create(tmp_path / "s", KnownEncoder(), language="klingon")
     assert not (tmp_path / "s").exists()
 
 
-def test_without_the_package_the_line_that_installs_it_is_told(tmp_path, without_snowball):
+def test_missing_package_raises_with_the_command_to_install_it(tmp_path, without_snowball):
     made(tmp_path, "german", GERMAN).close()
     without_snowball()
     line = re.escape("'german' needs the package 'snowballstemmer', which is not installed: pip install 'ragembed[lang")
@@ -157,7 +157,7 @@ def test_two_languages_need_no_package(tmp_path, without_snowball, language):
     assert (stemmer(language), stemmer_version(language)) == (None, None)
 
 
-def test_another_release_of_the_stemmer_makes_the_index_anew(tmp_path, forget, monkeypatch):
+def test_new_release_of_the_stemmer_rebuilds_the_index(tmp_path, forget, monkeypatch):
     with made(tmp_path, "german", GERMAN) as store:
         forget()
         monkeypatch.setattr(snowball, "stemmer", lambda language: type("S", (), {"stemWord": lambda self, w: w[:3]})())
@@ -171,7 +171,7 @@ def test_another_release_of_the_stemmer_makes_the_index_anew(tmp_path, forget, m
         assert store.status()["generation"] == generation
 
 
-def test_threads_may_stem_at_once():
+def test_stemmer_is_thread_safe():
     words = [f"{word}{ending}" for word in ("häus", "strass", "lauf", "gross") for ending in ("er", "en", "ern", "es")]
     alone = [snowball.stemmer("german").stemWord(word) for word in words] * 200
     stemmer.cache_clear()
@@ -193,14 +193,14 @@ def edit(store, script):
     "value",
     ['{"language": "german", "stemmer": null}', '{"language": 5, "stemmer": null}', '"english"', "{}", "{", "[1]"],
 )
-def test_a_database_that_names_another_language_than_its_index_has_is_damaged(tmp_path, value):
+def test_database_with_another_language_than_its_index_is_damaged(tmp_path, value):
     made(tmp_path, "english", GERMAN).close()
     edit(tmp_path / "store", f"UPDATE meta SET value = '{value}' WHERE key = 'words'")
     with pytest.raises(StoreDamagedError, match=r"store"):
         Store.open(tmp_path / "store", KnownEncoder())
 
 
-def test_a_store_that_does_not_say_is_english(tmp_path):
+def test_store_without_a_language_is_english(tmp_path):
     made(tmp_path, "english", GERMAN).close()
     edit(tmp_path / "store", "DELETE FROM meta WHERE key = 'words'")
     with Store.open(tmp_path / "store", KnownEncoder()) as store:
@@ -218,7 +218,7 @@ def docs(tmp_path):
     return folder
 
 
-def test_files_are_indexed_in_a_language_that_the_store_keeps(tmp_path, docs, tiny_config):
+def test_language_of_indexed_files_is_kept_in_the_store(tmp_path, docs, tiny_config):
     store = tmp_path / "store"
     index_files(IndexingRequest(store, (docs,), embedder=tiny_config, language="german"))
     (docs / "b.txt").write_text("Ein Haus am See.", encoding="utf-8")
@@ -231,7 +231,7 @@ def test_files_are_indexed_in_a_language_that_the_store_keeps(tmp_path, docs, ti
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_nothing_is_written_in_an_unknown_language(tmp_path, docs, tiny_config, dry_run):
+def test_unknown_language_writes_nothing(tmp_path, docs, tiny_config, dry_run):
     request = IndexingRequest(tmp_path / "store", (docs,), embedder=tiny_config, language="klingon")
     with pytest.raises(ConfigError, match="'klingon'"):
         index_files(request, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""BM25 is what its formula says, after whatever was done to the store."""
+"""BM25 scores equal the formula after any changes of the store."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def words_of(chunk):
 
 
 def bm25(documents, query):
-    """Return the score of each of ``documents``, lists of words by id, that holds a word of the query."""
+    """Return the scores of those ``documents``, lists of words by id, that contain a word of the query."""
     mean = sum(map(len, documents.values())) / max(len(documents), 1)
     found = Counter()
     for word in dict.fromkeys(query.split()):
@@ -63,7 +63,7 @@ def bm25(documents, query):
 
 
 @given(done=changes, language=st.sampled_from(["english", "none"]))
-def test_scores_after_any_changes_are_those_of_a_store_made_anew_and_of_the_formula(done, language):
+def test_scores_after_changes_equal_a_new_store_and_the_formula(done, language):
     with tempfile.TemporaryDirectory() as folder:
         left = {}
         with Store.create(Path(folder, "store"), KnownEncoder(), language=language) as store:
@@ -88,8 +88,8 @@ def test_scores_after_any_changes_are_those_of_a_store_made_anew_and_of_the_form
             assert store.verify().problems == []
 
 
-def test_a_phrase_weighs_as_one_rare_word(tmp_path):
-    """It has the frequency of the phrase, not those of its words."""
+def test_phrase_has_the_weight_of_one_rare_word(tmp_path):
+    """Its idf uses the frequency of the phrase, not of its words."""
     texts = ["access denied here", "denied access here", "access was not denied", *["access elsewhere now"] * 9]
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add(record(f"id{i}", text) for i, text in enumerate(texts))

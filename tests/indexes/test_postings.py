@@ -1,4 +1,4 @@
-"""Postings give FTS5's scores to the last bit, whatever was done to the store, and only where every chunk has some."""
+"""Postings give exactly the scores of FTS5 after any changes, and are used only if every chunk has postings."""
 
 import shutil
 import sqlite3
@@ -62,13 +62,13 @@ changes = st.lists(
 
 @pytest.fixture
 def small(monkeypatch):
-    """Stores have postings from the first chunk on."""
+    """Stores have postings even with a single chunk."""
     monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 1)
 
 
 @pytest.fixture
 def many(small, tmp_path):
-    """A store of 300 chunks in three blocks of postings, of which some chunks have gone."""
+    """A store of 300 chunks in three blocks of postings, with some chunks deleted."""
     rng = np.random.default_rng(4)
     with Store.create(tmp_path / "many", KnownEncoder()) as store:
         for start, stop in ((0, 220), (220, 280), (280, 300)):
@@ -85,7 +85,7 @@ def filled(records):
 
 
 def both(store, query, limit, where=None):
-    """Return what postings and what FTS5 give for a question."""
+    """Return the results of postings and of FTS5 for a query."""
     reader = SnapshotReader(store.path, KnownEncoder())
     with reader.snapshot() as view:
         expression, selection = query_expression(view, query), view.select(where)
@@ -116,7 +116,7 @@ def has_postings(store):
 
 
 @given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
-def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
+def test_scores_equal_fts5_after_any_changes(done, language, limit):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(posting_updates, "LEAST_CHUNKS", 1)
         with Store.create(Path(folder, "store"), KnownEncoder(), language=language) as store:
@@ -136,20 +136,20 @@ def test_scores_are_those_of_fts5_after_any_changes(done, language, limit):
 
 
 @pytest.mark.parametrize("where", [None, "n IN (1, 2, 120, 270, 290)", "n != 1"])
-def test_scores_under_filters_are_those_of_fts5(many, where):
+def test_scores_with_filters_equal_fts5(many, where):
     for query, limit in product(QUERIES, (1, 20, 1000)):
         given, expected = both(many, query, limit, None if where is None else parse(where))
         assert given == expected
 
 
-def test_every_search_goes_by_postings_where_there_are_some(many, monkeypatch):
+def test_every_search_uses_existing_postings(many, monkeypatch):
     expected = {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")}
     monkeypatch.setattr(fulltext, "search", None)
     assert {mode: many.search("the zebra lock", 9, mode) for mode in ("lexical", "hybrid")} == expected
     assert many.search("the zebra lock", 0, "lexical") == []
 
 
-def test_threads_get_the_same(many):
+def test_threads_get_the_same_results(many):
     expected = [many.search(query, 20, "lexical") for query in QUERIES]
     many.close()
     with ThreadPoolExecutor(8) as threads:
@@ -157,13 +157,13 @@ def test_threads_get_the_same(many):
     assert found == expected * 8
 
 
-def test_a_small_store_has_none(tmp_path):
+def test_small_store_has_no_postings(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([record("a", "zebra")])
         assert (blocks_of(store), (store.path / "postings").exists()) == ([], False)
 
 
-def test_a_store_that_becomes_small_has_none_any_more(many, monkeypatch):
+def test_store_that_becomes_small_drops_its_postings(many, monkeypatch):
     monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 250)
     many.delete(["id1"])
     assert blocks_of(many) != []
@@ -172,7 +172,7 @@ def test_a_store_that_becomes_small_has_none_any_more(many, monkeypatch):
     assert len(many.search("zebra", 999, "lexical")) > 100
 
 
-def test_blocks_grow_with_the_logarithm_of_the_store(small, tmp_path):
+def test_number_of_blocks_grows_logarithmically(small, tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         for i in range(80):
             store.add([record(f"id{i}", f"zebra {i}")])
@@ -185,7 +185,7 @@ def test_blocks_grow_with_the_logarithm_of_the_store(small, tmp_path):
         assert given == expected
 
 
-def test_notes_of_deleted_chunks_go_with_the_blocks_that_they_concern(many):
+def test_records_of_deleted_chunks_are_removed_with_their_blocks(many):
     many.delete([f"id{i}" for i in range(200)])
     many.add([record("new", "zebra")])
     many.delete(["new"])
@@ -193,8 +193,8 @@ def test_notes_of_deleted_chunks_go_with_the_blocks_that_they_concern(many):
     assert (len(blocks_of(many)), stale_in(many)) == (1, 0)
 
 
-def test_chunks_that_were_committed_alone_are_found_too(many):
-    """As by a process that was killed before it had made postings."""
+def test_chunks_committed_without_postings_are_found(many):
+    """A process that is killed before it writes postings leaves such chunks."""
     with many.writer() as writer:
         writer.stage(["zebra alone"])
         writer.commit(chunks=[record("alone", "zebra alone")])
@@ -206,8 +206,8 @@ def test_chunks_that_were_committed_alone_are_found_too(many):
     assert given == expected
 
 
-def test_a_chunk_of_which_another_part_is_searched_has_new_postings(small, tmp_path, tiny_config):
-    """Lines become boilerplate as files come that repeat them, and chunks that were there are searched again."""
+def test_chunk_with_changed_searchable_text_gets_new_postings(small, tmp_path, tiny_config):
+    """Lines become boilerplate when new files repeat them; the searchable text of existing chunks changes then."""
     folder = tmp_path / "docs"
     folder.mkdir()
     line = "This page is the property of the zebra company and may not be copied."
@@ -225,7 +225,7 @@ def test_a_chunk_of_which_another_part_is_searched_has_new_postings(small, tmp_p
     assert left_out[0] == 0 < left_out[1]
 
 
-def test_files_are_copied_along(many, tmp_path):
+def test_copy_has_the_postings_files(many, tmp_path):
     expected = many.search("the zebra lock", 20, "lexical")
     many.copy(tmp_path / "copy")
     with Store.open(tmp_path / "copy", KnownEncoder()) as copy:
@@ -234,7 +234,7 @@ def test_files_are_copied_along(many, tmp_path):
         assert copy.search("the zebra lock", 20, "lexical") == expected
 
 
-def test_what_a_killed_write_left_is_swept(many):
+def test_files_of_a_killed_write_are_removed(many):
     stray = many.path / "postings" / "01234567-89ab-cdef-0123-456789abcdef"
     shutil.copytree(next((many.path / "postings").iterdir()), stray)
     temporary = many.path / "postings" / f".{stray.name}.tmp"
@@ -253,7 +253,7 @@ def damaged_by_a_byte(file):
 
 
 @pytest.mark.parametrize("damage", [damaged_by_a_byte, Path.unlink])
-def test_damage_is_told_and_mended(many, damage):
+def test_damage_is_reported_and_repaired(many, damage):
     expected = many.search("the zebra lock", 20, "lexical")
     many.close()
     folder, _ = blocks_of(many)[0]
@@ -268,14 +268,14 @@ def test_damage_is_told_and_mended(many, damage):
     assert many.search("the zebra lock", 20, "lexical") == expected
 
 
-def test_postings_of_chunks_that_are_not_there_are_told(many):
+def test_postings_of_missing_chunks_are_reported(many):
     with closing(connect(many.path / "store.db", writable=True)) as connection:
         connection.execute("DELETE FROM stale_postings WHERE chunk = (SELECT min(chunk) FROM stale_postings)")
     problems = {problem.part: problem for problem in many.verify().problems}
     assert "postings of 1 chunks that the store does not have" in problems[Part.POSTINGS].message
 
 
-def test_a_rebuilt_full_text_index_has_new_postings(many):
+def test_rebuilt_full_text_index_gets_new_postings(many):
     before = blocks_of(many)
     expected = many.search("the zebra lock", 20, "lexical")
     with closing(connect(many.path / "store.db", writable=True)) as connection:
@@ -309,7 +309,7 @@ def assert_same(block, other):
     given=st.lists(st.lists(st.tuples(columns, st.booleans()), min_size=1, max_size=5), min_size=1, max_size=4),
     together=st.integers(1, 5),
 )
-def test_a_merged_block_is_that_of_the_chunks_that_stay(given, together):
+def test_merged_block_equals_the_block_of_remaining_chunks(given, together):
     terms = IndexedTerms("english")
     parts, left, first = [], [], 0
     for chunks_of_part in given:
@@ -325,7 +325,7 @@ def test_a_merged_block_is_that_of_the_chunks_that_stay(given, together):
         assert_same(merged, terms.postings([key for key, _ in left], [texts for _, texts in left]))
 
 
-def test_a_block_says_who_has_a_term_how_often(tmp_path):
+def test_block_has_the_counts_of_a_term(tmp_path):
     terms = IndexedTerms("english")
     made = terms.postings([5, 9, 12], [("zebra", "[]", "zebras run"), (None, "[]", "runs"), (None, None, "")])
     made.save(tmp_path / "block")
@@ -339,7 +339,7 @@ def test_a_block_says_who_has_a_term_how_often(tmp_path):
     assert (block.chunks.tolist(), block.lengths.tolist()) == ([5, 9, 12], [3, 1, 0])
 
 
-def test_more_than_255_of_a_term_are_counted(tmp_path):
+def test_counts_above_255_are_kept(tmp_path):
     block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
     block.save(tmp_path / "block")
     assert postings_of(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
@@ -356,7 +356,7 @@ def test_live_postings_are_counted(gone):
 
 
 @pytest.mark.parametrize("sampled", [1, 7, 10_000])
-def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
+def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
     monkeypatch.setattr(bm25, "_SAMPLED", sampled)
     monkeypatch.setattr(bm25, "_MORE", 1)
     for query, limit in product(QUERIES, (1, 5, 40)):
@@ -366,21 +366,21 @@ def test_the_best_do_not_depend_on_the_sample(many, monkeypatch, sampled):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
-def test_a_file_that_is_no_block_is_refused(tmp_path, content):
+def test_file_that_is_not_a_block_raises(tmp_path, content):
     (tmp_path / "block").write_bytes(content)
     with pytest.raises(StoreDamagedError, match="block"):
         PostingsBlock.read(tmp_path / "block")
 
 
-def test_arrays_that_do_not_fit_are_refused(tmp_path):
+def test_mismatched_arrays_raise(tmp_path):
     block = IndexedTerms("none").postings([1, 2], [(None, None, "a b"), (None, None, "b")])
     shorter = PostingsBlock(**{**arrays(block), "positions": block.positions[:-1]})
     shorter.save(tmp_path / "block")
-    with pytest.raises(StoreDamagedError, match="do not fit"):
+    with pytest.raises(StoreDamagedError, match=r"the arrays of .* do not match"):
         PostingsBlock.read(tmp_path / "block")
 
 
-def test_stale_chunks_and_those_without_postings_are_what_the_triggers_note(many):
+def test_triggers_record_stale_chunks_and_chunks_without_postings(many):
     with closing(connect(many.path / "store.db", writable=False)) as connection:
         assert chunks_without_postings(connection).tolist() == []
         first, *_, last = (record.key for record in named_postings(connection))

@@ -1,4 +1,4 @@
-"""A refit encodes nothing that the store has vectors for, and gives what a clean build would give."""
+"""A refit encodes no text that has a vector in the store, and its result equals a clean build."""
 
 import random
 import shutil
@@ -26,7 +26,7 @@ STEPS = ("abtt:2", "normalize")
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory, tiny_config):
-    """A folder of documents, a text a file, and a store of it beside it."""
+    """A folder of documents with one text per file, and a store of them."""
     folder = tmp_path_factory.mktemp("refit")
     (folder / "docs").mkdir()
     for i, text in enumerate(TEXTS):
@@ -47,7 +47,7 @@ def store(folder):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """The texts that go through the model, by side."""
+    """The texts that the model encodes, as documents or queries."""
     texts = {"documents": [], "queries": [], "pseudo-queries": [], "few-documents": []}
     original = TransformerExtractor.encode
 
@@ -86,14 +86,14 @@ def baseline(path):
 
 
 @pytest.mark.parametrize("query_fit", ["separate", "shared"])
-def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
+def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
     folder, tiny_config, no_encoder, monkeypatch, query_fit
 ):
     refit_store(folder / "store", STEPS, query_fit)
     monkeypatch.undo()
     config = tiny_config.replace(postprocess=STEPS, query_fit=query_fit)
     index_files(IndexingRequest(folder / "clean", (folder / "docs",), embedder=config))
-    assert state(folder / "store") == state(folder / "clean")  # the fingerprint hashes every fitted number
+    assert state(folder / "store") == state(folder / "clean")  # the fingerprint covers every fitted number
     refitted, clean = vectors(folder / "store"), vectors(folder / "clean")
     np.testing.assert_array_equal(refitted[0], clean[0])
     assert refitted[1] == clean[1]
@@ -103,7 +103,7 @@ def test_a_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build
             assert [(hit.chunk.text, hit.score) for hit in found] == [(hit.chunk.text, hit.score) for hit in expected]
 
 
-def test_refits_one_after_the_other_encode_nothing(store, no_encoder):
+def test_repeated_refits_encode_nothing(store, no_encoder):
     first = state(store)
     for steps, query_fit in ((STEPS, "separate"), (("normalize",), "shared"), (("zscore",), "separate")):
         refit_store(store, steps, query_fit)
@@ -111,7 +111,7 @@ def test_refits_one_after_the_other_encode_nothing(store, no_encoder):
     assert state(store) == first
 
 
-def test_pseudo_queries_that_are_new_are_encoded_and_no_others(folder, store, encoded):
+def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     before = baseline(store).pseudo_queries
     assert len(before.texts) == len(TEXTS)
     (folder / "docs" / "000.txt").unlink()
@@ -130,7 +130,7 @@ def test_pseudo_queries_that_are_new_are_encoded_and_no_others(folder, store, en
     np.testing.assert_allclose(after.raw, raw, atol=1e-5)
 
 
-def test_what_the_fit_saw_is_kept_with_it(store):
+def test_baseline_of_the_fit_is_kept(store):
     kept = baseline(store)
     with Store.open(store) as opened, opened.writer() as writer:
         raw = np.concatenate([block for _, block in writer.live_raw()]).astype(np.float64)
@@ -141,7 +141,7 @@ def test_what_the_fit_saw_is_kept_with_it(store):
     assert kept.moments.spread == pytest.approx(spread)
 
 
-def test_a_store_without_a_baseline_gets_one_at_the_next_refit(store, encoded):
+def test_refit_adds_a_missing_baseline(store, encoded):
     forget(store)
     assert baseline(store) is None
     fitted = refit_store(store)
@@ -162,7 +162,7 @@ def baseline_files(path):
     return sorted(path.glob("embedders/*/*baseline*"))
 
 
-def test_there_is_one_file_of_a_baseline_whatever_happens(store, folder):
+def test_only_one_baseline_file_exists(store, folder):
     assert len(baseline_files(store)) == 1
     left = baseline_files(store)[0].with_name(".baseline-0123456789abcdef.safetensors.7.tmp")
     left.write_bytes(b"x")
@@ -176,7 +176,7 @@ def test_there_is_one_file_of_a_baseline_whatever_happens(store, folder):
     assert verify_store(store).problems == []
 
 
-def test_post_processors_without_a_fit_get_a_baseline_that_moves_on(tmp_path, tiny_config):
+def test_unfitted_post_processors_have_a_baseline_that_is_updated(tmp_path, tiny_config):
     embedder = Embedder(tiny_config.replace(postprocess=("normalize",))).fit(TEXTS)
     with Store.create(tmp_path / "s", embedder) as opened:
         opened.add([record(f"id{i}", text) for i, text in enumerate(TEXTS[:40])])
@@ -185,14 +185,14 @@ def test_post_processors_without_a_fit_get_a_baseline_that_moves_on(tmp_path, ti
     assert (baseline(tmp_path / "s").vectors, baseline(tmp_path / "s").pseudo_queries) == (40, None)
     with Store.open(tmp_path / "s") as opened:
         opened.add([record("more", TEXTS[41])])
-    refit_store(tmp_path / "s")  # the embedder is the same, its folder stays
+    refit_store(tmp_path / "s")  # the embedder is unchanged and keeps its folder
     assert baseline(tmp_path / "s").vectors == 41
     assert len(baseline_files(tmp_path / "s")) == 1
     assert verify_store(tmp_path / "s").problems == []
 
 
 @pytest.mark.parametrize("damage", ["altered", "missing"])
-def test_a_damaged_baseline_is_found_and_dropped_and_searches_do_without(store, damage):
+def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
     [file] = baseline_files(store)
     if damage == "missing":
         file.unlink()
@@ -219,7 +219,7 @@ def test_a_repaired_embedder_keeps_its_baseline(store):
     assert baseline(store).pseudo_queries.texts == before.pseudo_queries.texts
 
 
-def test_a_copy_has_the_baseline(store, tmp_path):
+def test_copy_of_a_store_has_the_baseline(store, tmp_path):
     with Store.open(store) as opened:
         opened.copy(tmp_path / "other")
     assert baseline(tmp_path / "other").vectors == len(TEXTS)
@@ -229,7 +229,7 @@ def test_a_copy_has_the_baseline(store, tmp_path):
 @pytest.mark.parametrize(
     "value", [[], 3, {"file": "x"}, {"fingerprint": "0" * 32, "file": "../../store.db", "sha256": "0" * 64}]
 )
-def test_a_value_that_is_no_baseline_is_damage(store, value):
+def test_invalid_baseline_value_is_damage(store, value):
     with Store.open(store) as opened, opened.writer() as writer:
         writer.set_meta({"baseline": value})
         with pytest.raises(StoreDamagedError, match="baseline"):
@@ -237,7 +237,7 @@ def test_a_value_that_is_no_baseline_is_damage(store, value):
     assert {problem.part for problem in verify_store(store).problems} >= {Part.DATABASE}
 
 
-def test_the_database_names_the_file_by_its_hash(store):
+def test_database_records_the_hash_of_the_baseline(store):
     with Store.open(store) as opened, opened.writer() as writer:
         named = writer.meta("baseline")
     assert set(named) == {"fingerprint", "file", "sha256"}
@@ -245,7 +245,7 @@ def test_the_database_names_the_file_by_its_hash(store):
     assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
 
 
-def test_an_approximate_index_is_picked_anew_without_encoding(store, monkeypatch):
+def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 50)
     monkeypatch.setattr(index_selection, "QUERIES", 40)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)

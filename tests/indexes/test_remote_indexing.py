@@ -1,4 +1,4 @@
-"""Documents that URLs name, from the first run to searches, and what happens when they cannot be reached."""
+"""Indexing and searching documents at URLs, and what happens if the URLs cannot be reached."""
 
 import http.server
 import json
@@ -8,7 +8,7 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  where it is installed
+from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  after importorskip
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
@@ -49,7 +49,7 @@ def run(in_folder, tiny_config, monkeypatch):
 
 @pytest.fixture
 def away(monkeypatch):
-    """Lets a URL and all below it raise what a server that gives no answer does."""
+    """Makes a URL and everything below it raise the error of a server that does not answer."""
 
     def cut(url):
         original = remote._connect
@@ -90,17 +90,17 @@ def stored(folder):
         ("docs/a.md", "s3://bucket", False),
     ],
 )
-def test_what_is_below_a_url(source, root, below):
+def test_is_below_for_urls(source, root, below):
     assert is_below(source, root) is below
 
 
-def test_the_name_in_the_store_is_the_url(tmp_path):
+def test_name_in_the_store_is_the_url(tmp_path):
     place = place_of("s3://bucket/docs/a.md")
     assert source_path(place, tmp_path / ".ragembed") == "s3://bucket/docs/a.md"
     assert file_path("s3://bucket/docs/a.md", tmp_path / ".ragembed") == place
 
 
-def test_a_url_becomes_searchable_and_stays_up_to_date(memory, run, in_folder, monkeypatch):
+def test_url_is_indexed_and_updated(memory, run, in_folder, monkeypatch):
     report = run(DOCS)
     assert counts(report) == (3, 0, 0, 0, 0)
     assert sorted(report.scan.added) == [
@@ -130,7 +130,7 @@ def test_a_url_becomes_searchable_and_stays_up_to_date(memory, run, in_folder, m
     assert stored(in_folder)[0] == {"memory://docs/cat.txt", "memory://docs/locks.md", "memory://docs/new.md"}
 
 
-def test_beside_paths_of_this_machine(memory, run, in_folder):
+def test_urls_and_local_paths_in_one_store(memory, run, in_folder):
     (in_folder / "docs").mkdir()
     (in_folder / "docs" / "cat.txt").write_text("the cat sleeps\n")
     run(in_folder / "docs", DOCS)
@@ -141,7 +141,7 @@ def test_beside_paths_of_this_machine(memory, run, in_folder):
     assert stored(in_folder)[0] == sources
 
 
-def test_by_a_file_url_as_by_its_path(run, in_folder):
+def test_file_url_equals_the_path(run, in_folder):
     (in_folder / "docs").mkdir()
     (in_folder / "docs" / "cat.txt").write_text("the cat sleeps\n")
     run(place_of(f"file://{in_folder}/docs"))
@@ -151,7 +151,7 @@ def test_by_a_file_url_as_by_its_path(run, in_folder):
     assert counts(run()) == (0, 1, 0, 0, 0)
 
 
-def test_what_is_gone_leaves_the_store_when_it_is_asked_for(memory, run, in_folder):
+def test_missing_url_is_removed_if_named(memory, run, in_folder):
     memory.pipe("memory://other/a.txt", b"a fish swims\n")
     other = RemotePath("memory://other")
     run(DOCS, other)
@@ -159,7 +159,7 @@ def test_what_is_gone_leaves_the_store_when_it_is_asked_for(memory, run, in_fold
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
     assert report.scan.warnings == [
-        "memory://other is missing, its files stay in the store until you run: ragembed index memory://other"
+        "memory://other is missing: to remove its files from the store, run 'ragembed index memory://other'"
     ]
     assert counts(run(other)) == (0, 0, 1, 0, 0)
     assert stored(in_folder)[1] == ["memory://docs"]
@@ -167,20 +167,20 @@ def test_what_is_gone_leaves_the_store_when_it_is_asked_for(memory, run, in_fold
         run(other)
 
 
-def test_what_gives_no_answer_stays(memory, run, in_folder, away):
+def test_unreachable_url_is_kept(memory, run, in_folder, away):
     memory.pipe("memory://other/a.txt", b"a fish swims\n")
     run(DOCS, RemotePath("memory://other"))
     before = stored(in_folder)
     away("memory://other")
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == ["memory://other cannot be looked up, its files stay in the store: no answer"]
+    assert report.scan.warnings == ["memory://other cannot be accessed: no answer; its files stay in the store"]
     with pytest.raises(ConfigError, match="memory://other cannot be accessed: no answer"):
         run(RemotePath("memory://other"))
     assert stored(in_folder) == before
 
 
-def test_a_folder_or_file_that_gives_no_answer_keeps_its_chunks(memory, run, in_folder, away):
+def test_chunks_of_unreachable_folders_and_files_are_kept(memory, run, in_folder, away):
     run(DOCS)
     before = stored(in_folder)
     memory.pipe("memory://docs/cat.txt", b"the cat runs\n")
@@ -195,7 +195,7 @@ def test_a_folder_or_file_that_gives_no_answer_keeps_its_chunks(memory, run, in_
     assert stored(in_folder) == before
 
 
-def test_without_a_version_a_file_is_read_each_time_and_embedded_once(memory, run, in_folder, monkeypatch):
+def test_file_without_a_version_is_read_each_time_but_encoded_once(memory, run, in_folder, monkeypatch):
     monkeypatch.setattr(remote, "_version", lambda info, url: None)
     run(DOCS)
     with Store.open(in_folder / ".ragembed") as store:
@@ -208,7 +208,7 @@ def test_without_a_version_a_file_is_read_each_time_and_embedded_once(memory, ru
     assert counts(run()) == (0, 1, 0, 2, 0)
 
 
-def test_a_size_that_is_not_told_is_checked_after_reading(memory, run, monkeypatch):
+def test_unknown_size_is_checked_after_reading(memory, run, monkeypatch):
     original = remote._status
 
     def unsized(info, url):
@@ -221,12 +221,12 @@ def test_a_size_that_is_not_told_is_checked_after_reading(memory, run, monkeypat
     assert "over the limit of 30 bytes" in report.scan.skipped["memory://docs/locks.md"]
 
 
-def test_a_dry_run(memory, run, in_folder):
+def test_dry_run(memory, run, in_folder):
     assert counts(run(DOCS, dry_run=True)) == (3, 0, 0, 0, 0)
     assert not (in_folder / ".ragembed").exists()
 
 
-def test_the_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
+def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
     done = cli("index", "memory://docs/", "--model", tiny_model)
     assert "skipped memory://docs/image.png: binary" in done.stderr
@@ -282,7 +282,7 @@ def server(in_folder):
         thread.join()
 
 
-def test_a_page_of_a_web_server(server, run, in_folder):
+def test_page_of_a_web_server(server, run, in_folder):
     site, url, handler = server
     (site / "cat.md").write_text("# Cats\n\nthe cat sleeps\n")
     (site / "notes").write_text("the dog runs\n")
@@ -298,9 +298,10 @@ def test_a_page_of_a_web_server(server, run, in_folder):
     report = run()
     assert counts(report) == (0, 0, 0, 0, 0)
     assert len(report.scan.warnings) == 2
-    assert all("cannot be looked up, its files stay in the store" in warning for warning in report.scan.warnings)
+    assert all("cannot be accessed: " in warning for warning in report.scan.warnings)
+    assert all("; its files stay in the store" in warning for warning in report.scan.warnings)
     handler.refuse = None
     (site / "cat.md").unlink()
-    assert "is missing, its files stay" in run().scan.warnings[0]
+    assert "is missing: to remove its files" in run().scan.warnings[0]
     assert counts(run(page)) == (0, 0, 1, 0, 0)
     assert stored(in_folder) == ({f"{url}/notes"}, [f"{url}/notes"])

@@ -1,4 +1,4 @@
-"""Few documents of a run over files are encoded without PyTorch, and as PyTorch would encode them."""
+"""A run encodes few documents without PyTorch, with the same vectors as with PyTorch."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def docs(in_folder):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """How many texts were encoded without PyTorch, call by call."""
+    """The number of texts encoded without PyTorch in each call."""
     counts = []
     original = Embedder._raw_without_framework
 
@@ -44,7 +44,7 @@ def alone(monkeypatch):
 
 
 @pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
-def test_memory_is_given_back_after_many_texts(tiny_config, monkeypatch, texts, times):
+def test_memory_is_released_after_many_texts(tiny_config, monkeypatch, texts, times):
     given = []
     monkeypatch.setattr(backend, "give_back", lambda: given.append(1))
     RunEncoder(Embedder(tiny_config).fit(TEXTS))(texts)
@@ -55,7 +55,7 @@ def test_memory_is_given_back_after_many_texts(tiny_config, monkeypatch, texts, 
 
 
 @pytest.mark.parametrize("extractor", ["transformer", "bert+avg", "sbert-wk:start_layer=0", "avg", "re:dim=8"])
-def test_few_documents_have_the_vectors_that_pytorch_makes(tiny_config, extractor):
+def test_few_documents_get_the_same_vectors_as_with_pytorch(tiny_config, extractor):
     embedder = Embedder(tiny_config.replace(extractor=extractor)).fit(TEXTS)
     told = []
     found = embedder._raw_without_framework(TEXTS, told.append)
@@ -74,13 +74,13 @@ def test_few_documents_of_the_default_model(needs_minilm):
 
 
 @pytest.mark.parametrize("texts", [["wing"] * 9, ["wing " * 1100], ["wing " * 300] * 4])
-def test_many_documents_and_long_ones_are_left_to_pytorch(tiny_config, texts):
+def test_many_or_long_documents_use_pytorch(tiny_config, texts):
     embedder = Embedder(tiny_config.replace(postprocess=())).fit(TEXTS)
     assert embedder._raw_without_framework(texts) is None
     assert embedder._raw_without_framework(texts[:1] if len(texts) > 1 else ["wing"]) is not None
 
 
-def test_of_a_large_model_few_tokens_are_many(tiny_config, monkeypatch):
+def test_limit_of_tokens_depends_on_the_model_size(tiny_config, monkeypatch):
     embedder = Embedder(tiny_config).fit(TEXTS)
     monkeypatch.setattr(model, "_FEW_PRODUCTS", 12 * 2 * 32**2 * 10)  # ten tokens of two blocks of dimension 32
     assert embedder._raw_without_framework(["the cat is the dog and bird fish"]) is not None
@@ -90,7 +90,7 @@ def test_of_a_large_model_few_tokens_are_many(tiny_config, monkeypatch):
 @pytest.mark.parametrize(
     ("device", "few"), [(None, True), ("auto", True), ("cpu", True), ("gpu", False), ("mps", False)]
 )
-def test_a_device_that_is_asked_for_is_taken(tiny_config, tmp_path, device, few):
+def test_requested_device_is_used(tiny_config, tmp_path, device, few):
     Embedder(tiny_config, device="cpu").fit(TEXTS).save(tmp_path)
     found = Embedder.load(tmp_path, device=device)._raw_without_framework(TEXTS)
     assert (found is not None) is few
@@ -100,7 +100,7 @@ def test_a_device_that_is_asked_for_is_taken(tiny_config, tmp_path, device, few)
 
 
 @pytest.mark.parametrize("extractor", ["transformer", "avg"])
-def test_an_edit_is_encoded_alone(docs, in_folder, tiny_config, alone, extractor):
+def test_edit_is_encoded_without_pytorch(docs, in_folder, tiny_config, alone, extractor):
     store = in_folder / "store"
     index_files(IndexingRequest(store, (docs,), embedder=tiny_config.replace(extractor=extractor, dtype="auto")))
     del alone[:]
@@ -112,7 +112,7 @@ def test_an_edit_is_encoded_alone(docs, in_folder, tiny_config, alone, extractor
         assert opened.search("a bird and a fish", 1)[0].source.endswith("0.txt")
 
 
-def test_a_type_that_was_asked_for_is_kept_to(docs, in_folder, tiny_config, alone):
+def test_requested_dtype_is_used(docs, in_folder, tiny_config, alone):
     store = in_folder / "store"
     index_files(IndexingRequest(store, (docs,), embedder=tiny_config.replace(dtype="bfloat16")))
     (docs / "0.txt").write_text("a bird and a fish\n")
@@ -120,20 +120,20 @@ def test_a_type_that_was_asked_for_is_kept_to(docs, in_folder, tiny_config, alon
     assert (alone, report.encoded, report.devices) == ([], 1, ("cpu",))
 
 
-def test_texts_alone_decide_how_they_are_encoded(tiny_config):
+def test_only_the_texts_decide_about_pytorch(tiny_config):
     encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
     np.testing.assert_array_equal(encode(TEXTS), encode(TEXTS))
     np.testing.assert_allclose(encode(TEXTS * 3)[:4], encode(TEXTS), atol=1e-5)
     assert encode.devices == ("cpu",)
 
 
-def test_an_encoder_of_others_has_no_devices(encoder):
+def test_external_encoder_has_no_devices(encoder):
     encode = RunEncoder(encoder)
     assert encode(TEXTS).shape == (4, 8)
     assert (encode.devices, encoder.encoded) == ((), 4)
 
 
-def test_a_gpu_that_is_not_there_is_an_error_of_an_edit_too(docs, in_folder, tiny_config):
+def test_missing_gpu_raises_for_a_small_edit(docs, in_folder, tiny_config):
     store = in_folder / "store"
     index_files(IndexingRequest(store, (docs,), embedder=tiny_config))
     (docs / "0.txt").write_text("a bird and a fish\n")

@@ -326,7 +326,7 @@ def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
         store.add(records(0, 4 * LEAST - 1))
         for shards in (5, 4):
             store.optimize(index=IndexConfig("hnsw", shards=shards))
-            reason = f"an index of kind hnsw begins at {LEAST} vectors in each of {shards} shards"
+            reason = f"an index of kind hnsw needs at least {LEAST} vectors in each of {shards} shards"
             assert store.index_choice().reasons == (reason,)
             assert len(rows_of(store)) == shards
         assert kinds_of(store) == {"flat"}

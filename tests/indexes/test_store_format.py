@@ -1,4 +1,4 @@
-"""The pages on the store format are true and complete: a reader written from them alone gives the same answers."""
+"""A reader that follows the documentation of the store format alone returns the same results as the store."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Conditions for ``--where``: each form becomes the filter it says; each mistake is named with its place."""
+"""Conditions for ``--where``: parsing of every form, and messages with the position of a mistake."""
 
 import re
 from pathlib import Path
@@ -79,7 +79,7 @@ PIECES = [
         ("((x = 1))", ONE),
     ],
 )
-def test_each_form_becomes_its_filter(text, expected):
+def test_conditions_are_parsed(text, expected):
     assert parse_where(text) == expected
 
 
@@ -137,13 +137,13 @@ def test_fields(text, field):
     assert parse_where(f"{text} IS NOT NULL") == Exists(field)
 
 
-def test_names_that_metadata_alone_has_are_no_properties():
+def test_metadata_names_are_not_properties():
     assert parse_where("page = 1").field.property_name == "page"
     for text in ("metadata.page = 1", "page.x = 1", "year = 1", "metadata = 1"):
         assert parse_where(text).field.property_name is None, text
 
 
-def test_not_binds_more_than_and_and_and_more_than_or():
+def test_not_binds_tighter_than_and_and_and_tighter_than_or():
     a, b, c = (Comparison(Field(name), "=", 1) for name in "abc")
     assert parse_where("a = 1 OR b = 1 AND c = 1") == Or((a, And((b, c))))
     assert parse_where("(a = 1 OR b = 1) AND c = 1") == And((Or((a, b)), c))
@@ -159,7 +159,7 @@ def test_lists_and_chains_may_be_long():
 
 
 @pytest.mark.parametrize("text", ["(" * 10_000 + "x = 1" + ")" * 10_000, "NOT " * 10_000 + "x = 1", "(NOT " * 5_000])
-def test_deep_nesting_is_refused(text):
+def test_deep_nesting_raises(text):
     with pytest.raises(ConfigError, match=r"more than 100 levels of NOT and parentheses at character [0-9]+"):
         parse_where(text)
 
@@ -176,9 +176,9 @@ def test_nesting_below_the_bound_works():
         ("ext", "expected =, !=, .* or IS NULL after ext at character 4, got end of text: write it as ext = 'md'"),
         ("ext 'md'", "after ext at character 5, got 'md': write it as ext = 'md'"),
         ("ext NOT = 'md'", "after ext at character 9, got '='"),
-        ("doc id = 3", "after doc at character 5, got 'id': a name with other characters than .* in double quotes"),
-        ("ext = md", "expected a value after '=' at character 7, got 'md': strings stand in single quotes"),
-        ('ext = "md"', "expected a value after '=' at character 7, got 'md': strings stand in single quotes"),
+        ("doc id = 3", "after doc at character 5, got 'id': put names with characters other than .* in double quotes"),
+        ("ext = md", "expected a value after '=' at character 7, got 'md': put strings in single quotes"),
+        ('ext = "md"', "expected a value after '=' at character 7, got 'md': put strings in single quotes"),
         ("ext IN ('md' 'rst')", "expected ',' or '\\)' in the list after IN at character 14, got 'rst'"),
         ("ext IN 'md'", "expected '\\(' after IN at character 8, got 'md': write it as ext IN \\('md', 'rst'\\)"),
         ("ext IN ('md',)", "expected a value after ',' at character 14, got '\\)'"),
@@ -186,34 +186,34 @@ def test_nesting_below_the_bound_works():
         ("x LIKE", "expected a value after 'LIKE' at character 7, got end of text"),
         ("x BETWEEN 1", "expected AND and a second value after BETWEEN at character 12, got end of text"),
         ("x BETWEEN 1 OR 2", "expected AND and a second value after BETWEEN at character 13, got 'or'"),
-        ("x IS 1", "expected NULL after IS at character 6, got '1': other values are compared by ="),
+        ("x IS 1", "expected NULL after IS at character 6, got '1': compare other values with ="),
         ("x IS NOT 'a'", "expected NULL after IS at character 10, got 'a'"),
         ("x => 1", "expected a value after '=' at character 4, got '>'"),
-        ("x = 1 y = 2", "expected AND, OR or the end at character 7, got 'y': conditions are joined by AND or OR"),
+        ("x = 1 y = 2", "expected AND, OR or the end at character 7, got 'y': join conditions with AND or OR"),
         ("x = 1)", "expected AND, OR or the end at character 6, got '\\)'"),
         ("(x = 1", "expected '\\)' at character 7, got end of text: close the '\\(' at character 1, or leave it out"),
         ("x = 1 AND", "expected a field at character 10, got end of text"),
-        ("AND x = 1", "expected a field at character 1, got 'and': a field of that name .* as in \"and\" = 'x'"),
-        ("'md' = ext", "expected a field at character 1, got 'md': the field stands left of its value"),
-        ("1 = x", "expected a field at character 1, got '1': the field stands left of its value"),
+        ("AND x = 1", "expected a field at character 1, got 'and': put a field of that name .* as in \"and\" = 'x'"),
+        ("'md' = ext", "expected a field at character 1, got 'md': put the field before its value"),
+        ("1 = x", "expected a field at character 1, got '1': put the field before its value"),
         ("a. = 1", "expected a name after '.' at character 4, got '='"),
-        ("x = 'a", "the string \"'a\" does not end at character 5: close it with ', and write one in it twice"),
+        ("x = 'a", "the string \"'a\" does not end at character 5: close it with ', and double any ' in it"),
         ("x = 'a''", "the string \"'a''\" does not end at character 5"),
         ('"x = 1', "the name '\"x = 1' does not end at character 1: close it with \""),
-        ("doc-id = 3", "unexpected '-' at character 4: .*; a name with other characters"),
+        ("doc-id = 3", "unexpected '-' at character 4: .*; put names with characters other"),
         ("x = 1; DROP TABLE chunks", "unexpected ';' at character 6"),
-        ("x = ‘md’", "unexpected '‘' at character 5: strings stand in single quotes"),
+        ("x = ‘md’", "unexpected '‘' at character 5: put strings in single quotes"),
         ("x = `md`", "unexpected '`' at character 5"),
         ("x = \0", "unexpected '\\\\x00' at character 5"),
         ("x = ?", "unexpected '\\?' at character 5"),
         ("x = \ud800", "unexpected '\\\\ud800' at character 5"),
         (
             "size > 20M",
-            "'20M' is no number at character 8: dates and other strings stand in single quotes, as in '20M'",
+            "'20M' is not a number at character 8: put dates and other strings in single quotes, as in '20M'",
         ),
-        ("mtime > 2026-01-01", "'2026-01-01' is no number at character 9: dates .* as in '2026-01-01'"),
-        ("x = 1.2.3", "'1.2.3' is no number at character 5"),
-        ("x = 0x10", "'0x10' is no number"),
+        ("mtime > 2026-01-01", "'2026-01-01' is not a number at character 9: put dates .* as in '2026-01-01'"),
+        ("x = 1.2.3", "'1.2.3' is not a number at character 5"),
+        ("x = 0x10", "'0x10' is not a number"),
         ("x = 1e999", "at character 5: x is compared with inf: expected a number that a float can hold"),
         ("x = " + "9" * 309, "at character 5: x is compared with a number of more than 308 digits"),
         ("x = " + "9" * 5000, "a number with 5000 characters at character 5"),
@@ -222,11 +222,11 @@ def test_nesting_below_the_bound_works():
         ("x LIKE 5", "at character 8: the pattern for x is 5: expected a string, not int"),
         ("x GLOB null", "at character 8: the pattern for x is None: expected a string"),
         ("path GLOB 'docs/'", "at character 11: the glob 'docs/' has nothing after a '/'"),
-        ("mtime > 'yesterday'", "at character 9: 'yesterday' is no time: expected a date as in '2026-01-31'"),
+        ("mtime > 'yesterday'", "at character 9: 'yesterday' is not a time: expected a date such as '2026-01-31'"),
         ("mtime = true", "at character 9: mtime is a time: expected a date or seconds since 1970, not True"),
         ("mtime LIKE '2026%'", "at character 12: mtime is a time, not a text: compare it with a date"),
         ("mtime CONTAINS 'x'", "mtime is a time, not a text"),
-        ("mtime BETWEEN '2026-01-01' AND 'x'", "'x' is no time"),
+        ("mtime BETWEEN '2026-01-01' AND 'x'", "'x' is not a time"),
         (
             "size = 'big'",
             "at character 8: size is compared with 'big': expected a number of bytes; write metadata.size",
@@ -243,7 +243,7 @@ def test_nesting_below_the_bound_works():
         (".".join(["a"] * 17) + " = 1", "at character 1: .* has 17 steps: expected at most 16"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(text, message):
+def test_syntax_error_has_a_position(text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         parse_where(text)
     assert str(caught.value).startswith("--where: ")
@@ -260,12 +260,12 @@ def test_a_mistake_is_named_with_its_place(text, message):
         ("ext IS NULL", Not(Exists(Field("ext")))),
     ],
 )
-def test_metadata_takes_values_that_properties_of_its_name_never_have(text, expected):
+def test_metadata_accepts_values_that_properties_reject(text, expected):
     assert parse_where(text) == expected
 
 
 def outcome(text):
-    """Return the message for a text that is refused, else what such messages begin with."""
+    """Return the error message for a text, or the prefix of such messages if the text is valid."""
     try:
         parse_where(text)
     except ConfigError as error:
@@ -274,12 +274,12 @@ def outcome(text):
 
 
 @given(st.text())
-def test_any_text_is_parsed_or_refused(text):
+def test_any_text_is_parsed_or_raises(text):
     assert outcome(text).startswith("--where: ")
 
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
-def test_any_row_of_words_is_parsed_or_refused(text):
+def test_any_sequence_of_words_is_parsed_or_raises(text):
     assert outcome(text).startswith("--where: ")
 
 
@@ -292,7 +292,7 @@ def test_any_text_can_be_quoted(text):
     assert parse_where(f"x = '{quoted}'") == Comparison(X, "=", text)
 
 
-def test_the_examples_of_the_documentation_are_conditions():
+def test_examples_in_the_documentation_are_valid():
     examples = "".join(re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
     assert len(examples.splitlines()) >= 8
     for line in examples.splitlines():

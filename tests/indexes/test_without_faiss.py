@@ -1,4 +1,4 @@
-"""Without FAISS: exact search with NumPy finds the same in the same files, and what needs FAISS names its extra."""
+"""Without FAISS: NumPy searches the same files with the same results, and other kinds raise and name the extra."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def library(request, monkeypatch):
 
 
 def unit(count, seed=0, dim=DIM):
-    """Unit vectors, one in four of which is another's double."""
+    """Return unit vectors, with a duplicate in every four."""
     vectors = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
     vectors[3::4] = vectors[2::4][: len(vectors[3::4])]
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -59,7 +59,7 @@ def unit(count, seed=0, dim=DIM):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A flat index, and its rows and vectors."""
+    """A flat index with its rows and vectors."""
     path = tmp_path_factory.mktemp("flat") / "index.faiss"
     rows, vectors = np.arange(SIZE, dtype=np.int64) * 3 + 7, unit(SIZE)
     build_index(FLAT, ArrayVectors(vectors), rows, path)
@@ -69,7 +69,7 @@ def file(tmp_path_factory):
 @given(
     st.integers(1, 30), st.integers(1, SIZE + 2), st.one_of(st.none(), st.floats(0, 1)), st.integers(0, 9), st.data()
 )
-def test_numpy_finds_in_a_flat_index_what_faiss_does(file, queries, k, share, seed, data):
+def test_numpy_and_faiss_give_the_same_results(file, queries, k, share, seed, data):
     path, rows, _ = file
     draw = np.random.default_rng(seed)
     vectors = unit(queries, seed + 1)
@@ -86,33 +86,33 @@ def test_numpy_finds_in_a_flat_index_what_faiss_does(file, queries, k, share, se
             assert scores.shape == expected.shape
             np.testing.assert_allclose(scores, expected, atol=1e-6)
             for mine, its, score in zip(found.tolist(), expected_rows.tolist(), expected, strict=True):
-                # Equal vectors come in the order of their rows; FAISS has another order.
+                # NumPy returns equal vectors in the order of their rows; FAISS has another order.
                 above = sum(score > score[-1] + 1e-6)
                 assert set(mine[:above]) == set(its[:above])
                 assert (np.array(mine) < 0).sum() == (np.array(its) < 0).sum()
 
 
-def test_the_first_of_equal_vectors_is_found_first_wherever_it_lies(file):
+def test_equal_vectors_are_found_in_order(file):
     path, rows, vectors = file
     _, found = FlatIndex(path, SIZE, DIM).search(vectors[2::4], 2)
     assert np.array_equal(found, np.stack([rows[2::4], rows[3::4]], axis=1))
 
 
-def test_a_vector_has_the_same_product_wherever_it_lies(library):
+def test_inner_product_does_not_depend_on_position(library):
     vectors = np.tile(unit(1, dim=385), (40, 1))
     products = inner_products(unit(3, 5, 385), vectors)
     assert all(len(set(row)) == 1 for row in products.tolist())
     assert np.array_equal(products[:, :1], inner_products(unit(3, 5, 385), vectors[:1]))
 
 
-def test_truth_is_the_same(no_faiss):
+def test_exact_scores_are_the_same_without_faiss(no_faiss):
     truth = exact([(ArrayVectors(unit(50)), None), (ArrayVectors(unit(30, 2)), np.arange(30) % 2 == 0)], unit(4, 8))
     every = np.sort(unit(4, 8) @ np.vstack([unit(50), unit(30, 2)[::2]]).T, axis=1)
     np.testing.assert_allclose(truth.kth, every[:, -10], atol=1e-6)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"0", lambda data: b"IxMp" + data])
-def test_a_file_of_another_size_is_refused(no_faiss, file, tmp_path, damage):
+def test_file_of_wrong_size_raises(no_faiss, file, tmp_path, damage):
     (tmp_path / "i").write_bytes(damage(file[0].read_bytes()))
     with pytest.raises(StoreDamagedError):
         open_index(tmp_path / "i", FLAT, SIZE, DIM)
@@ -122,7 +122,7 @@ def test_a_file_of_another_size_is_refused(no_faiss, file, tmp_path, damage):
 
 
 def fill(path, shards=1):
-    """A store of several segments with equal texts and deleted chunks."""
+    """Write a store of several segments with equal texts and deleted chunks."""
     with Store.create(path, KnownEncoder(), shards=shards) as store, store.writer() as writer:
         for start in range(0, 240, 80):
             records = [
@@ -136,7 +136,7 @@ def fill(path, shards=1):
 
 
 def answers(path):
-    """Ids and scores of many searches."""
+    """Return ids and scores of many searches."""
     queries = [f"{word} {i}" for i, word in enumerate(WORDS[:30])]
     with Store.open(path, KnownEncoder()) as store:
         found = [
@@ -153,7 +153,7 @@ def answers(path):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_store_written_and_searched_without_faiss_is_the_one_with_it(tmp_path, monkeypatch, shards):
+def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch, shards):
     with_faiss, without = tmp_path / "with", tmp_path / "without"
     ids, scores = answers(fill(with_faiss, shards))
     with monkeypatch.context() as patch:
@@ -168,14 +168,14 @@ def test_a_store_written_and_searched_without_faiss_is_the_one_with_it(tmp_path,
             np.testing.assert_allclose(these, those, atol=1e-6)
 
 
-def test_a_large_segment_is_searched_in_parts_by_threads(tmp_path, monkeypatch, no_faiss):
+def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss):
     expected = answers(fill(tmp_path))
     monkeypatch.setattr(fanout, "_LEAST_PART", 20)
     monkeypatch.setattr(fanout, "most_threads", lambda: 3)
     assert answers(tmp_path) == expected
 
 
-def test_auto_stays_exact_in_a_large_store_and_says_what_is_faster(tmp_path, monkeypatch):
+def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
     monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", 100)
     monkeypatch.setattr(index_selection, "QUERIES", 20)
     with monkeypatch.context() as patch:
@@ -192,7 +192,7 @@ def test_auto_stays_exact_in_a_large_store_and_says_what_is_faster(tmp_path, mon
         assert store.index_choice() is not None
 
 
-def test_a_budget_is_measured_with_exact_search_until_faiss_is_installed(tmp_path, monkeypatch):
+def test_budget_is_checked_with_exact_search_without_faiss(tmp_path, monkeypatch):
     budget = Budget(max_latency_ms=10_000)
     with Store.create(tmp_path, KnownEncoder(), budget=budget) as store:
         with monkeypatch.context() as patch:
@@ -203,11 +203,11 @@ def test_a_budget_is_measured_with_exact_search_until_faiss_is_installed(tmp_pat
             assert "pip install 'ragembed[cpu]'" in choice.reasons[0]
             assert check.measurement.recall.mean == 1
         store.add([ChunkRecord("more", Chunk("more"))])
-        assert "keeps to the budget" in store.index_choice().reasons[-1]
+        assert "the first kind within the budget" in store.index_choice().reasons[-1]
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
-def test_another_kind_names_its_extra_before_anything_is_done(tmp_path, no_faiss, kind):
+def test_other_kind_raises_before_any_work(tmp_path, no_faiss, kind):
     with pytest.raises(MissingExtraError, match=rf"{kind} needs .*pip install 'ragembed\[cpu\]'"):
         Store.create(tmp_path / "new", KnownEncoder(), index=kind)
     assert not (tmp_path / "new").exists()
@@ -218,7 +218,7 @@ def test_another_kind_names_its_extra_before_anything_is_done(tmp_path, no_faiss
         assert store.wanted_index == IndexConfig()
 
 
-def test_a_store_whose_index_is_approximate_names_the_extra(tmp_path, monkeypatch):
+def test_store_with_approximate_index_raises_and_names_the_extra(tmp_path, monkeypatch):
     with Store.create(tmp_path, KnownEncoder(), index="hnsw") as store:
         store.add(ChunkRecord(f"{i}", Chunk(f"lock {i}")) for i in range(1200))
     block_faiss(monkeypatch)

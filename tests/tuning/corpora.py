@@ -1,4 +1,4 @@
-"""Corpora and word vectors in which it is known what searches better."""
+"""Corpora and word vectors for which the better settings are known."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TOPICS, DIM = 80, 24
 
 
 def word(number: int) -> str:
-    """A word of letters alone."""
+    """Return a word that consists of letters only."""
     letters = "bcdfghjklmnpqrst"
     return "w" + "".join(letters[(number >> shift) & 15] for shift in (8, 4, 0))
 
 
 def write_corpus(folder: Path, topics: int = TOPICS) -> Path:
-    """A file for each topic, of two sentences that share no word."""
+    """Write a file for each topic, with two sentences that share no word."""
     folder.mkdir()
     for topic in range(topics):
         words = [word(12 * topic + i) for i in range(12)]
@@ -30,10 +30,10 @@ def write_corpus(folder: Path, topics: int = TOPICS) -> Path:
 
 
 def write_vectors(file: Path, *, common: float, topics: int, shuffled: bool) -> Path:
-    """Vectors of the words: those of a topic are near each other, beside a direction that says nothing.
+    """Write vectors of the words: words of a topic have similar vectors, plus noise along one common direction.
 
-    ``common`` is the size of that direction, which varies from word to word. ``shuffled`` gives each word the vector
-    of another.
+    ``common`` is the size of the noise, which varies from word to word. ``shuffled`` gives each word the vector of
+    another word.
     """
     generator = np.random.default_rng(0)
     meaning = generator.normal(size=(topics, DIM))
@@ -56,7 +56,7 @@ def words_config(file: Path) -> EmbedderConfig:
 
 
 def make_store(folder: Path, *, common: float, topics: int = TOPICS, shuffled: bool = False) -> Path:
-    """A store of the corpus with the vectors, below ``folder``."""
+    """Create a store of the corpus with the vectors below ``folder``."""
     docs = write_corpus(folder / "docs", topics)
     vectors = write_vectors(folder / "vectors.txt", common=common, topics=topics, shuffled=shuffled)
     store = folder / "store"

@@ -1,4 +1,4 @@
-"""The search for settings, with encoders and rankings that only look up how good settings are."""
+"""The search for settings, with fake encoders and searches that look up the quality of settings."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ SOURCE = ["a"] * 4 + ["b"] * 2
 
 
 class Quality:
-    """Stands for encoder and ranking: ``of(config, fusion)`` is what every query finds."""
+    """A fake encoder and search: ``of(config, fusion)`` is the score of every query."""
 
     def __init__(self, of):
         self._of = of
@@ -53,7 +53,7 @@ def trials(of, done=lambda _: None):
     return Trials(quality, quality, range(len(SOURCE)), SOURCE, done)
 
 
-def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
+def test_finds_the_best_raw_vectors_chain_and_fusion():
     def of(config, fusion):
         right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.query_fit == "shared")
         return 0.2 * right - abs(fusion.alpha - 0.8) + 0.1 * (fusion.method == "rrf")
@@ -67,19 +67,19 @@ def test_the_best_raw_vectors_chain_and_fusion_are_found_together():
     assert chosen.fusion == Fusion("rrf", 0.8)
 
 
-def test_where_nothing_differs_the_present_settings_are_chosen():
+def test_current_settings_are_chosen_if_all_are_equal():
     assert choose(trials(lambda *_: 0.5), NOW, RAWS, CHAINS).settings == NOW
 
 
 @pytest.mark.parametrize(("gain", "seed"), [(SLACK / 2, 0), (SLACK * 2, 5)])
-def test_what_costs_more_must_be_better_by_more_than_the_slack(gain, seed):
+def test_costlier_settings_must_gain_more_than_the_slack(gain, seed):
     assert (
         choose(trials(lambda config, _: 0.5 + gain * (config.seed == 5)), NOW, RAWS, CHAINS).settings.config.seed
         == seed
     )
 
 
-def test_costs_rise_with_what_a_store_has_to_do():
+def test_costs_rise_with_the_work_of_the_store():
     chain = ChainChoice(("zscore",), "shared").on(NOW.config)
     assert cost(NOW, NOW) == 0
     assert cost(Settings(NOW.config, Fusion(alpha=0.1)), NOW) == 1
@@ -87,7 +87,7 @@ def test_costs_rise_with_what_a_store_has_to_do():
     assert cost(Settings(RAWS[1], Fusion()), NOW) == 3
 
 
-def test_no_more_trials_are_made_than_announced_and_what_cannot_be_fitted_is_left_out():
+def test_number_of_trials_is_bounded_and_unfittable_chains_are_skipped():
     made = []
     tried = trials(lambda config, fusion: config.seed + fusion.alpha, made.append)
     choose(tried, NOW, RAWS, CHAINS)
@@ -95,7 +95,7 @@ def test_no_more_trials_are_made_than_announced_and_what_cannot_be_fitted_is_lef
     assert not any("whiten" in settings.config.postprocess for settings in tried.tried)
 
 
-def test_the_mean_over_sources_counts_each_alike():
+def test_macro_mean_weights_sources_equally():
     assert macro_mean(np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0]), SOURCE) == 0.5
 
 
@@ -109,7 +109,7 @@ def test_the_mean_over_sources_counts_each_alike():
         ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "no significant difference", "no significant difference"),
     ],
 )
-def test_better_is_what_gains_significantly_and_enough_for_its_cost_and_worsens_no_source(mean, one, refit, encode):
+def test_outcome_is_better_only_for_significant_and_sufficient_gains(mean, one, refit, encode):
     compared = {name: Compared(9, 50.0, 50.0 + each[0], *each, 0.5) for name, each in (("a", one), ("mean", mean))}
     assert _outcome(compared, Settings(CHAINS[-1].on(NOW.config), Fusion()), NOW)[0] == refit
     assert _outcome(compared, Settings(RAWS[1], Fusion()), NOW)[0] == encode
@@ -136,13 +136,13 @@ def passages(count):
     ]
 
 
-def test_only_the_promising_are_encoded_in_full_with_what_there_is():
+def test_screening_keeps_promising_and_current_configurations():
     found, asked = screened(lambda config, _: config.seed / 100, passages(3 * PROBE))
     assert [config.seed for config in found] == [0, 6, 7, 8, 9, 10, 11]
     assert asked == [(PROBE, {0})]
 
 
-def test_a_small_pool_is_not_screened():
+def test_small_pool_is_not_screened():
     found, asked = screened(lambda config, _: config.seed, passages(PROBE))
     assert found == RAWS
     assert asked == []

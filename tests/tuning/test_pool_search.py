@@ -1,4 +1,4 @@
-"""A pool is searched as a store is in which the answer stands without the question."""
+"""Searching a pool gives the results of a store whose answers do not contain the query."""
 
 import contextlib
 
@@ -21,7 +21,7 @@ FUSIONS = [Fusion(), Fusion(feedback=0.0), Fusion("minmax", 0.3), Fusion("rrf", 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Word vectors of small whole numbers, so that the mean of eight is exact in half precision."""
+    """Word vectors of small whole numbers: the mean of eight is exact in half precision."""
     generator = np.random.default_rng(0)
     vectors = generator.integers(-8, 8, size=(VOCABULARY, 12))
     file = tmp_path_factory.mktemp("ranking") / "vectors.txt"
@@ -33,7 +33,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def asked():
-    """A pool, and queries for which chunks are changed; the last has no word."""
+    """A pool, and queries that change chunks; the last query has no word."""
     generator = np.random.default_rng(1)
 
     def words(count):
@@ -48,7 +48,7 @@ def asked():
 
 @pytest.fixture(scope="module")
 def stores(config, asked, tmp_path_factory):
-    """For each query a store of the pool as changed for it."""
+    """For each query, a store of the pool with the changes of the query."""
     pool, queries = asked
     embedder = Embedder(config).fit([passage.chunk.embedded_text for passage in pool.passages])
     with contextlib.ExitStack() as stack:
@@ -76,14 +76,14 @@ def expected(stores, queries, mode, fusion=None):
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
-def test_hybrid_finds_what_a_store_with_the_changes_does(config, asked, stores, pool_search, fusion):
+def test_hybrid_search_equals_a_store_with_the_changes(config, asked, stores, pool_search, fusion):
     _, queries = asked
     vectors = Encoder([config], *asked).vectors(config)
     found = pool_search.hybrid(vectors, range(len(queries)), fusion)
     np.testing.assert_allclose(found, expected(stores, queries, "hybrid", fusion))
 
 
-def test_dense_finds_what_a_store_with_the_changes_does(config, asked, stores, pool_search):
+def test_dense_search_equals_a_store_with_the_changes(config, asked, stores, pool_search):
     vectors = Encoder([config], *asked).vectors(config)
     np.testing.assert_allclose(pool_search.dense(vectors, range(6)), expected(stores, asked[1], "dense"))
 
@@ -91,7 +91,7 @@ def test_dense_finds_what_a_store_with_the_changes_does(config, asked, stores, p
 # Candidates
 
 
-def test_chains_that_mean_the_same_are_compared_once():
+def test_equivalent_chains_are_compared_once():
     chains = chain_choices(EmbedderConfig())
     assert chains[0] == ChainChoice(("normalize",), "separate")
     assert ChainChoice(("center", "normalize"), "shared") in chains
@@ -102,7 +102,7 @@ def test_chains_that_mean_the_same_are_compared_once():
     assert plain == [ChainChoice((), "separate")]
 
 
-def test_the_present_settings_come_first_and_are_not_repeated(tiny_config):
+def test_current_settings_come_first_and_once(tiny_config):
     variants = raw_variants(tiny_config)
     assert variants[0] == tiny_config
     assert tiny_config not in variants[1:]
@@ -112,7 +112,7 @@ def test_the_present_settings_come_first_and_are_not_repeated(tiny_config):
 
 
 @pytest.mark.usefixtures("needs_minilm")
-def test_a_template_is_compared_where_there_is_room_for_it():
+def test_template_is_compared_if_it_fits_the_model():
     assert "t4" in {variant.template for variant in raw_variants(EmbedderConfig())}
     assert "t4" not in {variant.template for variant in raw_variants(EmbedderConfig(max_tokens=16))}
 
@@ -121,7 +121,7 @@ def test_without_a_model_only_weights_differ(config):
     assert {variant.weighting for variant in raw_variants(config)} == {"uniform", "idf", "idf:0.5"}
 
 
-def test_a_label_names_what_differs():
+def test_label_names_the_differing_settings():
     other = EmbedderConfig(layers="first+last", postprocess=("whiten", "normalize"), query_fit="shared")
     assert describe(other, EmbedderConfig()) == "layers first+last; postprocess whiten,normalize; query fit shared"
     assert describe(EmbedderConfig(), EmbedderConfig()) == ""

@@ -1,4 +1,4 @@
-"""Drawing the pool and the queries: seeded, whatever the order, halves by document."""
+"""Drawing the pool and the queries: seeded, independent of order, and with halves by document."""
 
 import random
 
@@ -25,7 +25,7 @@ def corpus(files, chunks=1):
 
 
 def asking(texts):
-    """A source that asks for ``texts``, each answered by the passage at its position."""
+    """Return a source of the queries ``texts``; the chunk at the same position answers each."""
     return lambda pool, seed: (PseudoQuery(text, (at % len(pool),), {}) for at, text in enumerate(texts))
 
 
@@ -33,7 +33,7 @@ def asking(texts):
 
 
 @given(st.integers(0, 5), st.integers(1, 3), st.randoms(use_true_random=False))
-def test_the_pool_does_not_depend_on_the_order_of_files(seed, chunks, shuffle):
+def test_pool_does_not_depend_on_the_order_of_files(seed, chunks, shuffle):
     passages = corpus(12, chunks)
     by_file = [passages[start : start + chunks] for start in range(0, len(passages), chunks)]
     shuffle.shuffle(by_file)
@@ -43,7 +43,7 @@ def test_the_pool_does_not_depend_on_the_order_of_files(seed, chunks, shuffle):
     assert [found.half(at) for at in range(len(found))] == [expected.half(at) for at in range(len(found))]
 
 
-def test_the_pool_is_a_sample_of_whole_runs():
+def test_pool_is_a_sample_of_whole_runs():
     pool = draw_pool(lambda: corpus(50, 4), 40, 0)
     assert len(pool) == 40
     assert pool.total == 200
@@ -52,23 +52,23 @@ def test_the_pool_is_a_sample_of_whole_runs():
     assert set(other.files) != set(pool.files)
 
 
-def test_a_long_file_counts_as_several_documents_in_both_halves():
+def test_long_file_counts_as_several_documents():
     pool = draw_pool(lambda: corpus(1, 10 * RUN), 10_000, 0)
     assert {place.run for place in pool.places} == set(range(10))
     assert sum(pool.half(at) for at in range(len(pool))) == 5 * RUN
 
 
-def test_chunks_of_no_file_are_documents_of_their_own():
+def test_chunks_without_a_file_are_separate_documents():
     pool = draw_pool(lambda: [ChunkRecord(str(n), Chunk(f"{BODY} {n}")) for n in range(20)], 100, 0)
     assert len({place.run for place in pool.places}) == 20
 
 
-def test_chunks_with_one_text_are_there_once():
+def test_equal_chunks_occur_once():
     passages = [ChunkRecord(str(n), Chunk(f"{BODY} {n // 2}"), f"{n}.txt") for n in range(20)]
     assert len(draw_pool(lambda: passages, 100, 0)) == 10
 
 
-def test_files_that_are_needed_are_drawn_first():
+def test_needed_files_are_drawn_first():
     pool = draw_pool(lambda: corpus(100), 10, 0, {"77.txt", "88.txt"})
     assert {"77.txt", "88.txt"} <= set(pool.files)
 
@@ -76,7 +76,7 @@ def test_files_that_are_needed_are_drawn_first():
 # Queries
 
 
-def test_as_many_queries_as_asked_for_are_drawn_by_the_seed_alone():
+def test_draw_has_the_requested_size_and_depends_on_the_seed():
     pool = draw_pool(lambda: corpus(100), 100, 0)
     texts = [f"question number {number}" for number in range(100)]
     sources = {"some": asking(texts)}
@@ -88,7 +88,7 @@ def test_as_many_queries_as_asked_for_are_drawn_by_the_seed_alone():
     assert {query.text for query in first.queries} != {query.text for query in other.queries}
 
 
-def test_a_source_with_too_few_queries_in_a_half_is_counted_and_left_out():
+def test_source_with_too_few_queries_is_counted_but_not_used():
     pool = draw_pool(lambda: corpus(100), 100, 0)
     sources = {"many": asking([f"many {n}" for n in range(60)]), "few": asking([f"few {n}" for n in range(4)])}
     drawn, counts = collect(pool, sources, 0, limit=100, changed_limit=9, least=10)
@@ -96,14 +96,14 @@ def test_a_source_with_too_few_queries_in_a_half_is_counted_and_left_out():
     assert sum(counts["few"]) == 4
 
 
-def test_one_text_with_different_answers_is_no_query():
+def test_ambiguous_text_is_no_query():
     pool = draw_pool(lambda: corpus(9), 100, 0)
     source = asking(["The same text", "the same *text*", "another text"])
     drawn, _ = collect(pool, {"one": source}, 0, limit=9, changed_limit=9, least=0)
     assert [query.text for query in drawn.queries] == ["another text"]
 
 
-def test_a_query_that_leaves_too_little_of_its_answer_is_left_out():
+def test_query_that_leaves_too_few_words_is_skipped():
     pool = draw_pool(lambda: corpus(2), 100, 0)
 
     def source(_pool, _seed):
@@ -114,7 +114,7 @@ def test_a_query_that_leaves_too_little_of_its_answer_is_left_out():
     assert [query.text for query in drawn.queries] == ["leaves five words"]
 
 
-def test_the_queries_of_a_source_change_no_more_passages_than_allowed():
+def test_number_of_changed_chunks_is_bounded():
     pool = draw_pool(lambda: corpus(30), 100, 0)
 
     def source(of, _seed):
@@ -129,14 +129,14 @@ def test_the_queries_of_a_source_change_no_more_passages_than_allowed():
 # Significance
 
 
-def test_the_mean_over_sources_counts_each_source_alike():
+def test_macro_mean_weights_sources_equally():
     sources = ["a"] * 90 + ["b"] * 10
     better = np.array([0.0] * 90 + [1.0] * 10)
     found = MacroBootstrap(sources, range(100)).compare(better, np.zeros(100))
     assert found.difference == pytest.approx(0.5)
 
 
-def test_with_one_source_and_a_document_a_query_it_is_the_paired_bootstrap():
+def test_one_source_with_one_query_per_document_equals_the_paired_bootstrap():
     generator = np.random.default_rng(0)
     a, b = generator.random(200), generator.random(200)
     found, expected = MacroBootstrap(["a"] * 200, range(200)).compare(a, b), paired_bootstrap(a, b)
@@ -145,14 +145,14 @@ def test_with_one_source_and_a_document_a_query_it_is_the_paired_bootstrap():
     assert found.p_value == pytest.approx(expected.p_value, abs=0.02)
 
 
-def test_queries_of_one_document_are_no_evidence_of_their_own():
+def test_queries_of_one_document_are_not_independent():
     differences = np.repeat(np.random.default_rng(1).normal(0.1, 1.0, size=20), 10)
     alone = MacroBootstrap(["a"] * 200, range(200)).compare(differences, np.zeros(200))
     together = MacroBootstrap(["a"] * 200, [n // 10 for n in range(200)]).compare(differences, np.zeros(200))
     assert together.high - together.low > 2 * (alone.high - alone.low)
 
 
-def test_the_interval_covers_no_difference_as_often_as_it_says():
+def test_interval_has_the_stated_coverage():
     covered = 0
     for seed in range(100):
         generator = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Pseudo-queries: which text is asked for, which chunk answers it, and what is taken out of it."""
+"""Pseudo-queries: their texts, the chunks that answer them, and the text that is removed from these chunks."""
 
 import pytest
 
@@ -13,7 +13,7 @@ FILLER = "These are words that only fill the body of a chunk"
 
 
 def pool_of(*passages):
-    """A pool of all of the passages, each ``(file, text)`` or ``(file, Chunk)``, in their order within a file."""
+    """Return a pool of ``passages``, each ``(file, text)`` or ``(file, Chunk)``, in order within a file."""
     made = [
         ChunkRecord(f"{file}#{number}", chunk if isinstance(chunk, Chunk) else Chunk(chunk), file)
         for number, (file, chunk) in enumerate(passages)
@@ -22,7 +22,7 @@ def pool_of(*passages):
 
 
 def asked(source, pool):
-    """By its text, each query's answers and changes, by the ids of passages."""
+    """Return the answers and changes of each query, by its text, with chunk ids."""
     ids = [passage.id for passage in pool.passages]
     return {
         query.text: ([ids[at] for at in query.answers], {ids[at]: chunk for at, chunk in query.changed.items()})
@@ -33,7 +33,7 @@ def asked(source, pool):
 # Sentences
 
 
-def test_a_sentence_is_taken_out_of_its_chunk():
+def test_sentence_is_removed_from_its_chunk():
     pool = pool_of(("a.txt", "Tea is made with water. The leaves stay in for three minutes. It is then drunk hot."))
     [(text, (answers, changed))] = asked(sentence, pool).items()
     assert answers == ["a.txt#0"]
@@ -42,7 +42,7 @@ def test_a_sentence_is_taken_out_of_its_chunk():
     assert changed["a.txt#0"].text.startswith("Tea is made with water.")
 
 
-def test_the_first_sentence_of_a_file_asks_for_the_rest_of_its_chunk():
+def test_first_sentence_finds_the_rest_of_its_chunk():
     pool = pool_of(
         ("a.txt", "Tea is made with hot water. The leaves stay in for a while."),
         ("a.txt", "Coffee is another drink altogether. It is made with beans."),
@@ -60,25 +60,25 @@ def test_a_title_line_is_the_first_sentence_of_a_file_without_a_title():
     assert changed["a.txt#0"].text == "The lift of a wing is computed for slow flow."
 
 
-def test_a_heading_is_no_sentence():
+def test_heading_is_not_a_sentence():
     chunk = Chunk("# How tea is made at home\n\nPour hot water over the leaves.", ("How tea is made at home",))
     assert list(asked(first_sentence, pool_of(("a.md", chunk)))) == ["Pour hot water over the leaves."]
 
 
-def test_a_chunk_of_one_sentence_has_no_sentence_to_take_out():
+def test_chunk_with_one_sentence_gives_no_query():
     pool = pool_of(("a.txt", "Tea is made with hot water."), ("b.txt", "Short."), ("c.txt", ""))
     drawn, counts = collect(pool, {"sentence": sentence, "first": first_sentence}, 0, limit=9, changed_limit=9, least=0)
     assert drawn.queries == []
     assert counts == {"sentence": (0, 0), "first": (0, 0)}
 
 
-def test_a_sentence_of_several_files_is_no_query():
+def test_sentence_in_several_files_is_no_query():
     notice = "Copying is allowed under the licence."
     pool = pool_of(("a.txt", f"{notice} {FILLER}."), ("b.txt", f"{notice} {FILLER} of another file."))
     assert notice not in asked(first_sentence, pool)
 
 
-def test_a_sentence_that_overlapping_chunks_share_is_taken_out_of_both_and_both_answer():
+def test_sentence_in_overlapping_chunks_is_removed_from_both():
     shared = "The leaves stay in the pot for three minutes."
     pool = pool_of(
         ("a.txt", f"Tea is made with hot water. {shared}"),
@@ -97,7 +97,7 @@ def test_code_gives_no_sentences():
     assert asked(sentence, pool) == asked(first_sentence, pool) == {}
 
 
-def test_markdown_is_taken_out_of_the_query():
+def test_markdown_is_removed_from_the_query():
     pool = pool_of(("a.md", "Use `brew` for **green** tea, see [the page](tea.md). It is hot then and drunk slowly."))
     assert list(asked(first_sentence, pool)) == ["Use brew for green tea, see the page."]
 
@@ -107,14 +107,14 @@ def test_chinese_sentences_are_found():
     assert list(asked(first_sentence, pool)) == ["茶是用热水泡的。"]
 
 
-def test_sentences_of_a_text_without_capital_letters_are_found():
+def test_lower_case_sentences_are_found():
     pool = pool_of(("a.txt", "tea is made with hot water . the leaves stay in for a while."))
     assert list(asked(first_sentence, pool)) == ["tea is made with hot water ."]
     pool = pool_of(("a.txt", "tea is made with hot water. the leaves stay in for a while."))
     assert list(asked(first_sentence, pool)) == ["tea is made with hot water."]
 
 
-def test_a_text_without_sentences_is_asked_for_by_some_of_its_words():
+def test_text_without_sentences_gives_a_span_of_words():
     words = [f"word{chr(97 + n)}" for n in range(26)] * 2
     pool = pool_of(("a.txt", " ".join(words)))
     [(text, (answers, changed))] = asked(span, pool).items()
@@ -126,7 +126,7 @@ def test_a_text_without_sentences_is_asked_for_by_some_of_its_words():
     assert any(text.split() == words[n : n + size] and kept == words[:n] + words[n + size :] for n in range(52))
 
 
-def test_a_text_with_sentences_and_one_that_is_short_are_not_asked_for_by_runs_of_words():
+def test_short_texts_and_texts_with_sentences_give_no_span():
     assert (
         asked(span, pool_of(("a.txt", f"{FILLER}. {FILLER} too. {FILLER} again."), ("b.txt", "only a few words"))) == {}
     )
@@ -135,7 +135,7 @@ def test_a_text_with_sentences_and_one_that_is_short_are_not_asked_for_by_runs_o
 # Headings and titles
 
 
-def test_a_heading_asks_for_all_chunks_below_it_and_goes_from_each():
+def test_heading_finds_all_chunks_below_it_and_is_removed_from_each():
     top, below = "Making good tea", "Green tea"
     pool = pool_of(
         ("a.md", Chunk(f"# {top}\n\n{FILLER}.", (top,))),
@@ -152,19 +152,19 @@ def test_a_heading_asks_for_all_chunks_below_it_and_goes_from_each():
     assert changed["a.md#1"] == Chunk(f"{FILLER} two.", (top,))
 
 
-def test_the_underline_of_a_heading_goes_with_it():
+def test_underline_of_a_heading_is_removed_too():
     pool = pool_of(("a.rst", Chunk(f"Making tea\n==========\n\n{FILLER}.", ("Making tea",))))
     assert asked(heading, pool)["Making tea"][1]["a.rst#0"] == Chunk(f"{FILLER}.")
 
 
-def test_a_heading_that_several_places_have_is_no_query():
+def test_heading_in_several_places_is_no_query():
     pool = pool_of(
         ("a.md", Chunk(f"{FILLER} a.", ("Getting started",))), ("b.md", Chunk(f"{FILLER} b.", ("Getting started",)))
     )
     assert asked(heading, pool) == {}
 
 
-def test_a_title_asks_for_its_document_and_goes_as_a_heading_too():
+def test_title_finds_its_document_and_is_removed_as_a_heading():
     chunk = Chunk(f"# All about tea\n\n{FILLER}.", ("All about tea", "Green"), "All about tea")
     pool = pool_of(("a.md", chunk), ("a.md", Chunk(f"{FILLER} two.", ("All about tea",), "All about tea")))
     [(text, (answers, changed))] = asked(title, pool).items()
@@ -174,7 +174,7 @@ def test_a_title_asks_for_its_document_and_goes_as_a_heading_too():
     assert "All about tea" not in asked(heading, pool)
 
 
-def test_a_title_of_several_documents_is_no_query():
+def test_title_of_several_documents_is_no_query():
     pool = pool_of(("a.md", Chunk(FILLER, (), "The same title")), ("b.md", Chunk(f"{FILLER} b", (), "The same title")))
     assert asked(title, pool) == {}
 
@@ -182,7 +182,7 @@ def test_a_title_of_several_documents_is_no_query():
 # Links
 
 
-def test_the_text_of_a_link_asks_for_its_target_and_goes_from_where_it_stands():
+def test_link_text_finds_its_target_and_is_removed_from_the_source():
     pool = pool_of(
         ("docs/a.md", "For more of this see [how tea is brewed](more/tea.md), which tells it all."),
         ("docs/more/tea.md", f"How tea is brewed\n\n{FILLER}."),
@@ -198,7 +198,7 @@ def test_the_text_of_a_link_asks_for_its_target_and_goes_from_where_it_stands():
     }
 
 
-def test_a_link_to_a_section_asks_for_that_section():
+def test_link_to_a_section_finds_the_section():
     pool = pool_of(
         ("a.md", f"See [the green kind](tea.md#green-tea). {FILLER}."),
         ("tea.md", Chunk(f"{FILLER} one.", ("Black tea",))),
@@ -210,7 +210,7 @@ def test_a_link_to_a_section_asks_for_that_section():
 @pytest.mark.parametrize(
     "address", ["https://example.org/tea.md", "missing.md", "#part", "mailto:a@b.c", "../../outside.md"]
 )
-def test_a_link_that_leads_nowhere_in_the_corpus_is_no_query(address):
+def test_link_out_of_the_corpus_is_no_query(address):
     pool = pool_of(("a.md", f"See [the green kind]({address}). {FILLER}."), ("tea.md", FILLER))
     assert asked(link, pool) == {}
 
@@ -227,7 +227,7 @@ def test_a_link_text_with_two_targets_is_no_query():
 # Code and tables
 
 
-def test_a_docstring_asks_for_its_code():
+def test_docstring_finds_its_code():
     code = (
         'def brew(leaves):\n    """Pour hot water over leaves.\n\n    More of it.\n    """\n    return leaves + water\n'
     )
@@ -238,7 +238,7 @@ def test_a_docstring_asks_for_its_code():
     assert changed["a.py#0"].text == "def brew(leaves):\n\n    return leaves + water"
 
 
-def test_a_string_that_documents_nothing_is_no_query():
+def test_other_string_is_no_query():
     pool = pool_of(("a.py", 'x = """just a string of some words"""\nprint(x)\n'))
     assert asked(docstring, pool) == {}
 
@@ -251,14 +251,14 @@ def test_a_string_that_documents_nothing_is_no_query():
         "//! Pours hot water over leaves.\n",
     ],
 )
-def test_a_doc_comment_asks_for_its_code(comment):
+def test_doc_comment_finds_its_code(comment):
     pool = pool_of(("a.rs", f"{comment}fn brew(leaves: Leaves) -> Tea {{ pour(water, leaves) }}\n"))
     [(text, (_, changed))] = asked(docstring, pool).items()
     assert text == "Pours hot water over leaves."
     assert changed["a.rs#0"].text == "fn brew(leaves: Leaves) -> Tea { pour(water, leaves) }"
 
 
-def test_a_cell_asks_for_its_row():
+def test_cell_finds_its_row():
     rows = [
         ("t.csv", f"question: who brews the tea of {name}\nanswer: {name} does it alone\nkind: common thing here")
         for name in ("anna", "bert", "cleo")
@@ -273,7 +273,7 @@ def test_a_cell_asks_for_its_row():
     assert not any("common thing" in text for text in found)
 
 
-def test_a_value_beside_the_text_asks_for_its_row_and_nothing_is_taken_out():
+def test_metadata_value_finds_its_row_without_changes():
     chunk = Chunk("tea is made with hot water", metadata={"question": "how is it made", "number": 3})
     assert asked(column, pool_of(("t.jsonl", chunk))) == {"how is it made": (["t.jsonl#0"], {})}
 
@@ -291,13 +291,13 @@ def test_a_log_of_columns_and_of_json_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['{"query": ', '{"path": "a.md"}', "\ttea.md"])
-def test_a_broken_line_of_a_log_is_an_error_that_names_it(tmp_path, line):
+def test_invalid_log_line_raises_with_its_number(tmp_path, line):
     (tmp_path / "log.tsv").write_text(f"one\ta.md\n{line}\n")
     with pytest.raises(ConfigError, match=r"log\.tsv:2"):
         read_log(tmp_path / "log.tsv")
 
 
-def test_a_logged_query_has_all_of_its_answers_files_and_chunks():
+def test_logged_query_has_all_its_answers():
     pool = pool_of(("a.md", FILLER), ("a.md", f"{FILLER} two"), ("b.md", f"{FILLER} b"), ("c.md", f"{FILLER} c"))
     logged = [Logged("which", "a.md"), Logged("which", "b.md#2"), Logged("other", "gone.md")]
     found = asked(lambda of, _: log_source(logged, of), pool)

@@ -1,4 +1,4 @@
-"""Rankings by the search of a store, of documents whose vectors and words are known by hand."""
+"""Rankings by the search of a store, for documents with known vectors and words."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def collection():
 
 @pytest.fixture
 def opened(tmp_path, encoder):
-    """A store with two files, in three chunks, and a chunk of no file; its folder is ``tmp_path``."""
+    """A store in ``tmp_path`` with two files in three chunks, and a chunk without a file."""
     chunks = {"c1": ("docs/a.md", "lock lock"), "c2": ("docs/a.md", "lock and wing"), "c3": ("docs/b.md", "wing")}
     with Store.create(tmp_path / ".ragembed", encoder) as store:
         records = [ChunkRecord(name, Chunk(text), source) for name, (source, text) in chunks.items()]
@@ -47,7 +47,7 @@ def names(ranking):
     return [name for name, _ in ranking]
 
 
-def test_words_need_no_embedder_and_titles_are_among_them(collection):
+def test_lexical_search_needs_no_embedder_and_finds_titles(collection):
     [found] = rank(collection, None, [SearchSettings("lexical")])
     assert {query: names(ranking) for query, ranking in found.items()} == {
         "q1": ["shock"],
@@ -57,7 +57,7 @@ def test_words_need_no_embedder_and_titles_are_among_them(collection):
     }
 
 
-def test_dense_search_finds_what_comparing_all_vectors_does(collection, tiny_config):
+def test_dense_search_equals_brute_force(collection, tiny_config):
     config = tiny_config.replace(query_fit="shared")
     [(_, measured)] = evaluate(RetrievalTask(collection), [config])
     [found] = rank(collection, Embedder(config), [SearchSettings("dense")])
@@ -86,7 +86,7 @@ def test_several_searches_share_a_store(collection, tiny_config, monkeypatch):
         assert names(hybrid[query])[0] == names(lexical[query])[0]
 
 
-def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
+def test_embedder_is_fitted_as_by_fit(collection, tiny_config):
     config = tiny_config.replace(weighting="idf", postprocess=("center", "normalize"), query_fit="separate")
     embedder = Embedder(config)
     rank(collection, embedder, [SearchSettings("dense")])
@@ -94,12 +94,12 @@ def test_the_embedder_is_fitted_as_by_itself(collection, tiny_config):
     assert embedder.fingerprint == Embedder(config).fit(texts).fingerprint
 
 
-def test_a_search_by_meaning_needs_an_embedder(collection):
-    with pytest.raises(ConfigError, match="no embedder for a search by meaning"):
+def test_dense_search_needs_an_embedder(collection):
+    with pytest.raises(ConfigError, match="no embedder given for dense or hybrid search"):
         rank(collection, None, [SearchSettings("lexical"), SearchSettings("hybrid")])
 
 
-def test_files_come_in_the_place_of_their_best_chunk(opened):
+def test_files_rank_by_their_best_chunk(opened):
     judged = StoreJudgements({}, frozenset({"q1"}))
     found = rank_in_store(opened, {"q1": "lock wing zebra", "q2": "lock wing zebra"}, judged, SearchSettings("lexical"))
     chunks, files = names(found["q2"]), names(found["q1"])
@@ -110,7 +110,7 @@ def test_files_come_in_the_place_of_their_best_chunk(opened):
     assert dict(found["q1"]) == best
 
 
-def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
+def test_files_match_by_name_and_by_path(opened, tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path / "docs")
     relevance = {"q1": {"docs/a.md": 2}, "q2": {"a.md": 1, str(tmp_path / "docs" / "b.md"): 0}, "q3": {"c1": 1}}
@@ -126,11 +126,11 @@ def test_files_are_known_by_name_and_by_path(opened, tmp_path, monkeypatch):
             {"docs/c.md": 0, "docs/a.md": 0, "c9": 0},
             r"q\.jsonl: 2 of 3 document ids are not in the store .*'docs/c.md'",
         ),
-        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names files and chunks for query 'q': expected one of them"),
-        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file twice, by two paths, for query 'q'"),
+        ({"docs/a.md": 1, "c3": 1}, r"q\.jsonl names both files and chunks for query 'q': expected only one of them"),
+        ({"docs/a.md": 1, "./docs/a.md": 1}, r"q\.jsonl names a file by two paths for query 'q'"),
     ],
 )
-def test_judgements_that_a_store_cannot_answer(opened, gains, message, tmp_path, monkeypatch):
+def test_invalid_judgements_raise(opened, gains, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         in_store(opened, JudgedQueries.of("q", {}, {"q": gains}), Path("q.jsonl"))

@@ -1,4 +1,4 @@
-"""Tuning a store: what is better is found and applied, what is not is left, and a killed run changes nothing."""
+"""Tuning a store: better settings are found and applied, others are not, and a killed run changes nothing."""
 
 import shutil
 
@@ -21,7 +21,7 @@ from tests.tuning.corpora import TOPICS, make_store, word
 
 @pytest.fixture(scope="module", autouse=True)
 def _fewer_trials():
-    """Ask fewer questions with fewer settings: the time of a search is their product."""
+    """Use fewer queries and fewer settings, because the time of tuning is their product."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "QUERIES", 30)
         patch.setattr(choosing, "_ALPHAS", (0.3, 0.9))
@@ -32,13 +32,13 @@ def _fewer_trials():
 
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
-    """A store in which one direction hides what the others say."""
+    """A store in which one dominant direction hides all others."""
     return make_store(tmp_path_factory.mktemp("hidden"), common=20.0)
 
 
 @pytest.fixture(scope="module")
 def clear(tmp_path_factory):
-    """A store that finds everything as it is."""
+    """A store that finds everything with its current settings."""
     return make_store(tmp_path_factory.mktemp("clear"), common=0.0)
 
 
@@ -60,7 +60,7 @@ def state(path):
 
 
 def right_first(path, mode="dense"):
-    """The share of topics whose file is found first by some of its words."""
+    """Return the share of topics whose file ranks first for some of its words."""
     with Store.open(path) as opened:
         found = 0
         for topic in range(TOPICS):
@@ -69,7 +69,7 @@ def right_first(path, mode="dense"):
     return found / TOPICS
 
 
-def test_queries_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypatch, tmp_path):
+def test_single_source_gives_more_queries_and_keeps_raw_vectors(hidden, monkeypatch, tmp_path):
     compared = []
 
     def screened(pool, sources, seed, current, raws, prepare):
@@ -83,20 +83,20 @@ def test_queries_of_one_kind_change_no_raw_vectors_and_are_more(hidden, monkeypa
     monkeypatch.setattr(run, "SOURCES", {"first sentence": SOURCES["first sentence"]})
     one = tune_store(hidden)
     assert sum(one.queries["first sentence"]) == 40
-    assert "was not compared, with questions of one kind alone" in one.reason
-    assert "was not compared" not in several.reason
-    assert "was not compared" not in tune_store(hidden, encode=False).reason
+    assert "were not compared, because all queries have one source" in one.reason
+    assert "were not compared" not in several.reason
+    assert "were not compared" not in tune_store(hidden, encode=False).reason
     monkeypatch.setattr(run, "SOURCES", {})
     asked = [f"{word(12 * topic)} {word(12 * topic + 7)}\tdocs/{topic:03}.txt" for topic in range(TOPICS)]
     (tmp_path / "log.tsv").write_text("\n".join(asked) + "\n")
-    assert "was not compared" not in tune_store(hidden, queries=tmp_path / "log.tsv").reason
+    assert "were not compared" not in tune_store(hidden, queries=tmp_path / "log.tsv").reason
     assert compared[0] > 1
     assert compared[1:3] == [1, 1]
     assert compared[3] == compared[0]
 
 
-def test_queries_are_made_of_what_is_searched(tmp_path, encoder):
-    """The text of a passage is without boilerplate, so that a question that is taken out of it is out of it."""
+def test_queries_come_from_the_searchable_text(tmp_path, encoder):
+    """The text of a chunk in the pool has no boilerplate: a removed query cannot remain in it."""
     chunks = {
         "part": Chunk("A wing lifts.\nAll rights reserved.", searched="A wing lifts."),
         "none": Chunk("All rights reserved.", searched=""),
@@ -109,7 +109,7 @@ def test_queries_are_made_of_what_is_searched(tmp_path, encoder):
     assert all(chunk.searched is None for chunk in found.values())
 
 
-def test_what_is_clearly_better_is_found(report):
+def test_clearly_better_settings_are_found(report):
     assert report.outcome == "better"
     assert not report.applied
     assert report.chosen.config.postprocess[0].startswith(("abtt", "whiten"))
@@ -121,7 +121,7 @@ def test_what_is_clearly_better_is_found(report):
     assert mean.difference == pytest.approx(mean.tuned - mean.now)
 
 
-def test_every_candidate_has_its_scores_and_the_best_is_first(report):
+def test_candidates_have_scores_and_are_sorted(report):
     means = [candidate.hybrid["mean"] for candidate in report.candidates]
     assert means == sorted(means, reverse=True)
     [now] = [candidate for candidate in report.candidates if candidate.label == "now"]
@@ -131,7 +131,7 @@ def test_every_candidate_has_its_scores_and_the_best_is_first(report):
     assert set(best.hybrid) == {*report.used, "mean"}
 
 
-def test_nothing_is_changed_without_apply(hidden, report):
+def test_nothing_changes_without_apply(hidden, report):
     assert right_first(hidden) < 0.8
     assert state(hidden)[1] == Fusion()
 
@@ -140,13 +140,13 @@ def test_the_same_input_gives_the_same_report(hidden, report):
     assert tune_store(hidden) == report
 
 
-def test_another_seed_draws_other_queries(hidden, report):
+def test_other_seed_draws_other_queries(hidden, report):
     other = tune_store(hidden, seed=1, encode=False)
     first, second = ([each.hybrid for each in found.candidates if each.label == "now"] for found in (report, other))
     assert first != second
 
 
-def test_apply_gives_the_store_what_was_found(store):
+def test_apply_changes_the_settings_of_the_store(store):
     found = tune_store(store, apply=True)
     assert found.applied
     with Store.open(store) as opened:
@@ -158,7 +158,7 @@ def test_apply_gives_the_store_what_was_found(store):
     assert verify_store(store).problems == []
 
 
-def test_where_everything_is_found_as_it_is_nothing_is_chosen(clear):
+def test_nothing_is_chosen_if_the_store_already_finds_everything(clear):
     before = state(clear)
     report = tune_store(clear, encode=False, apply=True)
     assert report.outcome == "no significant difference"
@@ -166,14 +166,14 @@ def test_where_everything_is_found_as_it_is_nothing_is_chosen(clear):
     assert state(clear) == before
 
 
-def test_what_only_chance_makes_better_is_not_taken(tmp_path):
-    """Of many candidates some are better on the first half, by chance, where vectors say nothing."""
+def test_chance_improvements_are_rejected(tmp_path):
+    """With random vectors, some of many candidates are better on the first half by chance."""
     report = tune_store(make_store(tmp_path, common=0.0, shuffled=True), encode=False)
     assert report.outcome == "no significant difference"
 
 
 @pytest.mark.parametrize("topics", [3, 49])
-def test_fewer_than_fifty_chunks_are_said_to_be_too_few_and_nothing_changes(tmp_path, topics):
+def test_fewer_than_fifty_chunks_are_too_few(tmp_path, topics):
     path = make_store(tmp_path, common=20.0, topics=topics)
     before = state(path)
     report = tune_store(path, apply=True)
@@ -183,15 +183,15 @@ def test_fewer_than_fifty_chunks_are_said_to_be_too_few_and_nothing_changes(tmp_
     assert state(path) == before
 
 
-def test_very_short_documents_give_no_queries_and_that_is_said(tmp_path, tiny_config):
+def test_very_short_documents_give_too_few_queries(tmp_path, tiny_config):
     with Store.create(tmp_path / "store", Embedder(tiny_config).fit(["one", "two"])) as made:
         made.add([record(str(n), f"Row {n}") for n in range(60)])
     report = tune_store(tmp_path / "store")
     assert report.outcome == "too little"
-    assert "too few questions" in report.reason
+    assert "too few queries" in report.reason
 
 
-def test_vectors_of_another_program_are_refused(tmp_path):
+def test_vectors_of_another_program_raise(tmp_path):
     with Store.create(tmp_path / "store", KnownEncoder()) as made:
         made.add([record("a", "text")])
     with pytest.raises(StoreError, match="were made by known"):
@@ -204,13 +204,13 @@ def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
     report = tune_store(hidden, queries=tmp_path / "log.tsv")
     assert "query log" in report.used
     assert sum(report.queries["query log"]) == TOPICS // 4
-    assert "1 questions of the log have no answer" in report.reason
+    assert "1 queries of the log have no answer" in report.reason
 
 
 # Fusion
 
 
-def test_the_stores_own_fusion_is_the_default_of_searches(store):
+def test_fusion_of_the_store_is_the_default_for_searches(store):
     with Store.open(store) as opened:
         config = opened.embedder.config
         asked = " ".join(word(n) for n in (0, 13, 1, 26))
@@ -223,7 +223,7 @@ def test_the_stores_own_fusion_is_the_default_of_searches(store):
     assert [hit.id for hit in again] != expected
 
 
-def test_a_damaged_fusion_is_an_error_and_verify_names_it(store):
+def test_damaged_fusion_raises_and_verify_reports_it(store):
     with Store.open(store) as opened, opened.writer() as writer:
         writer.set_meta({"fusion": {"alpha": 7}})
     with Store.open(store) as opened, pytest.raises(StoreDamagedError, match="fusion"):
@@ -236,7 +236,7 @@ def test_a_damaged_fusion_is_an_error_and_verify_names_it(store):
 
 @pytest.fixture
 def encoded(tmp_path, tiny_config):
-    """A store with a tiny model, some of whose vectors no chunk uses."""
+    """A store with a tiny model and some unused vectors."""
     texts = [f"the {word} of a {other} store" for word in ("writer", "reader", "wing") for other in "abcdefghijklmnop"]
     embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"))).fit(texts)
     with Store.create(tmp_path / "store", embedder) as made:
@@ -246,7 +246,7 @@ def encoded(tmp_path, tiny_config):
     return tmp_path / "store"
 
 
-def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tiny_config):
+def test_new_raw_vectors_equal_those_of_a_new_store(encoded, tmp_path, tiny_config):
     config = tiny_config.replace(layers="first+last", weighting="idf", postprocess=("zscore",), query_fit="separate")
     apply_settings(encoded, config, Fusion(alpha=0.3))
     with Store.open(encoded) as found:
@@ -264,7 +264,7 @@ def test_other_raw_vectors_are_those_of_a_store_made_anew(encoded, tmp_path, tin
     assert verify_store(encoded).problems == []
 
 
-def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_config):
+def test_drift_is_measured_from_the_new_vectors(encoded, tiny_config):
     config = tiny_config.replace(layers="first+last", postprocess=("zscore",), query_fit="separate")
     apply_settings(encoded, config, Fusion())
     with Store.open(encoded) as opened:
@@ -284,7 +284,7 @@ def test_drift_is_told_from_the_vectors_that_were_encoded_anew(encoded, tiny_con
     assert verify_store(encoded).problems == []
 
 
-def test_a_deleted_text_that_comes_back_is_encoded_by_the_new_model(encoded, tiny_config):
+def test_deleted_text_that_returns_is_encoded_with_the_new_model(encoded, tiny_config):
     apply_settings(encoded, tiny_config.replace(layers="first+last", postprocess=("normalize",)), Fusion())
     with Store.open(encoded) as opened:
         opened.add([record("back", "the writer of a b store")])
@@ -293,9 +293,9 @@ def test_a_deleted_text_that_comes_back_is_encoded_by_the_new_model(encoded, tin
 
 
 @pytest.mark.parametrize("where", ["encoding", "writing", "committing"])
-def test_a_run_that_is_killed_leaves_the_store_as_it_was(encoded, tiny_config, monkeypatch, where):
+def test_killed_run_leaves_the_store_unchanged(encoded, tiny_config, monkeypatch, where):
     class Interrupted(BaseException):
-        """Stands for the end of a process."""
+        """Simulates the end of a process."""
 
     def interrupted(*_args, **_kwargs):
         raise Interrupted
@@ -319,7 +319,7 @@ def test_a_run_that_is_killed_leaves_the_store_as_it_was(encoded, tiny_config, m
     assert len(list((encoded / "embedders").iterdir())) == 1
 
 
-def test_a_reader_that_is_open_sees_the_new_settings(encoded, tiny_config):
+def test_open_reader_sees_the_new_settings(encoded, tiny_config):
     with Store.open(encoded) as opened:
         opened.search("writer")
         apply_settings(encoded, tiny_config.replace(layers="first+last"), Fusion(alpha=0.2))
