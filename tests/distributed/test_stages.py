@@ -237,7 +237,7 @@ def test_a_run_without_workers_sweeps_what_one_with_them_has_left(docs, stop_aft
 def test_two_runs_at_once_are_refused(docs):
     work = docs.parent / "staged" / "work"
     work.mkdir(parents=True)
-    with writer_lock(work), pytest.raises(StoreLockedError, match="written by another process"):
+    with writer_lock(work), pytest.raises(StoreLockedError, match="another process is writing to the store"):
         index_with_workers(request("staged", docs), Here())
 
 

@@ -163,7 +163,9 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
         def scores(self, query, texts):
             return answer
 
-    with pytest.raises(ConfigError, match=r"the reranker gave .* for 2 texts: expected a finite number for each"):
+    with pytest.raises(
+        ConfigError, match=r"the reranker returned .* for 2 texts: expected one finite number for each text"
+    ):
         arrange([hit("a"), hit("b")], 2, RankingOptions(reranker=Wrong()))
 
 
@@ -174,8 +176,8 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
         ({"per_file": -3}, "per_file is -3"),
         ({"rerank_depth": 0}, "rerank_depth is 0: expected 1 or more"),
         ({"mmr_depth": 0}, "mmr_depth is 0: expected 1 or more"),
-        ({"reranker": "a model"}, r"reranker is a str: expected an object with scores\(question, texts\)"),
-        ({"mmr": 2.0}, r"mmr is 2.0: expected 0 \(unlike each other\) to 1 \(by score\)"),
+        ({"reranker": "a model"}, r"reranker is of type str: expected an object with scores\(query, texts\)"),
+        ({"mmr": 2.0}, r"mmr is 2.0: expected a number from 0 \(unlike each other\) to 1 \(by score\)"),
         ({"mmr": -0.1}, "mmr is -0.1"),
         ({"mmr": math.nan}, "mmr is nan"),
     ],

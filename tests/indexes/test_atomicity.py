@@ -267,7 +267,7 @@ def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_a
         try:
             run_until(nth, disk_is_full, operation, path)
         except StoreError as error:
-            assert "its last state is intact" in str(error)  # noqa: PT017  where it is told, it is told in this way
+            assert "its last committed state is intact" in str(error)  # noqa: PT017  where it is told, it is told in this way
         check(path, operation, states[operation])
 
 

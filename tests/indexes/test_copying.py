@@ -236,7 +236,7 @@ def test_a_copy_replaces_nothing_but_stores(store, tmp_path):
             copy(store, tmp_path / name)
     assert (tmp_path / "folder" / "thesis.txt").read_text() == "years of work"
     assert (tmp_path / "file").read_text() == "more work"
-    with pytest.raises(StoreError, match="could not be copied"):
+    with pytest.raises(StoreError, match="cannot copy the store"):
         copy(store, tmp_path / "file" / "below")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder", "store"]
 
@@ -372,7 +372,7 @@ def test_a_full_disk_is_one_clear_error(store, other, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(copying.shutil, "copyfileobj", full)
-    with pytest.raises(StoreError, match=r"store .*store could not be copied to .*other: No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot copy the store .*store to .*other: No space left on device"):
         copy(store, other)
     assert seen(other)[1][0].id == "old"
 

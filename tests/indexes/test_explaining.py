@@ -158,7 +158,7 @@ def test_vectors_that_are_not_ragembeds_own_have_no_tokens(tmp_path, encoder, ma
             for each in store.explain(QUERY, 3, mode):
                 check_sums(each)
                 assert each.contributions is None
-                assert "known: ragembed sees no tokens" in each.note
+                assert "known: ragembed does not know their tokens" in each.note
                 assert by_kind(each, "query")
         assert store.explain(QUERY, 3, "lexical")[0].note is None
 
@@ -171,7 +171,7 @@ def test_a_score_that_was_given_afterwards_is_told_from_the_one_explained(store)
     found = store.search(QUERY, 2, "dense")
     for hit, each in zip(found, store._reader.read(reranked), strict=True):
         assert each.score == pytest.approx(hit.score)
-        assert "9.000 was given afterwards" in each.note
+        assert "a later step set the score to 9.000" in each.note
 
 
 def test_filters_hold_and_no_hit_is_no_explanation(store):

@@ -338,7 +338,7 @@ def test_how_many_vectors_are_needed(steps, least):
 
 def test_vectors_of_another_program_have_no_post_processors(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
-    with pytest.raises(StoreError, match=r"open the store with the embeddings|not ragembed's own"):
+    with pytest.raises(StoreError, match=r"open the store with the embedder|not ragembed's own"):
         refit_store(tmp_path / "s", ("center",))
 
 

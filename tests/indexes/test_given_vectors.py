@@ -78,10 +78,10 @@ def test_the_same_vector_again_changes_nothing(store, vector):
 def test_another_vector_for_a_text_that_is_used_is_refused_and_nothing_changes(store, vector):
     add(store, ["one", "two"], [EAST, NORTH])
     before = everything(store)
-    with pytest.raises((ConfigError, IncompatibleStoreError), match="another vector for the text 'one'"):
+    with pytest.raises((ConfigError, IncompatibleStoreError), match="a different vector for the text 'one'"):
         stage(store, ["one"], [vector])
     assert everything(store) == before
-    with pytest.raises(ConfigError, match="another vector for the text 'one'"):
+    with pytest.raises(ConfigError, match="a different vector for the text 'one'"):
         stage(store, ["new", "one"], [NORTH, WEST])
     assert everything(store) == before
 
@@ -89,7 +89,7 @@ def test_another_vector_for_a_text_that_is_used_is_refused_and_nothing_changes(s
 def test_two_vectors_for_one_text_are_refused_and_nothing_changes(store):
     add(store, ["one"], [EAST])
     before = everything(store)
-    with pytest.raises(ConfigError, match="two vectors are given for the text 'new'"):
+    with pytest.raises(ConfigError, match="two different vectors were given for the text 'new'"):
         stage(store, ["new", "other", "new"], [EAST, EAST, NORTH])
     assert everything(store) == before
 

@@ -126,7 +126,7 @@ def test_a_filter_holds(plane):
 
 @pytest.mark.parametrize("lambda_mult", [-0.01, 1.01, math.nan, math.inf])
 def test_a_lambda_out_of_range_is_refused(plane, lambda_mult):
-    with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected 0 \(unlike each other\) to 1"):
+    with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected a number from 0 \(unlike each other\) to 1"):
         plane.search_mmr("east", 3, lambda_mult=lambda_mult)
 
 

@@ -178,13 +178,13 @@ def test_none_is_missed_among_many(seed, vocabulary):
 def test_few_texts_are_compared_word_by_word(monkeypatch):
     """Rows of one form are many and alike; what tells them apart is looked up."""
     compared = []
-    told = NearDuplicates._told
+    covers = NearDuplicates._covers
 
-    def counted(self, words, shingles, kept):
+    def counted(self, kept, words, shingles):
         compared.append(kept)
-        return told(self, words, shingles, kept)
+        return covers(self, kept, words, shingles)
 
-    monkeypatch.setattr(deduplication.NearDuplicates, "_told", counted)
+    monkeypatch.setattr(deduplication.NearDuplicates, "_covers", counted)
     near = NearDuplicates()
     assert {near.place(ROW.format(number)) for number in range(500)} == {None}
     assert near.place(ROW.format(77).upper()) == 77

@@ -141,7 +141,7 @@ def test_an_empty_store_has_no_answers(tmp_path):
 
 
 def test_what_is_asked_wrongly_is_refused(store):
-    with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; ask one with search"):
+    with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; use search for one"):
         store.search_many("lock")
     with pytest.raises(ConfigError, match="k is -1"):
         store.search_many(["lock"], -1)

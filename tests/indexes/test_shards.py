@@ -467,7 +467,7 @@ def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
         with pytest.raises(FileNotFoundError):
             load_postprocessing(store.path, {**stored, "fingerprint": "0" * 32})
         foreign = {**stored, "kind": "external", "model": "mine"}
-        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which is not stored in it"):
+        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which the store does not contain"):
             load_postprocessing(store.path, foreign)
         assert load_postprocessing(store.path, {**foreign, "raw_fingerprint": foreign["fingerprint"]})(raw) is raw
 
@@ -477,8 +477,8 @@ def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
     [
         ({"engine": "spark"}, "unknown engine 'spark': expected one of local, ray"),
         ({"replicas": 0}, "replicas is 0: expected 1 or more"),
-        ({"replicas": 2}, "open the store with engine='ray'"),
-        ({"address": "auto"}, "open the store with engine='ray'"),
+        ({"replicas": 2}, "are for engine='ray'"),
+        ({"address": "auto"}, "are for engine='ray'"),
         ({"threads": 0}, "threads is 0: expected 1 or more"),
         ({"engine": "ray", "threads": 2}, "threads and search_device are for engine='local'"),
         ({"engine": "ray", "search_device": "gpu"}, "threads and search_device are for engine='local'"),

@@ -242,7 +242,7 @@ def test_a_second_writer_is_told_who_holds_the_lock(plane):
 
     with (
         plane.writer(),
-        pytest.raises(StoreLockedError, match=rf"another process \(PID {os.getpid()}\)"),
+        pytest.raises(StoreLockedError, match=rf"another process is writing to the store .* \(PID {os.getpid()}\)"),
         plane.writer(),
     ):
         pass
@@ -268,9 +268,9 @@ def test_vectors_that_are_not_finite_are_refused(plane, make_record):
 
 def test_another_dimension_is_refused_with_both(plane, make_record):
     plane.embedder.table["long"] = [1.0, 2.0, 3.0]
-    with pytest.raises(IncompatibleStoreError, match="dimension 2, the embedder gave 3"):
+    with pytest.raises(IncompatibleStoreError, match="dimension 3: expected 2"):
         plane.add([make_record("l", "long")])
-    with pytest.raises(IncompatibleStoreError, match=r"shape \(3,\).*dimension 2"):
+    with pytest.raises(IncompatibleStoreError, match=r"shape \(3,\): expected \(2,\)"):
         plane.search_vector(np.ones(3))
 
 
@@ -289,7 +289,7 @@ def test_create_and_open_say_what_is_wrong(tmp_path, encoder):
     with pytest.raises(StoreError, match=r"there is a store at .* already"):
         Store.create(tmp_path / "s", encoder)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="no store can be made"):
+    with pytest.raises(StoreError, match="cannot create a store"):
         Store.create(tmp_path / "file" / "s", encoder)
 
 
@@ -334,7 +334,7 @@ def test_another_format_is_refused(plane, version):
     connection = sqlite3.connect(plane.path / "store.db")
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(IncompatibleStoreError, match=f"has format {version}, .* reads format 1: .*index again"):
+    with pytest.raises(IncompatibleStoreError, match=f"has format {version}: .* reads format 1; .*index again"):
         Store.open(plane.path)
 
 
@@ -390,7 +390,7 @@ def test_writes_reach_the_disk_before_they_are_named(plane, make_record, monkeyp
 
 
 def test_a_chunk_of_an_unknown_file_is_refused(plane, make_record):
-    with pytest.raises(StoreError, match=r"'x' names the file 'a\.md', which the store does not hold"):
+    with pytest.raises(StoreError, match=r"'x' names the file 'a\.md', which is not in the store"):
         plane.add([make_record("x", "up", "a.md")])
 
 
@@ -408,7 +408,7 @@ def test_a_damaged_database_is_one_clear_error(plane, make_encoder):
     connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'embedder'")
     connection.commit()
     connection.close()
-    with pytest.raises(StoreDamagedError, match="does not say what made its vectors"):
+    with pytest.raises(StoreDamagedError, match="does not name the embedder of its vectors"):
         Store.open(plane.path, make_encoder(PLANE)).search("up")
 
 

@@ -227,7 +227,7 @@ def test_an_external_store_without_its_embedder_says_what_was_not_checked(known)
     report = verify_store(known)
     assert report.problems == []
     assert report.notes == [
-        "vectors were not compared with texts: they were made by known, and the store was not opened with it"
+        "vectors were not compared with texts: they were made by known, which was not passed to the verification"
     ]
     assert report.canaries == 0
 
@@ -290,7 +290,7 @@ def test_an_altered_row_is_reported_with_its_table(tiny, table):
         store.run_records("notes").note(["id7"])
     edit(tiny, ALTERED[table], digests_too=False)
     problems = verify_store(tiny).problems
-    assert f"the rows of {table} are not those that were committed" in {problem.message for problem in problems}
+    assert f"the rows of {table} do not match their digest" in {problem.message for problem in problems}
 
 
 def test_lost_and_repeated_rows_are_reported(known):
@@ -382,7 +382,7 @@ def test_missing_folders_are_reported(known):
     shutil.rmtree(known / "embedders")
     report = verify_store(known, KnownEncoder())
     assert len(report.problems) == 7
-    assert {problem.message for problem in report.problems} == {"it is missing"}
+    assert {problem.message for problem in report.problems} == {"the file is missing"}
 
 
 def test_an_empty_store_without_its_folders_is_verified(tmp_path):
@@ -395,7 +395,7 @@ def test_a_folder_of_no_commit_is_a_note(known):
     (known / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
     report = verify_store(known, KnownEncoder())
     assert report.problems == []
-    assert report.notes == ["1 folders below segments belong to no commit: the next run removes them"]
+    assert report.notes == ["1 folders in segments belong to no commit: the next run removes them"]
 
 
 def test_a_link_in_the_place_of_a_folder_is_reported(known, tmp_path):
@@ -447,8 +447,8 @@ def test_an_index_that_disagrees_with_the_raw_vectors_is_reported(known):
     rename_hash(known, second, "index_sha256")
     messages = {problem.file: problem.message for problem in verify_store(known, KnownEncoder()).problems}
     assert messages == {
-        name_of(first, known): "its vectors are not those that the embedder makes of the raw vectors",
-        name_of(second, known): "its ids are not the rows that the database names",
+        name_of(first, known): "the vectors in the index are not those that the embedder makes from the raw vectors",
+        name_of(second, known): "the ids in the index are not the rows that the database names",
     }
 
 
@@ -707,7 +707,7 @@ def test_an_embedder_cannot_be_fitted_again_on_another_corpus(tiny_with_dead):
     assert {problem.part for problem in report.problems} == {Part.EMBEDDER}
     assert report.repaired == []
     [note] = report.notes
-    assert note.startswith("not everything could be rebuilt: the token weights of the damaged embedder cannot be")
+    assert note.startswith("cannot rebuild everything: cannot fit the token weights of the damaged embedder")
     assert hashes(tiny_with_dead) == before
 
 
@@ -750,7 +750,7 @@ def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, ch
     assert report.parts() & {Part.DATABASE, Part.LOG}
     assert report.repaired == []
     [note] = report.notes
-    assert note.startswith("store.db holds the texts and cannot be rebuilt from anything else: put a copy")
+    assert note.startswith("store.db holds the texts and cannot be rebuilt: restore a copy")
     assert hashes(store) == before
 
 
@@ -794,7 +794,7 @@ def test_nothing_is_verified_while_another_process_writes(known):
     )
     with holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StoreLockedError, match=rf"another process \(PID {holder.pid}\)"):
+        with pytest.raises(StoreLockedError, match=rf"another process is writing to the store .* \(PID {holder.pid}\)"):
             verify_store(known, KnownEncoder())
         holder.stdin.close()
     assert verify_store(known, KnownEncoder()).problems == []
@@ -805,7 +805,7 @@ def test_in_a_folder_that_cannot_be_written_the_words_are_not_checked(known, mon
     before = hashes(known)
     report = verify_store(known, KnownEncoder())
     assert report.problems == []
-    assert report.notes == ["the full-text index was not checked: the folder cannot be written"]
+    assert report.notes == ["the full-text index was not checked: the folder is not writable"]
     assert report.canaries == 16
     damage(sorted(known.glob("segments/*/raw.f16"))[0])
     assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.RAW}
@@ -914,7 +914,7 @@ def test_an_index_that_ends_after_its_header_is_an_error(known):
 )
 def test_a_database_with_another_schema_is_refused(known, statement):
     edit(known, statement)
-    with pytest.raises(StoreDamagedError, match=f"other tables than a store of format {FORMAT_VERSION}"):
+    with pytest.raises(StoreDamagedError, match=f"does not have the tables of a store of format {FORMAT_VERSION}"):
         Store.open(known, KnownEncoder())
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
@@ -942,7 +942,7 @@ def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
         about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
     about["fingerprint"] = fingerprint
     edit(known, ("UPDATE meta SET value = ? WHERE key = 'embedder'", (json.dumps(about),)))
-    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="which is no hash"):
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a hash"):
         store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 

@@ -105,7 +105,7 @@ def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_
         expected = 0.6 * cosine / best.dense.line.unit
         expected -= sum(part.factor * part.line.origin for part in (best.lexical, best.shared))
         assert hybrid.score == pytest.approx(expected, abs=1e-4)
-        assert "no tokens" in found.note
+        assert "does not know their tokens" in found.note
         ranked = store.why_not("asked word", "wings.md", 10, fusion=Fusion("rrf")).rank_in_mode
         assert (ranked.rank, ranked.score) == (None, None)
 
@@ -133,7 +133,7 @@ def licensed(tmp_path, embedder, make_record):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_a_file_of_nothing_but_boilerplate_is_an_error(licensed, mode):
-    with pytest.raises(ConfigError, match="is not searched: it is nothing but boilerplate"):
+    with pytest.raises(ConfigError, match="is not searched: it holds only boilerplate"):
         licensed.why_not(QUERY, "licence.md", 2, mode)
 
 
@@ -150,7 +150,7 @@ def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
 
 
 def test_a_file_that_was_never_indexed_is_an_error(files):
-    with pytest.raises(ConfigError, match="never indexed, or has been deleted; add it with: ragembed index PATH"):
+    with pytest.raises(ConfigError, match="never indexed, or was deleted; add it with 'ragembed index PATH'"):
         files.why_not(QUERY, "nothing.md")
 
 

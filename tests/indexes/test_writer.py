@@ -144,6 +144,6 @@ def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encode
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(writer, "write_segment", full)
-    with pytest.raises(StoreError, match="its last state is intact: No space left on device"):
+    with pytest.raises(StoreError, match="No space left on device; its last committed state is intact"):
         store.add([make_record("b", "beta")])
     assert [hit.id for hit in store.search("alpha", 9, "dense")] == ["a"]
