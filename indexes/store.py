@@ -484,8 +484,8 @@ class Store:
         Raises
         ------
         ConfigError
-            If the file is not in the store, or holds nothing but boilerplate. The message says whether the last run
-            skipped it, and why.
+            If the file is not in the store, or holds only boilerplate. The message says whether the last run skipped
+            it, and why.
 
         Examples
         --------
@@ -1344,7 +1344,7 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
 def _one_vector(vector: Floats) -> Floats:
     vector = np.asarray(vector, dtype=np.float32)
     if vector.ndim != 1:
-        raise DimensionError(f"the query vector has shape {vector.shape}: expected one dimension")
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
     return vector
 
 

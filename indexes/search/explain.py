@@ -332,7 +332,7 @@ def _hybrid(
     terms.append(_constant("lexical", by_words))
     if parts.shared is not None:
         if parts.shared.factor:
-            terms.append(Term("shared", "words of the best", parts.shared.factor * parts.shared.score))
+            terms.append(Term("shared", "words shared with the best chunks", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
     found = query.against(snapshot, hit.chunk.embedded_text, row, own)
     score = sum(part.value for part in parts if part is not None)
@@ -360,8 +360,8 @@ def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> T
     if part.rank is not None:
         return Term(kind, f"rank {part.rank}", part.value)
     if part.line is None:
-        return Term(kind, "all candidates alike", part.value)
-    return Term(kind, "the candidates' own", -part.factor * part.line.origin)
+        return Term(kind, "same score for all candidates", part.value)
+    return Term(kind, "origin of the candidates' scale", -part.factor * part.line.origin)
 
 
 def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:

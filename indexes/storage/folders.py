@@ -1,4 +1,4 @@
-"""Folders of a store: published atomically, removed when unnamed, and distinguished from other programs' folders."""
+"""Folders of a store: publishing them atomically, removing unnamed ones, and recognising folders of other programs."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def publish(temporary: Path, final: Path) -> None:
 
 
 def sweep(folder: Path, keep: Collection[str]) -> None:
-    """Remove the folders in ``folder`` that have names of ours and are not in ``keep``.
+    """Remove the folders in ``folder`` that ragembed wrote and that are not in ``keep``.
 
     Writes that never committed leave such folders. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
     no store has one, and its target may belong to somebody else.

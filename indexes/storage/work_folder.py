@@ -1,4 +1,4 @@
-"""The work folder, in which workers leave files for each other: which files are ours, and how they are removed."""
+"""The work folder, in which workers leave files for each other: which files ragembed wrote, and how they are removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragembed.files import replace_file
 from ragembed.indexes.storage.lock import HOLDER, LOCK
 
 FORMAT = "ragembed-work-1"
-"""Format in the plan of a work folder. It distinguishes our folder from others with the same file names."""
+"""Format in the plan of a work folder. It distinguishes ragembed's folder from others with the same file names."""
 PLAN = "plan.json"
 
 _FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
@@ -51,7 +51,7 @@ class WorkFolder:
         return self.path.is_dir() and self._problem() is None
 
     def read_plan(self) -> dict[str, Any] | None:
-        """Return the fields of our plan (none while it is being made), or None if there is no plan of ours."""
+        """Return the fields of ragembed's plan, none while it is being made, or None if there is no such plan."""
         file = self.path / PLAN
         if file.is_symlink():
             return None
@@ -64,11 +64,11 @@ class WorkFolder:
         return found
 
     def write_plan(self, fields: dict[str, Any]) -> None:
-        """Write the plan. A plan without fields only marks the folder as ours."""
+        """Write the plan. A plan without fields only marks the folder as ragembed's."""
         replace_file(self.path / PLAN, json.dumps({"format": FORMAT, **fields}, indent=2).encode())
 
     def restart(self) -> None:
-        """Remove all our files, and leave a plan without fields.
+        """Remove all files of ragembed, and leave a plan without fields.
 
         Raises :class:`ConfigError` if other files are in the way.
         """
@@ -79,12 +79,12 @@ class WorkFolder:
                 )
 
     def clear(self) -> None:
-        """Remove all our files, the plan last, and then our folders if they are empty."""
+        """Remove all files of ragembed, the plan last, and then its folders if they are empty."""
         self._remove()
         (self.path / PLAN).unlink()
 
     def _remove(self) -> list[Path]:
-        """Clear the plan and remove all our files but the lock; return folders that also hold other files."""
+        """Clear the plan and remove all files of ragembed but the lock; return folders that also hold other files."""
         self.write_plan({})
         left = []
         for entry, name, is_folder in self._ours(self.path):
@@ -130,7 +130,7 @@ class WorkFolder:
         return None
 
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
-        """Yield path and name of each entry with a name of ours, and whether it is a folder; children come first."""
+        """Yield path and name of each entry with a name of ragembed's, and whether it is a folder; children come first."""
         try:
             with os.scandir(folder) as found:
                 entries = list(found)

@@ -157,7 +157,10 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
     )
     for path, content, keys in rows:
         if keys is not None and len(keys) % _KEY_TYPE.itemsize:
-            raise StoreDamagedError(f"the store's database holds {len(keys):,} bytes for the lines of {path!r}")
+            raise StoreDamagedError(
+                f"the store's database holds {len(keys):,} bytes for the lines of {path!r}: expected a multiple of "
+                f"{_KEY_TYPE.itemsize}"
+            )
         yield path, _CountedFile(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 

@@ -133,7 +133,7 @@ def test_closed_folders_are_named():
             "cannot be listed: Permission denied",
             True,
         )
-        with pytest.raises(StoreError, match="cannot open the store .*: you have no permission to enter the folder"):
+        with pytest.raises(StoreError, match=r"cannot open the store .*: you have no permission to enter the folder"):
             Store.open(folder / "store")
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/store-format.md is true and complete: a reader written from that page alone gives the store's own answers."""
+"""The page "Store format" is correct and complete: a reader written from it alone gives the store's results."""
 
 import hashlib
 import json
