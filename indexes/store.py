@@ -489,8 +489,15 @@ class Store:
 
         Examples
         --------
-        >>> store.why_not("birds in autumn", "docs/tea.md").rank_in_mode.rank  # doctest: +SKIP
-        12
+        >>> from pathlib import Path
+        >>> import ragembed
+        >>> Path("docs").mkdir()
+        >>> for name, text in {"tea.md": "Tea is brewed with hot water.", "bird.md": "Birds fly south."}.items():
+        ...     _ = Path("docs", name).write_text(text, encoding="utf-8")
+        >>> report = ragembed.index("docs", store="docs-store")
+        >>> with ragembed.Store.open("docs-store") as docs:
+        ...     docs.why_not("Where do birds fly?", "docs/tea.md").rank_in_mode.rank
+        2
         """
         from ragembed.indexes.search.why_not import why_not
 

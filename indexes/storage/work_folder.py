@@ -1,4 +1,4 @@
-"""The work folder, in which workers leave files for each other: which files ragembed wrote, and how they are removed."""
+"""The work folder, in which workers leave files for each other: which files ragembed wrote, and removing them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class WorkFolder:
         return None
 
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
-        """Yield path and name of each entry with a name of ragembed's, and whether it is a folder; children come first."""
+        """Yield path and name of each entry that ragembed wrote, and whether it is a folder; children come first."""
         try:
             with os.scandir(folder) as found:
                 entries = list(found)
