@@ -407,9 +407,8 @@ copying.copy_store(Path(sys.argv[1]), Path(sys.argv[2]))
 def test_killed_copy_leaves_the_former_store(store, other):
     before = seen(other)
     command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
-    assert (
-        subprocess.run([*command, "1"], check=False).returncode == 9
-    )  # The copy is complete but does not have its final name yet.
+    # The process dies when the copy is complete but does not have its final name yet.
+    assert subprocess.run([*command, "1"], check=False).returncode == 9
     assert seen(other) == before
     assert_sound(other)
     copy(store, other)

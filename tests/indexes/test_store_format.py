@@ -882,9 +882,8 @@ def test_a_baseline_is_as_described(reader, store):
     texts = arrays["queries.texts"].tobytes().decode("utf-8").split("\n")
     assert arrays["queries.raw"].shape == (len(texts), raw.shape[1])
     words = " ".join(" ".join(record.chunk.embedded_text.split()) for record in store.chunks())
-    assert (
-        sum(text in words for text in texts) > len(texts) / 2
-    )  # Postings of chunks that were deleted later are not included.
+    # Pseudo-queries from chunks that were deleted later are not in the store.
+    assert sum(text in words for text in texts) > len(texts) / 2
 
 
 def test_every_step_of_a_chain_is_described():
