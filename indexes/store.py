@@ -142,9 +142,9 @@ class Store:
         budget
             Limits for the index. None sets no limits.
         shards
-            Number of shards to divide the index into, 1 or more; see the page "Shards".
+            Number of shards to divide the index into, 1 or more; see the page "Use shards".
         language
-            Language of the texts. It selects the stemmer for lexical search. The page "Search" lists the languages.
+            Language of the texts. It selects the stemmer for lexical search. The page "Search a store" lists the languages.
         locked
             Whether the caller already holds the writer lock of the folder.
 
@@ -221,14 +221,15 @@ class Store:
             Device that encodes documents and builds indexes: ``"cpu"``, ``"gpu"`` (every GPU) or ``"gpu:0,2"`` (these
             GPUs). None uses the GPUs if there are any, else the CPU.
         search_device
-            Device that searches: ``"cpu"``, ``"gpu"``, ``"gpu:0,2"`` or ``"auto"`` (GPUs if there are any). Each GPU
-            index is a copy in GPU memory. Graph indexes (HNSW) and filtered searches always run on the CPU.
+            Device that searches: ``"cpu"``, ``"gpu"``, ``"gpu:0,2"`` or ``"auto"`` (GPUs if there are any). The GPUs
+            hold copies of the indexes in their memory. They cannot search graphs (HNSW) and some other indexes: such a
+            search raises a ConfigError. Searches with a filter run on the CPU.
         threads
             Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
             each large segment is searched in its own thread.
         engine
             ``"local"`` searches in this process. ``"ray"`` searches on actors of a Ray cluster, which hold the shards
-            of the index; see the page "Shards".
+            of the index; see the page "Use shards".
         address
             Head node of the Ray cluster, ``"HOST:PORT"`` or ``"auto"``. None uses ``$RAY_ADDRESS``, or starts Ray on
             this machine if the variable is not set.
@@ -425,7 +426,7 @@ class Store:
     ) -> list[Explanation]:
         """Search, and explain the score of each hit.
 
-        The page "Explanations" describes the parts of an explanation.
+        The page "Explain results" describes the parts of an explanation.
 
         Parameters
         ----------

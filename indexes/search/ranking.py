@@ -1,6 +1,6 @@
 """From scored candidates to results: folding near-duplicates, reranking, limiting chunks per file, and diversity.
 
-The page "Search" of the documentation gives the order of the steps, and the reasons for it.
+The page "Search a store" of the documentation gives the order of the steps, and the reasons for it.
 """
 
 from __future__ import annotations
