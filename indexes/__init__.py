@@ -1,6 +1,6 @@
-"""Stores on disk: indexing, searching, and what both take and return.
+"""Stores on disk: indexing, searching, and the types that both use.
 
-Importing this package is cheap: each name below is loaded when it is used.
+Importing this package is cheap: each name below is loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two functions that most programs need: index files, and search them."""
+"""The two functions that most programs need: :func:`index` and :func:`search`."""
 
 from __future__ import annotations
 
@@ -28,33 +28,44 @@ def index(
     options: IndexingOptions | None = None,
     progress: Progress | None = None,
 ) -> IndexingReport:
-    """Index files and folders, or bring a store up to date with them, as ``ragembed index`` does.
+    """Index files and folders, or update a store after they changed, as ``ragembed index`` does.
 
     Parameters
     ----------
     paths
-        Files, folders or URLs; all paths that were indexed so far if left out.
+        Files, folders or URLs. By default, every path that was indexed into the store before.
     store
-        Folder of the store. If left out: ``$RAGEMBED_STORE``, else the nearest ``.ragembed`` in the working directory
-        or above, else a new ``.ragembed`` in the working directory.
+        Folder of the store. By default, ``$RAGEMBED_STORE``, else the nearest ``.ragembed`` in the working directory or
+        a folder above it, else a new ``.ragembed`` in the working directory.
     embedder
-        How texts become vectors; the default preset if left out. An existing store must have been made with it.
+        Settings that turn texts into vectors. By default, those of the default preset. For an existing store they must
+        be the settings that the store was made with.
     options
-        Which files are read and how they are chunked; those of the last run if left out.
+        Which files to read and how to divide them into chunks. By default, the options of the last run.
     progress
-        Receives the progress of the run.
+        Listener that receives the progress of the run.
 
     Returns
     -------
-    IndexingReport
-        What was added, changed, removed and skipped, and how many chunks the store holds.
+    ragembed.indexes.IndexingReport
+        The files that were added, changed, removed and skipped, and the number of chunks in the store.
 
     Raises
     ------
     ConfigError
-        If there is nothing to index.
+        If there is nothing to index, or a path is empty.
     StoreError
-        If the store cannot be used: see the classes below it in :mod:`ragembed.errors`.
+        If the store cannot be read or written; :mod:`ragembed.errors` lists the subclasses.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import ragembed
+    >>> Path("docs").mkdir()
+    >>> Path("docs/tea.md").write_text("Tea is brewed with hot water.", encoding="utf-8")
+    29
+    >>> ragembed.index("docs", store="docs-store").chunks
+    1
     """
     several = [paths] if isinstance(paths, (str, Path)) else paths
     request = IndexingRequest(_chosen(store), tuple(_place(path) for path in several), options, embedder)
@@ -71,10 +82,44 @@ def search(
     fusion: Fusion | None = None,
     ranking: RankingOptions | None = None,
 ) -> list[Hit]:
-    """Return the best ``k`` chunks of a store for a query, best first.
+    """Return the best chunks of a store for a query.
 
-    ``store`` is chosen as in :func:`index`; the other parameters are those of :meth:`Store.search`. Each call opens the
-    store: for many queries, open a :class:`Store` once. Raises :class:`StoreNotFoundError` if there is no store.
+    Each call opens the store. For many queries, open a :class:`Store` once and call :meth:`Store.search`.
+
+    Parameters
+    ----------
+    query
+        Text of the query.
+    store
+        Folder of the store. The default is the same as in :func:`index`.
+    k
+        Maximum number of hits, 0 or more.
+    mode
+        ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
+    where
+        Filter that selects the chunks to search, such as ``"ext = 'md'"``. None searches every chunk.
+    fusion
+        How hybrid search fuses the scores. None uses the settings of the store.
+    ranking
+        Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+
+    Returns
+    -------
+    list of Hit
+        Up to ``k`` hits, best first.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store.
+    ConfigError
+        If ``mode`` is unknown, ``k`` is negative or the filter is invalid.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> [hit.id for hit in ragembed.search("How do I brew tea?", store="notes", k=1)]
+    ['tea']
     """
     with Store.open(require_store(_chosen(store))) as opened:
         return opened.search(query, k, mode, where=where, fusion=fusion, ranking=ranking)
@@ -82,11 +127,11 @@ def search(
 
 def _chosen(store: str | Path | None) -> Path:
     if store is not None and not str(store):
-        raise ConfigError("the path of the store is empty: give the name of a folder, as in .ragembed")
+        raise ConfigError("the path of the store is empty: expected the name of a folder, such as .ragembed")
     return choose_store(None if store is None else Path(store))
 
 
 def _place(path: str | Path) -> Place:
     if not str(path):
-        raise ConfigError("a path is empty: give the name of a file or folder, or a URL")
+        raise ConfigError("a path is empty: expected the name of a file or folder, or a URL")
     return place_of(path) if isinstance(path, str) else path

@@ -1,8 +1,8 @@
-"""The store: a folder with the chunks of documents, their vectors and their words, that can be searched.
+"""The store: a folder that holds the chunks of documents with their vectors and full-text index.
 
-:class:`Store` is a facade: :mod:`ragembed.indexes.storage` has the database and the files,
-:mod:`ragembed.indexes.search` reads them, :mod:`ragembed.indexes.writing` writes them. ``docs/reference/store-format.md``
-describes the format.
+:class:`Store` is a facade. :mod:`ragembed.indexes.storage` manages the database and the files,
+:mod:`ragembed.indexes.search` reads them, and :mod:`ragembed.indexes.writing` writes them. The page "Store format" of
+the documentation specifies the format.
 """
 
 from __future__ import annotations
@@ -70,10 +70,32 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """A store on disk, opened for reading; :meth:`writer` opens it for writing.
+    """A folder with chunks, their vectors and a full-text index, opened for reading.
 
-    Any number of processes and threads may read while one writes: each search sees one whole generation. Use
-    :meth:`create` and :meth:`open`, and close it or use it as a context manager.
+    Create a store with :meth:`create` or open one with :meth:`open`. Close it with :meth:`close`, or use it as a
+    context manager. Any number of processes and threads can read while one process writes. Each search reads one
+    snapshot of the store, even if a writer commits a change meanwhile.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder of the store.
+
+    Examples
+    --------
+    The examples of the methods use the store of this example.
+
+    >>> from ragembed import Embedder, Store
+    >>> notes = {
+    ...     "tea": "Tea is brewed with hot water.",
+    ...     "lock": "A writer locks the store before it commits a change.",
+    ...     "bird": "Many birds fly south in autumn.",
+    ... }
+    >>> store = Store.create("notes", Embedder().fit(notes.values()))
+    >>> store.add(notes.values(), ids=list(notes), metadata=[{"year": 2023}, {"year": 2024}, {"year": 2025}])
+    ['tea', 'lock', 'bird']
+    >>> [hit.id for hit in store.search("How do I brew tea?", k=1)]
+    ['tea']
     """
 
     def __init__(
@@ -103,14 +125,50 @@ class Store:
         language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
-        """Make an empty store at ``path`` for vectors of a fitted embedder, and keep the JSON values ``meta`` in it.
+        """Create an empty store.
 
-        ``index`` is the kind of FAISS index, by one of the names of ``docs/how-to/choose-an-index.md`` or a factory string;
-        ``"auto"`` is what suits ``budget``, and exact below 50,000 vectors. The index is in ``shards`` parts, see
-        ``docs/how-to/use-shards.md``. ``language`` decides on the stems that words are found by, as ``docs/how-to/search.md`` lists them.
-        ``locked`` says that the caller holds the writer lock of the folder already. Raises :class:`StoreError` where
-        the folder holds a store or anything else, or cannot be written, :class:`ConfigError` for an unknown kind or
-        language and for less than one shard, :class:`MissingExtraError` where the language's stemmer is not installed.
+        Parameters
+        ----------
+        path
+            Folder of the store. It must be missing or empty.
+        embedder
+            A fitted :class:`ragembed.Embedder`, or another object with the methods of
+            :class:`ragembed.indexes.VectorEncoder`. The store saves a copy of it.
+        meta
+            JSON values to keep in the store's database, by key.
+        index
+            Kind of FAISS index: a name that the page "Choose an index" lists, or a FAISS factory string. ``"auto"``
+            chooses the kind for ``budget``, and stays exact below 50,000 vectors.
+        budget
+            Limits for the index. None sets no limits.
+        shards
+            Number of shards to divide the index into, 1 or more; see the page "Use shards".
+        language
+            Language of the texts. It selects the stemmer for lexical search. The page "Search a store" lists the languages.
+        locked
+            Whether the caller already holds the writer lock of the folder.
+
+        Returns
+        -------
+        Store
+            The new store, opened for reading.
+
+        Raises
+        ------
+        StoreError
+            If the folder already holds a store or other files, or cannot be written.
+        ConfigError
+            If the index kind or the language is unknown, or ``shards`` is less than 1.
+        MissingExtraError
+            If the language needs a stemmer that is not installed, or the index needs FAISS and FAISS is not installed.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder, Store
+        >>> embedder = Embedder().fit(["Tea is brewed with hot water.", "Birds fly south in autumn."])
+        >>> with Store.create("empty", embedder, index="flat") as empty:
+        ...     len(empty)
+        0
         """
         path = require_place(path)
         words = AnalyzerConfig.of_language(language)
@@ -124,18 +182,19 @@ class Store:
 
     @staticmethod
     def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
-        require_place(path)  # again, with the lock
+        require_place(path)  # Check again: another process may have used the folder before the lock was held.
         try:
-            write_file(path / GITIGNORE, GITIGNORE_TEXT)  # first: it marks the folder as a store
+            write_file(path / GITIGNORE, GITIGNORE_TEXT)  # Written first, because it marks the folder as a store.
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             about[BASELINE] = save_first_baseline(path, embedder)
-            for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # of a store whose database was deleted
+            for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language)
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"no store can be made at {path}: {getattr(error, 'strerror', None) or error}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise StoreError(f"cannot create a store at {path}: {reason}") from error
 
     @classmethod
     def open(
@@ -150,43 +209,62 @@ class Store:
         address: str | None = None,
         replicas: int = 1,
     ) -> Store:
-        """Open the store at ``path``.
+        """Open an existing store for reading.
 
         Parameters
         ----------
         path
             Folder of the store.
         embedder
-            Needed only where the store was made with one that is not ragembed's own; one that makes other raw vectors
-            than the store's is refused when it is needed.
+            The embedder that the store was created with. You only need it if that is not a :class:`ragembed.Embedder`.
         device
-            Where documents are encoded and indexes built: ``"cpu"``, ``"gpu"`` (every GPU), ``"gpu:0,2"``, or GPUs
-            where there are any (None).
+            Device that encodes documents and builds indexes: ``"cpu"``, ``"gpu"`` (every GPU) or ``"gpu:0,2"`` (these
+            GPUs). None uses the GPUs if there are any, else the CPU.
         search_device
-            The same for searching, ``"auto"`` for GPUs where there are any. A copy of each index is kept in the memory
-            of the GPUs; graphs cannot be, and searches under a filter stay on the CPU.
+            Device that searches: ``"cpu"``, ``"gpu"``, ``"gpu:0,2"`` or ``"auto"`` (GPUs if there are any). The GPUs
+            hold copies of the indexes in their memory. They cannot search graphs (HNSW) and some other indexes: such a
+            search raises a ConfigError. Searches with a filter run on the CPU.
         threads
-            Most threads that search at once, one or more; as many as FAISS takes if left out. One query is searched
-            for in one thread in each of the large segments.
+            Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
+            each large segment is searched in its own thread.
         engine
-            Where vectors are searched: ``"local"``, in this process, or ``"ray"``, on actors of a Ray cluster that hold
-            the shards of the index; see ``docs/how-to/use-shards.md``.
+            ``"local"`` searches in this process. ``"ray"`` searches on actors of a Ray cluster, which hold the shards
+            of the index; see the page "Use shards".
         address
-            Of the Ray cluster's head node, as ``"HOST:PORT"``, or ``"auto"``; a node on this machine if left out and
-            ``$RAY_ADDRESS`` names none.
+            Head node of the Ray cluster, ``"HOST:PORT"`` or ``"auto"``. None uses ``$RAY_ADDRESS``, or starts Ray on
+            this machine if the variable is not set.
         replicas
-            How many actors hold the same vectors, so that as many queries are answered at once.
+            Number of Ray actors that hold the same vectors, 1 or more. More replicas answer more queries at the same
+            time.
+
+        Returns
+        -------
+        Store
+            The opened store.
 
         Raises
         ------
-        StoreNotFoundError, StoreDamagedError, IncompatibleStoreError
-            If there is no store, or it cannot be used.
+        StoreNotFoundError
+            If ``path`` holds no store.
+        StoreDamagedError
+            If the database is damaged.
+        IncompatibleStoreError
+            If another version of ragembed wrote the store in another format.
         GpuError
-            If a GPU is missing.
+            If a requested GPU does not exist.
         ConfigError
-            For an unknown engine or device, and for fewer than one thread or replica.
-        MissingExtraError, WorkerLostError
-            If Ray is to search and is not installed, or the cluster cannot be reached.
+            If the engine or the device is unknown, or ``threads`` or ``replicas`` is less than 1.
+        MissingExtraError
+            If the engine is ``"ray"`` and Ray is not installed.
+        WorkerLostError
+            If the Ray cluster cannot be reached.
+
+        Examples
+        --------
+        >>> from ragembed import Store
+        >>> with Store.open("notes") as store:
+        ...     len(store)
+        3
         """
         path = require_store(Path(path))
         searcher = segment_search(path, engine, address, replicas, threads, search_device)
@@ -197,10 +275,30 @@ class Store:
             raise
 
     def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Return ``answer()``; everything that it reads from this store is of one generation.
+        """Call a function whose reads from this store all see the same snapshot.
 
-        ``answer`` is called again if a writer removed files of that generation, so it must have no effects. Reads in
-        other threads are not included.
+        Parameters
+        ----------
+        answer
+            Function without arguments and without side effects. It is called again if a writer removes files that the
+            snapshot needs. Reads in other threads do not share the snapshot.
+
+        Returns
+        -------
+        object
+            The return value of ``answer``.
+
+        Raises
+        ------
+        StoreDamagedError
+            If a file of the store is missing.
+        StoreError
+            If a file of the store cannot be read.
+
+        Examples
+        --------
+        >>> store.read(lambda: (len(store), len(store.ids())))
+        (3, 3)
         """
         return self._reader.read(lambda _: answer())
 
@@ -216,12 +314,44 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Hit]:
-        """Return the best ``k`` chunks for a query, best first; see :class:`ragembed.indexes.Hit` for scores.
+        """Return the best chunks for a query.
 
-        ``mode`` is ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"hybrid"`` (both fused). ``where`` selects the
-        chunks that are searched, by an expression as in ``"ext = 'md'"`` or a dictionary of LangChain's form; see
-        ``docs/reference/filters.md``. ``fusion`` says how the two are fused; the store has its own if left out. ``ranking`` folds
-        near-duplicates, reranks the best, and the like; by default none of this is done. See ``docs/how-to/search.md``.
+        Parameters
+        ----------
+        query
+            Text of the query.
+        k
+            Maximum number of hits, 0 or more.
+        mode
+            ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
+        where
+            Filter that selects the chunks to search: an expression such as ``"ext = 'md'"``, or a dictionary as
+            LangChain uses it; see the page "Filters". None searches every chunk.
+        fusion
+            How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
+        ranking
+            Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits, best first. :class:`Hit` explains the scores.
+
+        Raises
+        ------
+        ConfigError
+            If ``mode`` is unknown, ``k`` is negative or the filter is invalid.
+        IncompatibleStoreError
+            If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
+        StoreDamagedError
+            If the search needs a file that is missing or damaged.
+
+        Examples
+        --------
+        >>> [hit.id for hit in store.search("How do I brew tea?", k=1)]
+        ['tea']
+        >>> [hit.id for hit in store.search("birds in autumn", where="year > 2024")]
+        ['bird']
         """
         return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
 
@@ -235,21 +365,53 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[list[Hit]]:
-        """Answer several queries at once, each as :meth:`search` does, all from one generation of the store."""
+        """Search for several queries at once.
+
+        The result for each query is the same as that of :meth:`search`. All queries read the same snapshot.
+
+        Parameters
+        ----------
+        queries
+            Texts of the queries.
+        k, mode, where, fusion, ranking
+            As in :meth:`search`.
+
+        Returns
+        -------
+        list of list of Hit
+            For each query, up to ``k`` hits, best first.
+
+        Raises
+        ------
+        ConfigError
+            If ``queries`` is a single text, and as :meth:`search` does.
+
+        Examples
+        --------
+        >>> results = store.search_many(["How do I brew tea?", "birds in autumn"], k=1)
+        >>> [hits[0].id for hits in results]
+        ['tea', 'bird']
+        """
         if isinstance(queries, str):
-            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; ask one with search")
+            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
         condition = None if where is None else parse(where)
-        asked = list(queries)
+        texts = list(queries)
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return search.search(snapshot, asked, k, mode, condition, fused, ranking)
+            return search.search(snapshot, texts, k, mode, condition, fused, ranking)
 
         return self._reader.read(answer)
 
     @property
     def fusion(self) -> Fusion:
-        """How hybrid search fuses scores if a search does not say: as tuned, else the defaults of :class:`Fusion`."""
+        """Default fusion settings of hybrid search: those that tuning saved, else the defaults of :class:`Fusion`.
+
+        Examples
+        --------
+        >>> store.fusion.method
+        'zscore'
+        """
         return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
 
     def explain(
@@ -262,7 +424,32 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
     ) -> list[Explanation]:
-        """Return what :meth:`search` does, each hit with the terms of its score; see ``docs/how-to/explain-results.md``."""
+        """Search, and explain the score of each hit.
+
+        The page "Explain results" describes the parts of an explanation.
+
+        Parameters
+        ----------
+        query, k, mode, where, fusion, ranking
+            As in :meth:`search`.
+
+        Returns
+        -------
+        list of ragembed.indexes.search.explain.Explanation
+            One explanation for each hit of :meth:`search`, in the same order. The values of ``explanation.terms`` add
+            up to ``explanation.score``.
+
+        Raises
+        ------
+        ConfigError, IncompatibleStoreError, StoreDamagedError
+            As :meth:`search` does.
+
+        Examples
+        --------
+        >>> explanation = store.explain("How do I brew tea?", k=1, mode="lexical")[0]
+        >>> sorted(explanation.phrases)
+        ['brew', 'tea']
+        """
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)
@@ -276,10 +463,42 @@ class Store:
     def why_not(
         self, query: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
     ) -> WhyNot:
-        """Return where the file called ``source`` in the store comes for a query, and what it lacks.
+        """Explain why a file is not among the best chunks for a query.
 
-        It is compared with the best ``k`` chunks. Raises :class:`ragembed.errors.ConfigError` for a file that is not in
-        the store; the message says whether it was skipped, and why.
+        Parameters
+        ----------
+        query
+            Text of the query.
+        source
+            Name of the file in the store, as in :meth:`sources`.
+        k
+            Number of results to compare the file with.
+        mode, fusion
+            As in :meth:`search`.
+
+        Returns
+        -------
+        ragembed.indexes.search.why_not.WhyNot
+            The rank of the file's best chunk in each mode of search, and the words and phrases by which the best ``k``
+            chunks score higher.
+
+        Raises
+        ------
+        ConfigError
+            If the file is not in the store, or holds only boilerplate. The message says whether the last run skipped
+            it, and why.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import ragembed
+        >>> Path("docs").mkdir()
+        >>> for name, text in {"tea.md": "Tea is brewed with hot water.", "bird.md": "Birds fly south."}.items():
+        ...     _ = Path("docs", name).write_text(text, encoding="utf-8")
+        >>> report = ragembed.index("docs", store="docs-store")
+        >>> with ragembed.Store.open("docs-store") as docs:
+        ...     docs.why_not("Where do birds fly?", "docs/tea.md").rank_in_mode.rank
+        2
         """
         from ragembed.indexes.search.why_not import why_not
 
@@ -289,20 +508,71 @@ class Store:
         return self._reader.read(answer)
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
-        """Return the ``k`` chunks nearest to a query vector, shape ``(d,)``, by cosine, best first.
+        """Return the chunks whose vectors are nearest to a query vector.
 
-        ``where`` selects the chunks that are searched, as in :meth:`search`.
+        Parameters
+        ----------
+        vector
+            Query vector, shape ``(d,)``. It need not have unit length.
+        k
+            Maximum number of hits, 0 or more.
+        where
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits by cosine, best first.
+
+        Raises
+        ------
+        DimensionError
+            If ``vector`` does not have the dimension of the store.
+        ConfigError
+            If ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
+        >>> [hit.id for hit in store.search_vector(vector, k=1)]
+        ['tea']
         """
         return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
 
     def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
-        """Return for each query vector, shape ``(n, d)``, what :meth:`search_vector` does."""
+        """Return the chunks whose vectors are nearest to each of several query vectors.
+
+        Parameters
+        ----------
+        vectors
+            Query vectors, shape ``(n, d)``, one per row.
+        k, where
+            As in :meth:`search_vector`.
+
+        Returns
+        -------
+        list of list of Hit
+            For each query vector, up to ``k`` hits by cosine, best first.
+
+        Raises
+        ------
+        DimensionError
+            If ``vectors`` is not two-dimensional, or does not have the dimension of the store.
+        ConfigError
+            If ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> vectors = store.embedder.encode_queries(["How do I brew tea?", "birds in autumn"])
+        >>> [hits[0].id for hits in store.search_vectors(vectors, k=1)]
+        ['tea', 'bird']
+        """
         vectors = np.asarray(vectors, dtype=np.float32)
         condition = None if where is None else parse(where)
         if not vectors.size and vectors.shape[:1] == (0,):
             return []
         if vectors.ndim != 2:
-            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected one vector a row")
+            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             self._require_dimension(snapshot, vectors)
@@ -319,10 +589,35 @@ class Store:
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return ``k`` chunks that are near a query and unlike each other, by maximal marginal relevance.
+        """Return chunks that are near a query but unlike each other, by maximal marginal relevance (MMR).
 
-        They are chosen among the ``fetch_k`` nearest by cosine; ``lambda_mult`` is from 0 (unlike each other) to 1
-        (near the query). Hits come in the order in which they are chosen, with their cosines as scores.
+        Parameters
+        ----------
+        query
+            Text of the query.
+        k
+            Maximum number of hits, 0 or more.
+        fetch_k
+            Number of nearest chunks, by cosine, to choose the hits from.
+        lambda_mult
+            Balance from 0 (hits unlike each other) to 1 (hits near the query).
+        where
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
+
+        Raises
+        ------
+        ConfigError
+            If ``lambda_mult`` is out of range, ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> len(store.search_mmr("How do I brew tea?", k=2, lambda_mult=0.3))
+        2
         """
         condition = None if where is None else parse(where)
 
@@ -341,7 +636,33 @@ class Store:
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return what :meth:`search_mmr` does, for a query vector, shape ``(d,)``."""
+        """Return chunks that are near a query vector but unlike each other, by maximal marginal relevance (MMR).
+
+        Parameters
+        ----------
+        vector
+            Query vector, shape ``(d,)``.
+        k, fetch_k, lambda_mult, where
+            As in :meth:`search_mmr`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
+
+        Raises
+        ------
+        DimensionError
+            If ``vector`` does not have the dimension of the store.
+        ConfigError
+            As :meth:`search_mmr` does.
+
+        Examples
+        --------
+        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
+        >>> [hit.id for hit in store.search_mmr_vector(vector, k=1)]
+        ['tea']
+        """
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
@@ -352,7 +673,29 @@ class Store:
         return self._reader.read(answer)
 
     def vectors(self, ids: Sequence[str]) -> Floats:
-        """Return the unit vectors of the chunks ``ids``, float32, shape ``(n, d)``; an unknown id is a KeyError."""
+        """Return the vectors of chunks.
+
+        Parameters
+        ----------
+        ids
+            Ids of the chunks.
+
+        Returns
+        -------
+        numpy.ndarray
+            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raises
+        ------
+        KeyError
+            If an id is not in the store.
+
+        Examples
+        --------
+        >>> vectors = store.vectors(["tea", "bird"])
+        >>> vectors.shape[0], vectors.dtype.name
+        (2, 'float32')
+        """
 
         def answer(snapshot: Snapshot) -> Floats:
             rows = catalog.rows_of_ids(snapshot.connection, ids)
@@ -363,37 +706,117 @@ class Store:
     def _require_dimension(self, snapshot: Snapshot, vectors: Floats) -> None:
         if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
             raise DimensionError(
-                f"the query vector has shape {vectors.shape[1:]}, the store {self.path} holds vectors of dimension "
-                f"{dim}"
+                f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the vectors in "
+                f"the store {self.path}"
             )
 
-    # Looking in
+    # Contents
 
     def __len__(self) -> int:
+        """Return the number of chunks."""
         return self._reader.read(lambda snapshot: catalog.count(snapshot.connection, "chunks"))
 
     def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
-        """Return the chunks with these ids, in the order asked; unknown ids are left out."""
+        """Return chunks by id.
+
+        Parameters
+        ----------
+        ids
+            Ids of the chunks.
+
+        Returns
+        -------
+        list of ChunkRecord
+            The chunks in the order of ``ids``, each once. Unknown ids are left out.
+
+        Examples
+        --------
+        >>> [record.chunk.text for record in store.get(["bird", "unknown"])]
+        ['Many birds fly south in autumn.']
+        """
         found = self._reader.read(lambda snapshot: catalog.chunks_by_id(snapshot.connection, ids))
         return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
 
     def chunks(self, source: str | None = None, *, where: Where | None = None) -> Iterator[ChunkRecord]:
-        """Yield the chunks in order of insertion, all or those of one file, and of these those ``where`` selects."""
+        """Yield the chunks in order of insertion.
+
+        Parameters
+        ----------
+        source
+            Name of a file in the store. Only the chunks of this file are yielded.
+        where
+            Filter, as in :meth:`search`. Only chunks that match it are yielded.
+
+        Yields
+        ------
+        ChunkRecord
+            A chunk with its id and the name of its file. All of them are from the same snapshot.
+
+        Raises
+        ------
+        ConfigError
+            If the filter is invalid.
+
+        Examples
+        --------
+        >>> [record.id for record in store.chunks(where="year >= 2024")]
+        ['lock', 'bird']
+        """
         condition = None if where is None else parse(where)
         with self._reader.snapshot() as snapshot:
             yield from catalog.iterate_chunks(snapshot.connection, source, condition)
 
     def embedded_texts(self) -> Iterator[str]:
-        """Yield the text that each chunk's vector is made of, in order of insertion."""
+        """Yield the text that the vector of each chunk was made from, in order of insertion.
+
+        Yields
+        ------
+        str
+            The chunk's title and headings, followed by its text without boilerplate.
+
+        Examples
+        --------
+        >>> next(store.embedded_texts())
+        'Tea is brewed with hot water.'
+        """
         with self._reader.snapshot() as snapshot:
             yield from catalog.embedded_texts(snapshot.connection)
 
     def ids(self) -> list[str]:
-        """Return the ids of the chunks in order of insertion."""
+        """Return the ids of all chunks, in order of insertion.
+
+        Returns
+        -------
+        list of str
+            The ids.
+
+        Examples
+        --------
+        >>> store.ids()
+        ['tea', 'lock', 'bird']
+        """
         return self._reader.read(lambda snapshot: catalog.chunk_ids(snapshot.connection))
 
     def run_records(self, namespace: str) -> RunRecords:
-        """Return what programs that synchronise documents have noted in ``namespace`` about the chunks they wrote."""
+        """Return the records that programs keep about the chunks they wrote, such as LangChain's indexing API.
+
+        Parameters
+        ----------
+        namespace
+            Name that separates the records of one program from those of another.
+
+        Returns
+        -------
+        ragembed.indexes.store.RunRecords
+            The records of this namespace.
+
+        Examples
+        --------
+        >>> records = store.run_records("notes")
+        >>> records.note(["tea"])
+        >>> records.keys()
+        ['tea']
+        """
         return RunRecords(namespace, self._reader, self.writer)
 
     def _all_run_records(self) -> list[Record]:
@@ -401,31 +824,68 @@ class Store:
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
     def sources(self) -> dict[str, SourceRecord]:
-        """Return the files in the store by name."""
+        """Return the files in the store.
+
+        Returns
+        -------
+        dict of str to SourceRecord
+            The size, modification time and hashes of each file, by its name in the store.
+
+        Examples
+        --------
+        >>> store.sources()  # Chunks that were added with add() belong to no file.
+        {}
+        """
         return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection))
 
     def boilerplate(self) -> list[BoilerplateLine]:
-        """Return the lines that many files repeat and that are left out of what is searched, most repeated first."""
+        """Return the lines that many files repeat. Search ignores these lines.
+
+        Returns
+        -------
+        list of ragembed.indexes.writing.boilerplate_store.BoilerplateLine
+            The lines with the number of files that repeat each, most repeated first.
+
+        Examples
+        --------
+        >>> store.boilerplate()
+        []
+        """
         return self._reader.read(lambda snapshot: boilerplate_store.stored(snapshot.connection))
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last run over files was interrupted."""
+        """Whether the last indexing run was interrupted.
+
+        Examples
+        --------
+        >>> store.unfinished
+        False
+        """
         return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
 
     @property
     def generation(self) -> int:
-        """How many changes have been committed."""
+        """Number of changes that have been committed to the store.
+
+        Examples
+        --------
+        >>> before = store.generation
+        >>> store.delete(["lock"])
+        1
+        >>> store.generation > before
+        True
+        """
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
     def _resume_token(self) -> str | None:
-        """What a run in stages that was interrupted has left to be known again by, None where there was none."""
+        """Token by which a later run recognises an interrupted run in stages, or None."""
         found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
 
     def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and query fit of the finished store; an unfinished first run has others."""
+        """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
 
         def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()
@@ -441,29 +901,86 @@ class Store:
 
     @property
     def language(self) -> str:
-        """The language that decides on the stems that words are found by."""
+        """Language whose stemmer lexical search uses.
+
+        Examples
+        --------
+        >>> store.language
+        'english'
+        """
         return self._reader.read(lambda snapshot: catalog.analyzer_config(snapshot.connection).language)
 
     @property
     def wanted_index(self) -> IndexConfig:
-        """What is asked of the index."""
+        """Index settings of the store: the kind, the budget and the number of shards.
+
+        Examples
+        --------
+        >>> store.wanted_index.kind
+        'auto'
+        """
         return self._reader.read(lambda snapshot: catalog.index_config(snapshot.connection))
 
     def index_choice(self) -> IndexSelection | None:
-        """Return the index that was picked and why, None where none was."""
+        """Return the index that ragembed chose for the store, and why.
+
+        Returns
+        -------
+        ragembed.indexes.ann.records.IndexSelection or None
+            The choice, or None if the store has had too few vectors to choose an index.
+
+        Examples
+        --------
+        >>> store.index_choice() is None
+        True
+        """
         return self._reader.read(lambda snapshot: catalog.index_choice(snapshot.connection))
 
     def index_check(self) -> IndexEvaluation | None:
-        """Return the last measurement of the index, None where there was none."""
+        """Return the last measurement of the index.
+
+        Returns
+        -------
+        ragembed.indexes.ann.records.IndexEvaluation or None
+            Recall, latency and size of the index, or None if the index has not been measured.
+
+        Examples
+        --------
+        >>> store.index_check() is None
+        True
+        """
         return self._reader.read(lambda snapshot: catalog.index_check(snapshot.connection))
 
     def last_request(self) -> dict[str, Any] | None:
-        """Return the paths that were indexed and the options of the last run, None where no file was indexed."""
+        """Return the paths and options of the last indexing run.
+
+        Returns
+        -------
+        dict or None
+            JSON values, or None if no files have been indexed.
+
+        Examples
+        --------
+        >>> store.last_request() is None
+        True
+        """
         found: dict[str, Any] | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "indexing"))
         return found
 
     def status(self) -> dict[str, Any]:
-        """Return what is in the store, and what made it, as JSON values."""
+        """Return a summary of the store: its contents, index, embedder and settings.
+
+        Returns
+        -------
+        dict
+            JSON values, the same as ``ragembed status --json`` prints.
+
+        Examples
+        --------
+        >>> status = store.status()
+        >>> status["chunks"], status["format"]
+        (3, 1)
+        """
 
         def answer(snapshot: Snapshot) -> dict[str, Any]:
             connection = snapshot.connection
@@ -501,17 +1018,54 @@ class Store:
 
     @property
     def embedder(self) -> VectorEncoder:
-        """The embedder of the current generation; raises :class:`IncompatibleStoreError` where it cannot be loaded."""
+        """Embedder of the current generation.
+
+        Raises
+        ------
+        IncompatibleStoreError
+            If the embedder cannot be loaded, or is not the one that was passed to :meth:`open`.
+        ModelError
+            If the model of the embedder cannot be found.
+
+        Examples
+        --------
+        >>> store.embedder.encode_documents(["Tea is brewed with hot water."]).dtype.name
+        'float32'
+        """
         return self._reader.read(lambda snapshot: snapshot.embedder())
 
     # Writing
 
     @contextmanager
     def writer(self, wait_seconds: float = 0.0, *, locked: bool = False) -> Iterator[StoreWriter]:
-        """Open the store for writing, alone.
+        """Open the store for writing.
 
-        ``locked`` says that the caller holds the store's writer lock already. Raises :class:`StoreLockedError` where
-        another process holds it for longer than ``wait_seconds``.
+        Only one writer can be open at a time. Each method of the writer commits its changes in one transaction.
+
+        Parameters
+        ----------
+        wait_seconds
+            Maximum time in seconds to wait while another process writes. A negative number waits for ever.
+        locked
+            Whether the caller already holds the writer lock of the store.
+
+        Yields
+        ------
+        ragembed.indexes.writing.writer.StoreWriter
+            The writer.
+
+        Raises
+        ------
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+        StoreError
+            If the store cannot be written.
+
+        Examples
+        --------
+        >>> with store.writer() as writer:
+        ...     writer.delete(["lock"])
+        1
         """
         with nullcontext() if locked else writer_lock(self.path, wait_seconds):
             embedder = self.embedder
@@ -529,28 +1083,39 @@ class Store:
         metadata: Sequence[Mapping[str, Any]] | None = None,
         wait_seconds: float = 0.0,
     ) -> list[str]:
-        """Add texts or chunk records, encoding their texts, and return their ids.
+        """Add chunks, and encode their texts.
 
         Parameters
         ----------
         chunks
-            Texts, or :class:`ChunkRecord` objects, which have ids and metadata of their own.
+            Texts, or :class:`ChunkRecord` objects, which have their own ids and metadata.
         ids
-            An id for each text; a hash of the text and its metadata if left out, so that adding a text twice keeps one.
-            A chunk whose id is in the store replaces the one there.
+            One id for each text. A chunk with the same id is replaced. By default, the id is a hash of the text and its
+            metadata, and adding the same text twice keeps one chunk.
         metadata
-            A mapping of JSON values for each text, which filters can select by.
+            One mapping of JSON values for each text. Filters can select chunks by these values.
         wait_seconds
-            How long to wait while another process writes to the store.
+            Maximum time in seconds to wait while another process writes.
+
+        Returns
+        -------
+        list of str
+            The ids of the chunks.
 
         Raises
         ------
         ConfigError
-            If ``ids`` or ``metadata`` are not as many as the texts, or given with chunk records.
+            If ``ids`` or ``metadata`` does not have one entry for each text, or is given with chunk records, or if a
+            value cannot be stored.
         StoreLockedError
             If another process writes for longer than ``wait_seconds``.
         BudgetError
-            If the store has outgrown its index, and no other index meets the limits that were asked for.
+            If the store has outgrown its index, and no other index meets the budget.
+
+        Examples
+        --------
+        >>> store.add(["Coffee is roasted before it is ground."], ids=["coffee"], metadata=[{"year": 2025}])
+        ['coffee']
         """
         records = as_records(chunks, ids, metadata)
         with self.writer(wait_seconds) as writer:
@@ -568,9 +1133,43 @@ class Store:
         where: Where | None = None,
         wait_seconds: float = 0.0,
     ) -> int:
-        """Delete chunks by id, files by name in the store (a folder's for all below it), and what ``where`` selects.
+        """Delete chunks by id, by file or by filter.
 
-        Returns how many chunks went. Unknown ids and names are no error. Warns and raises as :meth:`optimize` does.
+        Parameters
+        ----------
+        ids
+            Ids of chunks. Unknown ids are ignored.
+        paths
+            Names of files in the store, or of folders. A folder stands for all files below it. Unknown names are
+            ignored.
+        where
+            Filter, as in :meth:`search`. Every chunk that matches it is deleted.
+        wait_seconds
+            Maximum time in seconds to wait while another process writes.
+
+        Returns
+        -------
+        int
+            Number of deleted chunks.
+
+        Raises
+        ------
+        ConfigError
+            If the filter is invalid.
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+        BudgetError
+            If a new index is needed, and none meets the budget.
+
+        Warns
+        -----
+        IndexWarning
+            If the index does not meet its budget or its recall any more.
+
+        Examples
+        --------
+        >>> store.delete(["lock"], where="year = 2025")
+        2
         """
         condition = None if where is None else parse(where)
         with self.writer(wait_seconds) as writer:
@@ -580,7 +1179,23 @@ class Store:
         return deleted
 
     def count_selected(self, ids: Iterable[str] = (), *, paths: Iterable[str] = (), where: Where | None = None) -> int:
-        """Return how many chunks :meth:`delete` would delete."""
+        """Return how many chunks :meth:`delete` would delete.
+
+        Parameters
+        ----------
+        ids, paths, where
+            As in :meth:`delete`.
+
+        Returns
+        -------
+        int
+            Number of chunks.
+
+        Examples
+        --------
+        >>> store.count_selected(["lock"], where="year = 2025")
+        2
+        """
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
 
@@ -593,19 +1208,64 @@ class Store:
     def optimize(
         self, progress: Progress | None = None, wait_seconds: float = 0.0, *, index: IndexConfig | None = None
     ) -> None:
-        """Join small segments, drop what no chunk uses, and give the space back to the disk.
+        """Merge small segments, drop unused vectors, and return free space to the disk.
 
-        ``index`` asks for another index than before. Warns with :class:`ragembed.errors.IndexWarning` where the index
-        finds less than is wanted. Raises :class:`ragembed.errors.BudgetError` where none meets what is asked for; the
-        store keeps the one that it has.
+        Parameters
+        ----------
+        progress
+            Listener that receives the progress.
+        wait_seconds
+            Maximum time in seconds to wait while another process writes.
+        index
+            New settings for the index. None keeps the current ones.
+
+        Raises
+        ------
+        BudgetError
+            If no index meets the budget. The store keeps its index and settings.
+        ConfigError
+            If the index settings cannot be used.
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+
+        Warns
+        -----
+        IndexWarning
+            If the index does not meet its budget or its recall.
+
+        Examples
+        --------
+        >>> store.optimize()
+        >>> store.status()["unused_vectors"]
+        0
         """
         with self.writer(wait_seconds) as writer:
             warn(writer.optimize(index, progress))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
-        """Write a copy of the store, as of its last commit, to the folder ``target``, in place of a store there.
+        """Copy the last commit of the store to another folder.
 
-        Raises :class:`StoreError` where there is something else at ``target``, or it cannot be written.
+        Parameters
+        ----------
+        target
+            Folder of the copy. A store in this folder is replaced.
+        wait_seconds
+            Maximum time in seconds to wait while another process writes to either store.
+
+        Raises
+        ------
+        StoreError
+            If ``target`` holds other files, or cannot be written.
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+
+        Examples
+        --------
+        >>> from ragembed import Store
+        >>> store.copy("notes-copy")
+        >>> with Store.open("notes-copy") as copy:
+        ...     copy.ids()
+        ['tea', 'lock', 'bird']
         """
         copy_store(self.path, Path(target), wait_seconds)
 
@@ -617,7 +1277,36 @@ class Store:
         trust_database: bool = False,
         wait_seconds: float = 0.0,
     ) -> Report:
-        """Check the whole store; see :func:`ragembed.indexes.verify.verify_store`."""
+        """Check every file and row of the store for damage.
+
+        Parameters
+        ----------
+        progress
+            Listener that receives the progress.
+        repair
+            Whether to rebuild damaged parts that can be rebuilt.
+        trust_database
+            Whether a repair accepts database rows that do not match their digests, and a database with lost commits.
+        wait_seconds
+            Maximum time in seconds to wait while another process writes.
+
+        Returns
+        -------
+        ragembed.indexes.verify.Report
+            The problems found, the problems repaired, and notes on what could not be checked.
+
+        Raises
+        ------
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+        IncompatibleStoreError
+            If another version of ragembed wrote the store in another format.
+
+        Examples
+        --------
+        >>> store.verify().problems
+        []
+        """
         from ragembed.indexes.verify import verify_store
 
         return verify_store(
@@ -632,7 +1321,14 @@ class Store:
     # Closing
 
     def close(self) -> None:
-        """Close the database and let go of the mapped files; the next use opens them again."""
+        """Close the database and the files. The next use of the store opens them again.
+
+        Examples
+        --------
+        >>> store.close()
+        >>> len(store)
+        3
+        """
         self._reader.close()
 
     def __enter__(self) -> Store:
@@ -656,12 +1352,20 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
 def _one_vector(vector: Floats) -> Floats:
     vector = np.asarray(vector, dtype=np.float32)
     if vector.ndim != 1:
-        raise DimensionError(f"the query vector has shape {vector.shape}: expected one dimension")
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
     return vector
 
 
 class RunRecords:
-    """The records of one namespace in a store; see :meth:`ragembed.indexes.Store.run_records`."""
+    """Records of one namespace in a store. :meth:`ragembed.indexes.Store.run_records` returns them.
+
+    A record says that a program wrote a chunk, when, and for which group. LangChain's indexing API uses such records.
+
+    Attributes
+    ----------
+    namespace : str
+        Name that separates the records of one program from those of another.
+    """
 
     def __init__(
         self, namespace: str, reader: SnapshotReader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
@@ -671,11 +1375,11 @@ class RunRecords:
         self._writer = writer
 
     def now(self) -> float:
-        """Return the time, in seconds since 1970; it is later than that of every record."""
+        """Return the current time in seconds since 1970. It is later than the time of every record in the namespace."""
         return self._reader.read(lambda snapshot: run_records.now(snapshot.connection, self.namespace))
 
     def noted(self, keys: Sequence[str]) -> set[str]:
-        """Return those of ``keys`` that a run has taken note of."""
+        """Return the ids in ``keys`` that a run has recorded."""
         return self._reader.read(lambda snapshot: run_records.noted(snapshot.connection, self.namespace, keys))
 
     def keys(
@@ -685,9 +1389,23 @@ class RunRecords:
         group_ids: Sequence[str | None] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return keys by time, at most ``limit``: updated before and after these times, of any of these groups.
+        """Return the recorded chunk ids, oldest first.
 
-        The group of a chunk that a killed run wrote is not known, so it counts to each.
+        A chunk that an interrupted run wrote has no known group, so it matches every group.
+
+        Parameters
+        ----------
+        before, after
+            Only records whose time, in seconds since 1970, is earlier or later than this.
+        group_ids
+            Only records of these groups.
+        limit
+            Maximum number of ids.
+
+        Returns
+        -------
+        list of str
+            The ids.
         """
         wanted = before, after, group_ids, limit
         return self._reader.read(lambda snapshot: run_records.listed(snapshot.connection, self.namespace, *wanted))
@@ -695,14 +1413,32 @@ class RunRecords:
     def note(
         self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
     ) -> None:
-        """Take note of ``keys`` as of now; those that are no chunk's are left out.
+        """Record the chunks ``keys`` with the current time.
 
-        Without ``group_ids``, one for each key, groups stay as they are.
+        Parameters
+        ----------
+        keys
+            Ids of chunks. Ids that are not in the store are ignored.
+        group_ids
+            The group of each chunk. None leaves the groups unchanged.
+        wait_seconds
+            Maximum time in seconds to wait while another process writes.
+
+        Raises
+        ------
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
         """
         with self._writer(wait_seconds) as writer:
             writer.note_run(self.namespace, keys, group_ids)
 
     def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
-        """Delete the records of ``keys``."""
+        """Delete the records of the chunks ``keys``.
+
+        Raises
+        ------
+        StoreLockedError
+            If another process writes for longer than ``wait_seconds``.
+        """
         with self._writer(wait_seconds) as writer:
             writer.forget_run(self.namespace, keys)

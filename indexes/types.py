@@ -1,4 +1,4 @@
-"""Types that every layer shares: encoders, chunk records, hits, and progress."""
+"""Types that all modules of :mod:`ragembed.indexes` share: encoders, chunk records, hits and progress."""
 
 from __future__ import annotations
 
@@ -14,48 +14,85 @@ from ragembed.errors import ConfigError
 from ragembed.types import Floats, Integers
 
 Rows = Integers
-"""Numbers of vectors in a store."""
+"""Row numbers of vectors in a store."""
 Keys = Integers
-"""Numbers of chunks in a store."""
+"""Keys of chunks in a store."""
 
 
 class VectorEncoder(Protocol):
-    """What a store needs of an embedder; :class:`ragembed.Embedder` is one. Arrays are float32, shape ``(n, d)``."""
+    """The methods that a store needs from an embedder.
+
+    :class:`ragembed.Embedder` has them. Write your own class with these methods to store vectors of another model. All
+    arrays are float32, shape ``(n, d)``, with one row per text.
+    """
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that decides a vector."""
+        """Hash of all settings and data that the vectors depend on: 32 lower-case hexadecimal digits."""
         ...
 
     @property
     def raw_fingerprint(self) -> str:
-        """Hash of everything that decides a raw vector."""
+        """Hash of all settings and data that the raw vectors depend on."""
         ...
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode documents, before post-processing; ``progress`` is told how many more are done, now and then."""
+        """Encode documents, without post-processing.
+
+        Parameters
+        ----------
+        texts
+            Texts to encode.
+        progress
+            Function that is called from time to time with the number of texts encoded since the last call.
+
+        Returns
+        -------
+        numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+        """
         ...
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Map raw document vectors to vectors."""
+        """Turn raw document vectors, shape ``(n, d)``, into vectors, float32, shape ``(n, d')``."""
         ...
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries to vectors."""
+        """Encode queries, with post-processing, as float32, shape ``(n, d')``."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return JSON values for ``status``, with at least ``kind`` and ``model``."""
+        """Return JSON values that ``ragembed status`` shows; ``kind`` and ``model`` are required."""
         ...
 
     def save(self, folder: str) -> None:
-        """Write what a later process needs to load it; nothing where it cannot be loaded from files."""
+        """Write the files that another process needs to load the embedder, or none if it cannot be loaded."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A file in the store: its name there, its version, and the hash of the settings for reading and chunking it."""
+    """A file in a store.
+
+    Attributes
+    ----------
+    path : str
+        Name of the file in the store: its path relative to the folder that holds the store, or a URL.
+    size : int
+        Size in bytes.
+    mtime_ns : int
+        Modification time in nanoseconds since 1970.
+    sha256 : str
+        Hash of the content, hexadecimal.
+    pipeline_hash : str
+        Hash of the settings that the file was read and divided into chunks with.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import SourceRecord
+    >>> SourceRecord("docs/tea.md", 30, 1767225600000000000, "9f2c…", "51ab…").path
+    'docs/tea.md'
+    """
 
     path: str
     size: int
@@ -65,13 +102,30 @@ class SourceRecord:
 
 
 def storable_time(nanoseconds: int) -> int:
-    """Return the nearest time that a 64-bit column holds: years 1677 to 2262, while file systems go beyond."""
+    """Return a time clamped to the range of a 64-bit integer column, years 1677 to 2262."""
     return min(max(nanoseconds, -(2**63)), 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
-    """A chunk with its id and the name of the file it is from, None if it is from no file."""
+    """A chunk in a store.
+
+    Attributes
+    ----------
+    id : str
+        Id of the chunk, unique in the store.
+    chunk : ragembed.Chunk
+        Text of the chunk with its title, headings, position and metadata.
+    source : str or None
+        Name of the file that the chunk comes from, or None if it comes from no file.
+
+    Examples
+    --------
+    >>> from ragembed import Chunk
+    >>> from ragembed.indexes import ChunkRecord
+    >>> ChunkRecord("tea", Chunk("Tea is brewed with hot water.", metadata={"year": 2023})).source is None
+    True
+    """
 
     id: str
     chunk: Chunk
@@ -80,13 +134,34 @@ class ChunkRecord:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that was found.
+    """One result of a search.
 
-    ``score`` is what results are ordered by, higher first: the fused score in hybrid search (scores that are scaled
-    over the candidates, so it compares hits of one query only), the cosine in dense search, BM25 in lexical search.
-    ``dense`` and ``lexical`` are the cosine and BM25 where they were computed. ``rerank`` is the score of a reranker,
-    which results that it read are ordered by instead. ``duplicates`` are the near-duplicates that were folded into
-    this hit, best first.
+    Attributes
+    ----------
+    id : str
+        Id of the chunk.
+    chunk : ragembed.Chunk
+        Text of the chunk with its title, headings, position and metadata.
+    source : str or None
+        Name of the file that the chunk comes from, or None if it comes from no file.
+    score : float
+        Score that hits are ordered by; higher is better. It is the fused score in hybrid search, the cosine in dense
+        search and BM25 in lexical search. Fused scores are scaled over the candidates of one query, so compare them
+        only among the hits of that query.
+    dense : float or None
+        Cosine of the query and the chunk, or None if it was not computed.
+    lexical : float or None
+        BM25 of the chunk for the query, or None if it was not computed.
+    rerank : float or None
+        Score of the reranker, or None if it did not read the chunk. Hits with this score come first, ordered by it.
+    duplicates : tuple of ChunkRecord
+        Near-duplicates that were folded into this hit, best first.
+
+    Examples
+    --------
+    >>> from ragembed import Chunk, Hit
+    >>> Hit("tea", Chunk("Tea is brewed with hot water."), "docs/tea.md", score=1.2, dense=0.8).lexical is None
+    True
     """
 
     id: str
@@ -104,20 +179,20 @@ def as_records(
     ids: Sequence[str] | None = None,
     metadata: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[ChunkRecord]:
-    """Return texts as chunk records; records stay as they are.
+    """Return texts as chunk records. Records are returned unchanged.
 
-    A text without an id gets a hash of the text and its metadata. Raises :class:`ConfigError` if ``ids`` or
-    ``metadata`` are not as many as ``chunks``, or are given with records.
+    A text without an id gets a hash of the text and its metadata as its id. Raises :class:`ConfigError` if ``ids`` or
+    ``metadata`` does not have one entry for each text, or is given with records.
     """
     if isinstance(chunks, str):
-        raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts")
+        raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts or chunk records")
     items = list(chunks)
     texts = [item for item in items if isinstance(item, str)]
     for name, given in (("ids", ids), ("metadata", metadata)):
         if given is not None and len(texts) != len(items):
-            raise ConfigError(f"{name} was given with chunk records, which have their own: give it with texts only")
+            raise ConfigError(f"{name} was given with chunk records, which have their own: pass it with texts only")
         if given is not None and len(given) != len(items):
-            raise ConfigError(f"{name} has {len(given)} entries for {len(items)} texts: expected one for each")
+            raise ConfigError(f"{name} has {len(given)} entries for {len(items)} texts: expected one for each text")
     records = []
     for i, item in enumerate(items):
         if not isinstance(item, str):
@@ -134,21 +209,21 @@ def _text_id(text: str, metadata: Mapping[str, Any]) -> str:
 
 
 UNUSABLE = re.compile("[\x00\ud800-\udfff]")
-"""What no id has: SQLite's JSON ends a text at U+0000, and UTF-8 has no surrogates."""
+"""Characters that no id may contain: SQLite's JSON functions end a text at U+0000, and UTF-8 has no surrogates."""
 
 
 def json_ids(ids: Iterable[str]) -> str:
-    """Return ids as a JSON array for SQLite, without those that no chunk can have: it would take them for others."""
+    """Return ids as a JSON array for SQLite, without invalid ids, which SQLite could confuse with other ids."""
     return json.dumps([each for each in ids if UNUSABLE.search(each) is None])
 
 
 def text_hash(text: str) -> bytes:
-    """Return the key under which a text's vector is kept: BLAKE2b with 128 bits."""
+    """Return the key of a text's vector in the database: its BLAKE2b hash with 128 bits."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:
-    """Return stable ids for the chunks of one file: a hash of the file's name, the text, and its how-manieth copy."""
+    """Return stable ids for the chunks of a file: hashes of its name, the text, and how many equal texts precede it."""
     seen: dict[str, int] = {}
     ids = []
     for chunk in chunks:
@@ -159,14 +234,14 @@ def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:
 
 
 class Progress(Protocol):
-    """A listener. One phase runs at a time."""
+    """A listener that receives the progress of a long operation, one phase at a time."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin ``phase`` ("reading", "embedding"), of ``total`` units if that is known."""
+        """Begin a phase such as ``"reading"``; ``total`` is the number of its units, or None if it is not known."""
         ...
 
     def advance(self, count: int) -> None:
-        """Take note that ``count`` more units are done."""
+        """Report that ``count`` more units are done."""
         ...
 
     def finish(self) -> None:
@@ -175,13 +250,13 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Says nothing."""
+    """A progress listener that does nothing."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Ignore the phase."""
+        """Do nothing."""
 
     def advance(self, count: int) -> None:
-        """Ignore the count."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Ignore the end."""
+        """Do nothing."""

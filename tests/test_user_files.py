@@ -106,7 +106,7 @@ def test_a_copy_takes_no_file_that_a_link_in_the_store_leads_to(store: Path, tmp
     (tmp_path / "private.txt").write_text("mine")
     segment = next((store / "segments").iterdir())
     (segment / "link").symlink_to(tmp_path / "private.txt")
-    with pytest.raises(StoreError, match="is not a file of a store"):
+    with pytest.raises(StoreError, match="as a file of the store"):
         copy(store, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

@@ -1,1 +1,1 @@
-"""Search of one snapshot: dense, hybrid, feedback, ranking, explanations."""
+"""Search of one snapshot: dense, lexical and hybrid search, feedback, ranking, and explanations."""

@@ -1,8 +1,8 @@
-"""Texts that say nothing new beside an earlier one, told by their words alone.
+"""Detection of near-duplicate texts by their words.
 
-A word counts as told where it stands in a run of three words (a shingle: Broder 1997, "On the resemblance and
-containment of documents") that the earlier text has, too. This is containment, which is not symmetric: a part of an
-earlier text is its near-duplicate, but a longer text that begins like an earlier one is not.
+A word of a text is covered by an earlier text if it belongs to a run of three words (a shingle: Broder 1997, "On the
+resemblance and containment of documents") that the earlier text contains too. This is containment, which is not
+symmetric: a part of an earlier text is its near-duplicate, but a longer text that begins like an earlier one is not.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import unicodedata
 
 SHINGLE_WORDS = 3
 LEAST_WORDS = 10
-"""Words of a text below which it is a near-duplicate of one with the same words alone: it would be a part of many."""
+"""Texts with fewer words are near-duplicates only of texts with the same words; many texts would contain them."""
 EXACT_WORDS = 30
-"""Words of a text beyond which one in :data:`WORDS_PER_NEW_ONE` may be new; up to these none may."""
+"""Beyond this number of words, one word in :data:`WORDS_PER_NEW_ONE` may be new. Up to it, none may be."""
 WORDS_PER_NEW_ONE = 10
 WORDS_PER_NEW_NUMBER = 100
-"""Words of a text of which one may be a new number: rows of a table that differ by a number are not the same."""
+"""Words per new number that a near-duplicate may contain. Table rows that differ by a number are not duplicates."""
 
 _BITS = 32
-"""Of the number of a word: more words than there is memory for."""
+"""Bits for the number of a word. No memory can hold so many different words."""
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-"""Kana and Han, which are written without spaces: each character is a word."""
+"""Kana and Han, which are written without spaces. Each character counts as a word."""
 _WORD = re.compile(
     r"[-+−]?\b\d(?:[0-9A-Za-z_.,:/+−-]*[0-9A-Za-z_])?"  # a number with its sign, a date, a version
     rf"|[{_ALONE}]|[^\W{_ALONE}]+"
-    r"|[-+*/%&|^!<>=]?=|[<>]"  # what tells two lines of code apart
+    r"|[-+*/%&|^!<>=]?=|[<>]"  # operators, in which lines of code may differ
 )
 
 
 class NearDuplicates:
-    """Texts in order, each either kept or a near-duplicate of one that was kept before."""
+    """Texts in order, each either kept or a near-duplicate of a text that was kept before."""
 
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
@@ -42,7 +42,7 @@ class NearDuplicates:
         self._holders: dict[int, list[int]] = {}
 
     def place(self, text: str) -> int | None:
-        """Return the number of the first kept text that ``text`` is a near-duplicate of, else keep it and return None.
+        """Return the number of the first kept text of which ``text`` is a near-duplicate, else keep it and return None.
 
         Kept texts are numbered from 0.
         """
@@ -52,14 +52,14 @@ class NearDuplicates:
         shingles = self._shingles(words)
         found = self._same_words.get(words) if words else None
         if found is None and len(words) >= LEAST_WORDS:
-            found = next((kept for kept in self._likely(words, shingles) if self._told(words, shingles, kept)), None)
+            found = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
         self._seen[text] = len(self._kept) if found is None else found
         if found is None:
             self._keep(words, shingles)
         return found
 
     def _shingles(self, words: tuple[str, ...]) -> list[int]:
-        """Return a number for each run of three words, the same for the same words alone."""
+        """Return a number for each run of three words; only equal runs have equal numbers."""
         known = self._numbers
         numbers = [known.setdefault(word, len(known)) for word in words]
         return [
@@ -75,31 +75,32 @@ class NearDuplicates:
             self._holders.setdefault(shingle, []).append(number)
 
     def _likely(self, words: tuple[str, ...], shingles: list[int]) -> list[int]:
-        """Return the kept texts that may tell ``words``, the first of them first, and few that do not.
+        """Return the numbers of the kept texts that may cover ``words``, in ascending order.
 
-        One that leaves at most n words untold tells one of any n + 1; these are the n + 1 that fewest texts tell.
+        A text that leaves at most n words uncovered covers at least one of any n + 1 words. This takes the n + 1 words
+        that the fewest texts cover.
         """
         most_new = _most_new(len(words))
         holders = [self._holders.get(shingle, ()) for shingle in shingles]
         if len(words) - SHINGLE_WORDS * sum(map(bool, holders)) > most_new:
             return []
-        told_by = [holders[max(i - SHINGLE_WORDS + 1, 0) : i + 1] for i in range(len(words))]
-        rarest = sorted(range(len(words)), key=lambda i: sum(map(len, told_by[i])))[: most_new + 1]
-        return sorted({kept for i in rarest for some in told_by[i] for kept in some})
+        covering = [holders[max(i - SHINGLE_WORDS + 1, 0) : i + 1] for i in range(len(words))]
+        rarest = sorted(range(len(words)), key=lambda i: sum(map(len, covering[i])))[: most_new + 1]
+        return sorted({kept for i in rarest for some in covering[i] for kept in some})
 
-    def _told(self, words: tuple[str, ...], shingles: list[int], kept: int) -> bool:
-        """Tell whether the text with the number ``kept`` tells all of ``words`` but as many as may be new."""
-        told = [False] * len(words)
+    def _covers(self, kept: int, words: tuple[str, ...], shingles: list[int]) -> bool:
+        """Return whether the text with the number ``kept`` covers ``words``, except for as many as may be new."""
+        covered = [False] * len(words)
         for i, shingle in enumerate(shingles):
             if shingle in self._kept[kept]:
-                told[i : i + SHINGLE_WORDS] = [True] * SHINGLE_WORDS
-        new = [word for word, is_told in zip(words, told, strict=True) if not is_told]
+                covered[i : i + SHINGLE_WORDS] = [True] * SHINGLE_WORDS
+        new = [word for word, is_covered in zip(words, covered, strict=True) if not is_covered]
         new_numbers = sum(any(character.isnumeric() for character in word) for word in new)
         return len(new) <= _most_new(len(words)) and new_numbers <= len(words) // WORDS_PER_NEW_NUMBER
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words by which texts are compared: without case, punctuation and markup, numbers with their signs."""
+    """Return the words that texts are compared by: no case, punctuation or markup; numbers keep their signs."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 

@@ -1,4 +1,4 @@
-"""Dense search of a snapshot: the cosines of chunks with query vectors."""
+"""Dense search of a snapshot: cosines of chunks with query vectors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ragembed.types import Floats
 
 
 def nearest(snapshot: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
-    """Return for each of ``vectors``, shape ``(n, d)``, the cosines of the chunks of its ``k`` nearest rows, by key.
+    """Return for each query vector the cosines of the chunks of its ``k`` nearest rows, by chunk key.
 
-    Raises :class:`DimensionError` where the store holds vectors of another dimension.
+    ``vectors`` has shape ``(n, d)``. Raises :class:`DimensionError` if the store holds vectors of another dimension.
     """
     dim = snapshot.dim()
     if dim not in (None, vectors.shape[1]):
         raise DimensionError(
-            f"the query vector has dimension {vectors.shape[1]}, the store holds vectors of dimension {dim}: search it "
-            "with the embedder that it was made with"
+            f"the query vector has dimension {vectors.shape[1]}: expected {dim}, the dimension of the vectors in the "
+            "store; search it with the embedder that it was made with"
         )
     return [_of_chunks(snapshot, rows, selection) for rows in snapshot.nearest_rows(vectors, k, selection)]
 
 
 class ChunkVectors:
-    """Unit vectors of a view's chunks by key, each read once."""
+    """Unit vectors of a snapshot's chunks by key. Each is read once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -38,7 +38,7 @@ class ChunkVectors:
         self._vectors = np.zeros((0, snapshot.dim() or 0), dtype=np.float32)
 
     def of(self, keys: Sequence[int]) -> Floats:
-        """Return the vectors of the chunks ``keys``, shape ``(n, d)``; a key that is not there is a KeyError."""
+        """Return the vectors of the chunks ``keys``, shape ``(n, d)``; raise KeyError for an unknown key."""
         if new := [key for key in dict.fromkeys(keys) if key not in self._places]:
             rows = catalog.rows_of_keys(self._snapshot.connection, new)
             found = self._snapshot.vectors([rows[key] for key in new])
@@ -47,7 +47,7 @@ class ChunkVectors:
         return self._vectors[[self._places[key] for key in keys]]
 
     def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
-        """Return the exact cosines of the chunks ``keys`` with the query vector, shape ``(d,)``, by key."""
+        """Return the exact cosines of the chunks ``keys`` with a query vector, shape ``(d,)``, by key."""
         if not keys:
             return {}
         found = inner_products(unit_rows(vector[None, :]), self.of(keys))[0]

@@ -1,4 +1,4 @@
-"""Why a chunk has its score: every term of it, down to the pairs of tokens and the phrases that were matched."""
+"""Explanations of scores: every term of a hit's score, down to pairs of tokens and matching phrases."""
 
 from __future__ import annotations
 
@@ -31,12 +31,24 @@ _OWN = "the query's own vector"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A summand of a score.
+    """One term of the sum that is a score.
 
-    The kinds are ``query`` (the cosine of the query's own vector: the sum of ``Explanation.contributions``),
-    ``feedback`` (a chunk that the query was moved towards; ``name`` is its id), ``phrase`` (BM25 of a phrase of the
-    query, called as it is), ``shared`` (words that the chunk has with the best), ``dense`` and ``lexical`` (what the
-    chunk's own score does not decide: minus the mean of the candidates, say, or what a rank gives) and ``rounding``.
+    Attributes
+    ----------
+    kind : str
+        What the term stands for:
+
+        - ``"query"``: the cosine of the query's own vector, which is the sum of ``Explanation.contributions``
+        - ``"feedback"``: a chunk that the query vector was moved towards; ``name`` is its id
+        - ``"phrase"``: BM25 of the phrase ``name`` of the query
+        - ``"shared"``: words that the chunk shares with the best chunks
+        - ``"dense"``, ``"lexical"``: a part that does not depend on the chunk's own score, such as minus the mean of
+          the candidates, or the value of a rank
+        - ``"rounding"``: rounding errors
+    name : str
+        Name of the term.
+    value : float
+        Value of the term.
     """
 
     kind: TermKind
@@ -46,11 +58,21 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """How the dense, the lexical or the shared score of a chunk entered its fused score, as ``value``.
+    """The contribution of a chunk's dense, lexical or shared score to its fused score.
 
-    ``score`` is the cosine of the query as it was moved, BM25, or how much the chunk shares the words of the best;
-    ``weight`` is what its scaled value was multiplied by; ``line`` how the scores of the candidates are scaled, None
-    where they count nothing, or by ``rank`` alone.
+    Attributes
+    ----------
+    score : float
+        The cosine with the moved query vector, BM25, or the similarity of the chunk's words to those of the best
+        chunks.
+    weight : float
+        Factor of the scaled score.
+    value : float
+        Contribution to the fused score.
+    line : LinearScale or None
+        How the scores of the candidates are scaled. None if they count nothing, or count by rank.
+    rank : int or None
+        Rank among the candidates, if the fusion uses ranks.
     """
 
     score: float
@@ -61,20 +83,41 @@ class ScorePart:
 
     @property
     def factor(self) -> float:
-        """What the fused score gains when ``score`` grows by 1 and the other candidates stay as they are."""
+        """Increase of the fused score when ``score`` grows by 1 and the other candidates stay the same."""
         return 0.0 if self.line is None else self.weight / self.line.unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """Why a hit has its score.
+    """The reasons for the score of a hit.
 
-    ``terms`` sum to ``score``, which is the hit's own unless something has ordered the hits again since.
-    ``contributions`` are those of pairs of tokens; None where there are none to be known, as ``note`` then says. They
-    sum to the term ``query``, or where ``unit`` is ``"cosine"``, because cosines entered the score by rank or not at
-    all, to the cosine of query and chunk. ``phrases`` is BM25 by phrase. ``dense``, ``lexical`` and ``shared`` tell
-    how the three were fused over how many ``candidates``; they are None where nothing was. ``towards`` are the chunks
-    that the query was moved towards, ``like`` those whose words the chunk was compared with.
+    Attributes
+    ----------
+    hit : Hit
+        The hit.
+    mode : str
+        The search mode that found it.
+    score : float
+        The sum of ``terms``. It is the hit's own score, unless a later step changed that.
+    terms : tuple of Term
+        The terms of the score.
+    unit : str
+        ``"score"`` if the contributions add up to the term ``"query"``. ``"cosine"`` if they add up to the cosine of
+        query and chunk, because cosines enter the score by rank or not at all.
+    contributions : ragembed.contributions.Contributions or None
+        Contributions of pairs of tokens. None if they are not available; ``note`` then says why.
+    phrases : dict of str to float
+        BM25 of the chunk by phrase of the query.
+    dense, lexical, shared : ScorePart or None
+        How the three scores were fused. None if there was no fusion.
+    candidates : int or None
+        Number of candidates that were fused.
+    towards : tuple of ChunkRecord
+        Chunks that the query vector was moved towards.
+    like : tuple of ChunkRecord
+        Chunks whose words the chunk was compared with.
+    note : str or None
+        What could not be explained, and why.
     """
 
     hit: Hit
@@ -94,17 +137,17 @@ class Explanation:
 
     @property
     def text_start(self) -> int | None:
-        """Where the chunk's own text begins in the text that was embedded, which titles and headings precede.
+        """Offset of the chunk's own text in the embedded text, after title and headings.
 
-        None where only a part of the text was embedded, as boilerplate is left out.
+        None if only a part of the text was embedded, because boilerplate was removed.
         """
         return None if self.hit.chunk.searched else len(self.hit.chunk.embedded_text) - len(self.hit.chunk.text)
 
     @property
     def places(self) -> list[tuple[int, int, int]]:
-        """Which parts of the text that was embedded are where in the chunk's text: start, end, and start in the latter.
+        """Parts of the embedded text that occur in the chunk's text: start, end, and start in the chunk's text.
 
-        A line that could be one or another of the text's lines is left out.
+        Lines that match several lines of the text are left out.
         """
         chunk = self.hit.chunk
         if not chunk.searched:
@@ -114,7 +157,7 @@ class Explanation:
         return [(start + at, start + at + length, own) for at, length, own in _lines_in(chunk.searched, chunk.text)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values; ``pairs`` has a row for each token of the query."""
+        """Return the explanation as JSON values; ``pairs`` has one row for each token of the query."""
         return {
             "score": self.score,
             "terms": [asdict(term) for term in self.terms],
@@ -162,7 +205,7 @@ def explain(
 def explain_hits(
     snapshot: Snapshot, query: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
 ) -> list[Explanation]:
-    """Explain hits; ``candidates`` are those of hybrid search, None where another search found the hits."""
+    """Explain hits. ``candidates`` are those of hybrid search, or None if another mode found the hits."""
     if not hits:
         return []
     expression = None if mode == "dense" else query_expression(snapshot, query)
@@ -184,9 +227,9 @@ def explain_hits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExplainedQuery:
-    """A query's unit vector, shape ``(d,)``, and its parts, None where they are not to be known, as ``note`` says.
+    """The unit vector of a query, shape ``(d,)``, and its token parts, or None if they are not available; see ``note``.
 
-    It was searched with ``share`` times that vector and ``added``, shape ``(n, d)``, those of the chunks ``towards``.
+    The search used ``share`` times that vector plus the vectors ``added``, shape ``(n, d)``, of the chunks ``towards``.
     """
 
     vector: Doubles
@@ -198,14 +241,14 @@ class ExplainedQuery:
 
     @classmethod
     def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> ExplainedQuery:
-        """Encode a query, as a whole and token by token."""
+        """Encode a query, as a whole and by token."""
         embedder = snapshot.embedder()
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
         if isinstance(embedder, Embedder):
             parts = embedder.token_parts(query, "queries")
         else:
-            note = f"the vectors are those of {embedder.describe()['model']}: ragembed sees no tokens of them"
+            note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
         keys = [] if candidates is None else candidates.towards
         rows, records = (
             catalog.rows_of_keys(snapshot.connection, keys),
@@ -217,7 +260,7 @@ class ExplainedQuery:
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
     def against(self, snapshot: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
-        """Return what pairs of tokens contribute to the ``cosine`` of the query and a text, whose row is given."""
+        """Return the contributions of token pairs to the ``cosine`` of the query with a text in vector row ``row``."""
         embedder = snapshot.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
             return None
@@ -228,7 +271,7 @@ class ExplainedQuery:
 
 
 def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Return by chunk key the BM25 score of each phrase of ``expression`` that the chunk has; they sum to its own."""
+    """Return the BM25 score of each phrase of ``expression`` in each chunk, by key; they sum to the chunk's BM25."""
     scores: dict[int, dict[str, float]] = {key: {} for key in keys}
     for phrase in fulltext.phrases(expression or ""):
         for key, score in fulltext.scores_of(snapshot.connection, phrase, keys).items():
@@ -237,7 +280,7 @@ def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int
 
 
 class ScoreParts(NamedTuple):
-    """How the scores of a chunk were fused; ``shared`` is None where words of the best were not compared."""
+    """How the scores of a chunk were fused; ``shared`` is None if words were not compared."""
 
     dense: ScorePart
     lexical: ScorePart
@@ -245,7 +288,7 @@ class ScoreParts(NamedTuple):
 
 
 def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts | None:
-    """Return how the scores of a chunk were fused; None for one that is no candidate."""
+    """Return how the scores of a chunk were fused, or None if it is not a candidate."""
     if key not in candidates.keys:
         return None
     at = candidates.keys.index(key)
@@ -285,11 +328,11 @@ def _hybrid(
     terms += [Term("phrase", phrase, by_words.factor * score) for phrase, score in phrases.items()]
     deeper = by_words.score - sum(phrases.values())
     if abs(deeper) > _SAME_SCORE:
-        terms.append(Term("lexical", "the least of the best listed, in place of its own", by_words.factor * deeper))
+        terms.append(Term("lexical", "the lowest BM25 listed, instead of its own", by_words.factor * deeper))
     terms.append(_constant("lexical", by_words))
     if parts.shared is not None:
         if parts.shared.factor:
-            terms.append(Term("shared", "words of the best", parts.shared.factor * parts.shared.score))
+            terms.append(Term("shared", "words shared with the best chunks", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
     found = query.against(snapshot, hit.chunk.embedded_text, row, own)
     score = sum(part.value for part in parts if part is not None)
@@ -313,12 +356,12 @@ def _hybrid(
 
 
 def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> Term:
-    """Return what the value of a part has beside what the chunk's own score gives."""
+    """Return the part of a value that does not depend on the chunk's own score."""
     if part.rank is not None:
         return Term(kind, f"rank {part.rank}", part.value)
     if part.line is None:
-        return Term(kind, "all candidates alike", part.value)
-    return Term(kind, "the candidates' own", -part.factor * part.line.origin)
+        return Term(kind, "same score for all candidates", part.value)
+    return Term(kind, "origin of the candidates' scale", -part.factor * part.line.origin)
 
 
 def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:
@@ -337,7 +380,7 @@ def _lexical(hit: Hit, phrases: Mapping[str, float]) -> Explanation:
 
 
 def _complete(terms: Sequence[Term], score: float) -> tuple[Term, ...]:
-    """Return ``terms`` and what they lack of ``score``, which is the rounding of the arithmetic."""
+    """Return ``terms`` and a last term with the rounding error, so that they sum to ``score``."""
     return (*terms, Term("rounding", "", score - sum(term.value for term in terms)))
 
 
@@ -345,15 +388,15 @@ def _note(hit: Hit, score: float, note: str | None = None) -> str | None:
     notes = [] if note is None else [note]
     if abs(hit.score - score) > _SAME_SCORE:
         notes.append(
-            f"the score {hit.score:.3f} was given afterwards: this explains {score:.3f}, with which it was found"
+            f"a later step set the score to {hit.score:.3f}: this explains {score:.3f}, the score of the search"
         )
     return "; ".join(notes) or None
 
 
 def _lines_in(part: str, text: str) -> list[tuple[int, int, int]]:
-    """Return start in ``part``, length and start in ``text`` of the lines that can be but one of the latter's.
+    """Return start in ``part``, length and start in ``text`` of the lines that match exactly one line of ``text``.
 
-    ``part`` is the text without some lines; none are known where it is not.
+    ``part`` is ``text`` without some of its lines. If it is not, the result is empty.
     """
     lines, whole = part.split("\n"), text.split("\n")
     first = _in_turn(lines, whole)
@@ -366,6 +409,6 @@ def _lines_in(part: str, text: str) -> list[tuple[int, int, int]]:
 
 
 def _in_turn(lines: Sequence[str], among: Sequence[str]) -> list[int]:
-    """Return for each line the first place after that of the line before where ``among`` has it, -1 for none."""
+    """Return for each line its first position in ``among`` after that of the line before, or -1."""
     rest = iter(enumerate(among))
     return [next((at for at, other in rest if other == line), -1) for line in lines]

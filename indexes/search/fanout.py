@@ -1,4 +1,4 @@
-"""Searching every segment of a generation: in this process, or on the actors of a Ray cluster."""
+"""Search of all segments of a snapshot: in this process, or on the actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 _LEAST_ROWS = 10_000
-"""Vectors of a segment below which a search of it is over before another thread has begun with it."""
+"""Segments with fewer vectors are searched faster than another thread can start."""
 
 _LEAST_PART = 25_000
-"""Vectors of a part of a flat segment that a thread of its own searches, at least."""
+"""Minimum number of vectors of a flat segment that a thread searches."""
 
 
 def segment_search(
     path: Path, engine: Engine, address: str | None, replicas: int, threads: int | None, search_device: str
 ) -> SegmentSearch:
-    """Return what searches the segments of the store at ``path``; the arguments are those of ``Store.open``.
+    """Return the search of the segments of the store at ``path``; the arguments are those of ``Store.open``.
 
-    Raises :class:`ConfigError` for an unknown engine or for arguments of another engine, and what
-    :func:`ragembed.ray_cluster.connected` raises.
+    Raises :class:`ConfigError` for an unknown engine or arguments of another engine, and as
+    :func:`ragembed.ray_cluster.connected` does.
     """
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}")
@@ -44,12 +44,12 @@ def segment_search(
         raise ConfigError(f"replicas is {replicas}: expected 1 or more")
     if engine == "local":
         if address is not None or replicas > 1:
-            raise ConfigError("address and replicas are of a Ray cluster: open the store with engine='ray'")
+            raise ConfigError("address and replicas are for engine='ray': open the store with it, or leave them out")
         return LocalSegments(threads if search_device == "cpu" else 1)
     if threads is not None or search_device != "cpu":
         raise ConfigError(
-            "threads and search_device are for engine='local': on Ray each actor searches in one thread, and more "
-            "shards or replicas take their place"
+            "threads and search_device are for engine='local': on Ray, each actor searches in one thread; use more "
+            "shards or replicas instead"
         )
     from ragembed.indexes.search.ray_search import RaySegments
 
@@ -57,11 +57,11 @@ def segment_search(
 
 
 class LocalSegments:
-    """Searches the segments one after the other; those that are large at the same time, where queries are few.
+    """Searches the segments in this process, large ones in parallel if there are few queries.
 
-    Of a flat one, which is looked through from the first vector to the last, threads take a part each.
-    ``threads`` is the most that search at once, None for as many as FAISS takes. For more queries FAISS itself divides
-    them among threads, in one segment after the other.
+    A flat segment is scanned as a whole, so several threads each scan a part of it. ``threads`` is the maximum number
+    of threads; None uses as many as FAISS does. With many queries, FAISS divides them among threads, one segment at a
+    time.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -74,7 +74,7 @@ class LocalSegments:
         lock = threading.Lock()
 
         def postprocess(raw: Floats) -> Floats:
-            with lock:  # the database is asked for the embedder
+            with lock:  # Reading the embedder uses the database connection, which one thread at a time may use.
                 embedder = snapshot.embedder()
             return embedder.postprocess_documents(raw)
 
@@ -89,25 +89,26 @@ class LocalSegments:
                 bounds = np.linspace(0, segment.files.rows, parts + 1, dtype=np.int64).tolist()
                 large += [partial(search_part, segment, queries, k, mask, *part) for part in pairwise(bounds)]
                 continue
-            ask = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
-            (large if segment.files.rows >= _LEAST_ROWS else small).append(ask)
+            job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
+            (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
         if threads < 2 or len(large) < 2:
-            return [ask() for ask in (*large, *small)]
-        others = self._in_threads(large[1:])
-        found = [ask() for ask in (large[0], *small)]
-        for mine, other in zip(reversed(large), reversed(others), strict=False):  # what no thread has begun with yet
-            found.append(mine() if other.cancel() else other.result())
+            return [job() for job in (*large, *small)]
+        submitted = self._in_threads(large[1:])
+        found = [job() for job in (large[0], *small)]
+        # This thread takes over jobs that no other thread has started yet.
+        for job, future in zip(reversed(large), reversed(submitted), strict=False):
+            found.append(job() if future.cancel() else future.result())
         return found
 
-    def _in_threads(self, asks: Sequence[Callable[[], SegmentHits]]) -> list[Future[SegmentHits]]:
+    def _in_threads(self, jobs: Sequence[Callable[[], SegmentHits]]) -> list[Future[SegmentHits]]:
         with self._lock:
             if self._pool is None:
                 most = max((self._threads or most_threads()) - 1, 1)
                 self._pool = ThreadPoolExecutor(most, thread_name_prefix="ragembed-search")
-            return [self._pool.submit(ask) for ask in asks]
+            return [self._pool.submit(job) for job in jobs]
 
     def close(self) -> None:
-        """End the threads, each once its search is over; the next search starts others."""
+        """Stop the threads when their searches are done. The next search starts new ones."""
         with self._lock:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)

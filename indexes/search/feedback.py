@@ -1,6 +1,6 @@
-"""Relevance feedback: what is best so far shows what else to look for, by vectors and by words.
+"""Pseudo-relevance feedback: the best hits of a first search improve the query, by their vectors and their words.
 
-Nobody says what is relevant: the first results are taken to be (pseudo-relevance feedback).
+No user feedback is involved. The first hits are assumed to be relevant.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _WORD = re.compile(r"\w+")
 
 
 def moved(query: Floats, best: Floats, weight: float) -> Floats:
-    """Return a query vector, shape ``(d,)``, moved towards the mean of the best vectors, shape ``(m, d)``, unit length.
+    """Return a query vector moved towards the mean of the best vectors, as a unit vector, shape ``(d,)``.
 
-    This is the feedback of Rocchio 1971, section 14.4, with the weight 1 for the query and none for what is not
-    relevant.
+    ``query`` has shape ``(d,)`` and ``best`` shape ``(m, d)``. This is the feedback of Rocchio 1971, section 14.4, with
+    weight 1 for the query and no term for documents that are not relevant.
     """
     if not len(best):
         return query
@@ -31,7 +31,7 @@ def moved(query: Floats, best: Floats, weight: float) -> Floats:
 
 
 class _Numbering(dict[str, int]):
-    """Gives a word that it is asked for first the next number."""
+    """A dictionary that gives each new word the next number."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -39,7 +39,7 @@ class _Numbering(dict[str, int]):
 
 
 class WordNumbers:
-    """Numbers for words, the same for the same word whatever its case."""
+    """Numbers for words, ignoring case."""
 
     def __init__(self) -> None:
         self._numbers = _Numbering()
@@ -49,23 +49,23 @@ class WordNumbers:
         return np.fromiter(map(self._numbers.__getitem__, _WORD.findall(text.lower())), dtype=np.int64)
 
     def known(self, text: str) -> Integers:
-        """Return the same with -1 for words that have no number yet, which get none: they are many."""
+        """Return the same, with -1 for new words. They get no number, because there are many of them."""
         return np.fromiter(map(self._numbers.get, _WORD.findall(text.lower()), repeat(-1)), dtype=np.int64)
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:
-    """Return how much each text shares the words of the first ``best`` of them, float64, shape ``(n,)``, 0 or more.
+    """Return how much each text has the words of the first ``best`` texts, float64, shape ``(n,)``, 0 or more.
 
-    Texts are the :class:`WordNumbers` of their words, which after the first ``best`` need be
-    :meth:`~WordNumbers.known` alone.
-    Words weigh as in BM25, ``k1`` 1.2 and ``b`` 0.75, by their frequency in a text and their rarity among these texts
-    alone, as in the local feedback of Xu & Croft 1996, section 3.2: so no statistics of the whole corpus are read.
+    Texts are given as numbers of their words: :meth:`WordNumbers.of` for the first ``best``, at least
+    :meth:`WordNumbers.known` for the others. Words have the weights of BM25 (``k1`` 1.2, ``b`` 0.75). Their frequencies
+    are counted in these texts only, as in the local feedback of Xu & Croft 1996, section 3.2, so no statistics of the
+    whole corpus are needed.
     """
     if not texts:
         return np.zeros(0)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     together = np.concatenate(texts)
-    sought = np.zeros(int(together.max(initial=0)) + 2, dtype=np.bool_)  # the last place is that of -1
+    sought = np.zeros(int(together.max(initial=0)) + 2, dtype=np.bool_)  # Index -1 is the last element.
     sought[together[: lengths[:best].sum()]] = True
     adding = sought[together]
     present, numbers = np.unique(together[adding], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Fusing dense and lexical scores of the same candidates."""
+"""Fusion of the dense and lexical scores of the same candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOISE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LinearScale:
-    """Scores on a straight line: ``(score - origin) / unit``, with mean and deviation, or the least and the range."""
+    """A linear scale, ``(score - origin) / unit``, from mean and standard deviation, or from minimum and range."""
 
     origin: float
     unit: float
@@ -28,25 +28,34 @@ class LinearScale:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How the scores of dense and of lexical search become one.
+    """How hybrid search combines dense and lexical scores.
 
     Parameters
     ----------
     method
-        ``"zscore"`` standardises both over the candidates and adds them, ``"minmax"`` maps both to 0 to 1 and adds
-        them, ``"rrf"`` adds ``1 / (rrf_k + rank)`` (reciprocal-rank fusion: Cormack, Clarke & Büttcher 2009).
+        ``"zscore"`` standardises both scores over the candidates and adds them. ``"minmax"`` scales both to the range 0
+        to 1 and adds them. ``"rrf"`` adds ``1 / (rrf_k + rank)``: reciprocal rank fusion (Cormack, Clarke & Büttcher
+        2009).
     alpha
-        Share of the dense score, from 0 (words alone) to 1 (vectors alone).
+        Weight of the dense score, from 0 (lexical only) to 1 (dense only). The lexical score has the weight ``1 -
+        alpha``.
     feedback
-        Weight of what the best chunks of a first search hold, their vectors and their words, beside the weight 1 of the
-        query (Rocchio 1971); 0 for one search alone.
+        Weight of the vectors and words of the best chunks of a first search, relative to the query's weight of 1
+        (Rocchio 1971). 0 searches only once.
     rrf_k
-        The constant of ``"rrf"``, above 0: the higher, the less the first ranks stand out.
+        Constant of ``"rrf"``, more than 0. A higher value reduces the advantage of the first ranks.
 
     Raises
     ------
     ConfigError
-        For an unknown method, or a value that is out of range.
+        If ``method`` is unknown, or a value is out of range.
+
+    Examples
+    --------
+    >>> from ragembed import Fusion
+    >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
+    >>> fusion.to_dict()
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0}
     """
 
     method: Method = "zscore"
@@ -56,41 +65,109 @@ class Fusion:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise ConfigError(f"unknown fusion {self.method!r}: expected one of {', '.join(METHODS)}")
+            raise ConfigError(f"unknown fusion method {self.method!r}: expected one of {', '.join(METHODS)}")
         if not 0.0 <= self.alpha <= 1.0:
-            raise ConfigError(f"alpha is {self.alpha}: expected 0 (words alone) to 1 (vectors alone)")
+            raise ConfigError(f"alpha is {self.alpha}: expected a number from 0 (lexical only) to 1 (dense only)")
         if not 0.0 <= self.feedback < np.inf:
-            raise ConfigError(f"feedback is {self.feedback}: expected 0 (none) or a weight above it")
+            raise ConfigError(f"feedback is {self.feedback}: expected 0 (none) or a positive weight")
         if not 0.0 < self.rrf_k < np.inf:
-            raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, as in 60")
+            raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, such as 60")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
+        """Return the settings as JSON values.
+
+        Examples
+        --------
+        >>> from ragembed import Fusion
+        >>> Fusion().to_dict()["method"]
+        'zscore'
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Any) -> Fusion:
-        """Build from what :meth:`to_dict` gave; raises :class:`ConfigError` for anything else."""
+        """Return the settings for a dictionary that :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        fields
+            Values for all parameters, by name.
+
+        Returns
+        -------
+        Fusion
+            The settings.
+
+        Raises
+        ------
+        ConfigError
+            If ``fields`` is anything else, or a value is out of range.
+
+        Examples
+        --------
+        >>> from ragembed import Fusion
+        >>> Fusion.from_dict(Fusion(alpha=0.5).to_dict()).alpha
+        0.5
+        """
         names = asdict(cls())
         numbers = [name for name in names if name != "method"]
         if not isinstance(fields, dict) or fields.keys() != names.keys():
-            raise ConfigError(f"the fusion is {fields!r}: expected an object with {', '.join(names)}")
+            raise ConfigError(f"the fusion settings are {fields!r}: expected an object with {', '.join(names)}")
         if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):
-            raise ConfigError(f"the fusion is {fields!r}: expected numbers for {', '.join(numbers)}")
+            raise ConfigError(f"the fusion settings are {fields!r}: expected numbers for {', '.join(numbers)}")
         return cls(**fields)
 
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
-        """Return the fused scores of candidates, float64, shape ``(n,)``, from both scores of each; higher is better.
+        """Fuse the scores of candidates.
 
-        ``shared``, shape ``(n,)``, is how much each candidate has the words of the best; it joins ``lexical`` with the
-        weight ``feedback``. A score that does not tell the candidates apart counts nothing, and a ``lexical`` of 0,
-        where no word matches, has no rank.
+        Parameters
+        ----------
+        dense
+            Dense scores, float64, shape ``(n,)``.
+        lexical
+            Lexical scores, float64, shape ``(n,)``. A score of 0 means that no word matches. It has no rank.
+        shared
+            Similarity of each candidate's words to those of the best chunks, float64, shape ``(n,)``. It is added to
+            ``lexical`` with the weight ``feedback``. None if there is no such score.
+
+        Returns
+        -------
+        numpy.ndarray
+            Fused scores, float64, shape ``(n,)``; higher is better. If all candidates have the same score in one of the
+            arrays, that array does not affect the result, unless the method is ``"rrf"``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed import Fusion
+        >>> Fusion("minmax", alpha=0.5).scores(np.array([0.9, 0.1]), np.array([2.0, 6.0])).tolist()
+        [0.5, 0.5]
         """
         by_vectors, by_words, by_shared = self.parts(dense, lexical, shared)
         return by_vectors + by_words + by_shared
 
     def parts(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> tuple[Doubles, ...]:
-        """Return what the dense, the lexical and the shared scores add to the fused ones, each of shape ``(n,)``."""
+        """Return the contributions of the three scores to the fused scores.
+
+        Parameters
+        ----------
+        dense, lexical, shared
+            As in :meth:`scores`.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The contributions of the dense, lexical and shared scores, each float64, shape ``(n,)``. Their sum is the
+            result of :meth:`scores`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed import Fusion
+        >>> dense, lexical, shared = Fusion("minmax", alpha=0.5).parts(np.array([0.9, 0.1]), np.array([2.0, 6.0]))
+        >>> dense.tolist(), lexical.tolist(), shared.tolist()
+        ([0.5, 0.0], [0.0, 0.5], [0.0, 0.0])
+        """
         weights = self.weights(lexical, shared)
         shared = np.zeros_like(lexical) if shared is None else shared
         if self.method == "rrf":
@@ -101,9 +178,25 @@ class Fusion:
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
-        """Return what the scaled dense, lexical and shared scores weigh.
+        """Return the weights of the scaled scores.
 
-        The share of words is divided such that lexical and shared scores together spread as lexical ones alone do.
+        Parameters
+        ----------
+        lexical, shared
+            As in :meth:`scores`.
+
+        Returns
+        -------
+        tuple of float
+            The weights of the dense, lexical and shared scores. The lexical and the shared scores share the weight
+            ``1 - alpha``, so that together they have the same spread as the lexical scores alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed import Fusion
+        >>> Fusion("minmax", alpha=0.5).weights(np.array([2.0, 6.0]), None)
+        (0.5, 0.5, 0.0)
         """
         words = 1.0 - self.alpha
         if shared is None:
@@ -116,8 +209,8 @@ class Fusion:
         return self.alpha, words / spread, words * self.feedback / spread
 
     def _linear_scale(self, scores: Doubles) -> LinearScale | None:
-        """Return how the scores of all candidates are scaled, None where they count nothing or by rank alone."""
-        if self.method == "rrf" or not _tells_apart(scores):
+        """Return the scale of the scores of all candidates, or None if they count nothing or by rank."""
+        if self.method == "rrf" or not _differ(scores):
             return None
         if self.method == "zscore":
             return LinearScale(float(scores.mean()), float(scores.std()))
@@ -128,15 +221,15 @@ class Fusion:
         return np.zeros_like(scores) if line is None else (scores - line.origin) / line.unit
 
     def _reciprocal(self, scores: Doubles) -> Doubles:
-        """Return ``1 / (rrf_k + rank)``, the same for equal scores."""
+        """Return ``1 / (rrf_k + rank)``; equal scores have equal ranks."""
         better = np.searchsorted(np.sort(-scores), -scores)
         return np.reciprocal(self.rrf_k + 1.0 + better.astype(np.float64))
 
 
-def _tells_apart(scores: Doubles) -> bool:
+def _differ(scores: Doubles) -> bool:
     return len(scores) > 0 and bool(scores.std() > _NOISE * np.abs(scores).max())
 
 
 def stored_fusion(connection: sqlite3.Connection) -> Fusion:
-    """Return the fusion of a store's searches that name none; raises :class:`StoreDamagedError` if it is damaged."""
+    """Return the store's default fusion settings; raise :class:`StoreDamagedError` if they are damaged."""
     return catalog.parsed_meta(connection, "fusion", Fusion.from_dict) or Fusion()

@@ -1,4 +1,4 @@
-"""Hybrid search of a snapshot: dense and lexical scores of the same candidates, fused, then fused with feedback."""
+"""Hybrid search of a snapshot: dense and lexical scores of the same candidates are fused, then fused with feedback."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats
 
 SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
-"""Tells how much chunks share the words of the first of them, as :func:`shared_words`."""
+"""Computes how similar the words of chunks are to those of the first of them, as :func:`shared_words` does."""
 
 DEPTH = 200
-"""Best chunks of either search that are candidates, at least."""
+"""Minimum number of best chunks of either search that become candidates."""
 
 LEXICAL_DEPTH = 2000
-"""Matching chunks whose BM25 is known, at least."""
+"""Minimum number of matching chunks for which BM25 is computed."""
 
 FEEDBACK_CHUNKS = 3
-"""Chunks that are taken to be what is asked for."""
+"""Number of first hits that feedback assumes to be relevant."""
 
 COMPARED_BY_WORDS = 100
-"""Candidates, where no more are asked for, whose words are compared with those of the best; the others fall away."""
+"""Number of candidates, unless more are needed, whose words are compared with those of the best; others are dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """What hybrid search chose among for one query, best first.
+    """The candidates of hybrid search for one query, best first.
 
-    ``vector`` is the unit vector of the search, ``towards`` are the keys of the chunks that it was moved towards. Of
-    the chunks ``keys``, ``dense`` has the cosines, ``lexical`` BM25, ``shared`` how much each shares the words of the
-    chunks ``like``, None where that was not asked, and ``scores`` the fused scores, all float64, shape ``(n,)``.
+    ``vector`` is the unit vector that was searched for, and ``towards`` are the keys of the chunks that it was moved
+    towards. For the chunks ``keys``, ``dense`` holds the cosines, ``lexical`` BM25, ``shared`` the similarity of their
+    words to those of the chunks ``like`` (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``.
     """
 
     vector: Floats
@@ -57,7 +57,7 @@ class Candidates:
         return dict(zip(self.keys, self.scores.tolist(), strict=True))
 
     def fused(self, fusion: Fusion) -> Candidates:
-        """Return the same candidates with their scores fused, in the order of these."""
+        """Return the candidates with fused scores, best first."""
         scores = fusion.scores(self.dense, self.lexical, self.shared)
         order = np.lexsort((np.array(self.keys, dtype=np.int64), -scores))
         return replace(
@@ -69,8 +69,8 @@ class Candidates:
             shared=None if self.shared is None else self.shared[order],
         )
 
-    def foremost(self, count: int) -> Candidates:
-        """Return the best ``count``, and those that tie with the last of them."""
+    def best(self, count: int) -> Candidates:
+        """Return the best ``count`` candidates, and those that tie with the last of them."""
         if len(self.keys) <= count:
             return self
         stop = int((self.scores >= self.scores[count - 1]).sum())
@@ -81,10 +81,10 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class LexicalMatches:
-    """What lexical search says of a query: BM25 by chunk key, ``floor`` for chunks it does not list.
+    """The lexical matches of a query: BM25 by chunk key, and ``floor`` for chunks that are not listed.
 
-    ``likely`` are the keys that are good enough by words alone, ``vectors`` those read before the query's own was
-    known, if any.
+    ``likely`` are the keys of the best matches. ``vectors`` holds their vectors if they were read before the query
+    vector was known.
     """
 
     scores: dict[int, float]
@@ -96,13 +96,14 @@ class LexicalMatches:
     def of(
         cls, snapshot: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
     ) -> LexicalMatches:
-        """Search for the best ``depth`` and beyond; ``read_vectors`` reads those of the likely chunks, and keeps them.
+        """Search for the best ``depth`` matches and more.
 
-        That takes time that passes anyway where another thread makes the query's vector, and memory.
+        With ``read_vectors``, also read the vectors of the best matches. This takes memory, but no extra time if
+        another thread encodes the query meanwhile.
         """
         limit = max(LEXICAL_DEPTH, depth)
         matches = snapshot.matches(expression, limit, selection)
-        # Below the deepest match listed, its score is the closest bound that is known without searching again.
+        # For chunks that are not listed, the score of the last match is the best known upper bound.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
         likely = [key for key, _ in fulltext.with_ties(matches, depth)]
         vectors = None
@@ -112,7 +113,7 @@ class LexicalMatches:
         return cls(dict(matches), floor, likely, vectors)
 
     def chunk_vectors(self, snapshot: Snapshot) -> ChunkVectors:
-        """Return the vectors that were read before, and read others; where none are kept, all are read again."""
+        """Return the vectors that were read early. Without them, every call reads the vectors it needs."""
         return self.vectors or ChunkVectors(snapshot)
 
     def of_chunk(self, key: int) -> float:
@@ -130,10 +131,11 @@ def candidates(
     fusion: Fusion,
     shared: SharedWords | None = None,
 ) -> list[Candidates]:
-    """Return the candidates for each query, whose unit vectors have shape ``(n, d)``: at least ``candidate_depth``.
+    """Return the candidates of each query, at least ``candidate_depth`` if there are so many.
 
-    The best ``depth`` of both searches are fused; with ``fusion.feedback`` once more with what the best have in
-    vectors, and once with what they have in words. ``shared`` takes the place of :func:`shared_words`.
+    The unit vectors of the queries have shape ``(n, d)``. The best ``depth`` chunks of both searches are fused. With
+    ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words.
+    ``shared`` replaces :func:`shared_words`.
     """
     nowhere: list[list[int]] = [[] for _ in worded]
     found = _fused(snapshot, vectors, worded, depth, selection, fusion, nowhere)
@@ -145,8 +147,8 @@ def candidates(
         ]
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
-        foremost = [each.foremost(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
-        found = [_like_the_best(snapshot, each, fusion, shared or shared_words) for each in foremost]
+        best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
+        found = [_with_shared_words(snapshot, each, fusion, shared or shared_words) for each in best]
     return found
 
 
@@ -162,7 +164,7 @@ def _fused(
     found: list[Candidates] = []
     near = nearest(snapshot, vectors, depth, selection)
     for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
-        # Both scores of every candidate: one that only one of the two brought up is not thereby a 0 in the other.
+        # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
         known = words.chunk_vectors(snapshot)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
@@ -172,16 +174,16 @@ def _fused(
     return found
 
 
-def _like_the_best(snapshot: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
-    """Fuse candidates again, with how much each shares the words of the best."""
+def _with_shared_words(snapshot: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
+    """Fuse candidates again, with the similarity of their words to those of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused(fusion)
 
 
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
-    """Return how much each of the chunks ``keys`` shares the words of the first ``best``, float64, shape ``(n,)``.
+    """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
 
-    See :func:`ragembed.indexes.search.feedback.likeness`; words are those of the store's language.
+    See :func:`ragembed.indexes.search.feedback.likeness`. Words are stemmed for the store's language.
     """
     texts = catalog.embedded_by_key(snapshot.connection, keys)
     terms = of_language(catalog.analyzer_config(snapshot.connection).language)

@@ -1,6 +1,6 @@
-"""From scored candidates to results: near-duplicates folded, reranked, few of a file, unlike each other.
+"""From scored candidates to results: folding near-duplicates, reranking, limiting chunks per file, and diversity.
 
-The order of the steps, and why, is in ``docs/how-to/search.md``.
+The page "Search a store" of the documentation gives the order of the steps, and the reasons for it.
 """
 
 from __future__ import annotations
@@ -18,37 +18,44 @@ from ragembed.reranking import Reranker
 from ragembed.types import Doubles, Floats
 
 _LEAST_READ = 30
-"""Candidates whose near-duplicates are told, at least."""
+"""Minimum number of candidates that are checked for near-duplicates."""
 _FIRST_DEPTH, _DEEPER = 2, 4
-"""How many times as many candidates as are needed are looked at first, and how many times more then."""
+"""Candidates read at first, as a multiple of those needed, and the factor by which that number then grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """How candidates become results once they are scored; by default they are ordered by score.
+    """Steps between the scores of a search and its results. By default, results are ordered by score only.
 
     Parameters
     ----------
     dedupe
-        Whether a chunk whose words nearly repeat those of a better one is folded into it.
+        Whether to fold a chunk into a better one if its words nearly repeat those of the better one.
     reranker
-        Scores the best candidates again and reads each together with the query, as
-        :class:`ragembed.reranking.CrossEncoderReranker` does.
+        Object that scores the best candidates again by reading each together with the query, such as
+        :class:`ragembed.reranking.CrossEncoderReranker`. None keeps the scores of the search.
     rerank_depth
-        Number of candidates that the reranker reads, 1 or more; the rest comes after them.
+        Number of candidates that the reranker reads, 1 or more. The others follow after them.
     per_file
-        Most chunks of one file, 1 or more; None for no limit. The file of a chunk that is from none is the ``source``
-        in its metadata; those without are not limited.
+        Maximum number of chunks of one file, 1 or more. None sets no limit. If a chunk comes from no file, the
+        ``source`` in its metadata counts as its file. Chunks without either are not limited.
     mmr
-        From 0 (unlike each other) to 1 (by score): maximal marginal relevance (Carbonell & Goldstein 1998); None for
-        the order of the scores.
+        Balance of maximal marginal relevance (Carbonell & Goldstein 1998), from 0 (results unlike each other) to 1
+        (results by score). None orders by score.
     mmr_depth
-        Number of candidates that maximal marginal relevance chooses from, 1 or more, where it is more than the results.
+        Number of candidates that maximal marginal relevance chooses from, 1 or more. If it is less than the number of
+        results, that number is used instead.
 
     Raises
     ------
     ConfigError
-        For a value that is out of range.
+        If a value is out of range, or ``reranker`` has no method ``scores``.
+
+    Examples
+    --------
+    >>> from ragembed import RankingOptions
+    >>> RankingOptions(dedupe=True, per_file=2).rerank_depth
+    50
     """
 
     dedupe: bool = False
@@ -64,34 +71,34 @@ class RankingOptions:
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: expected 1 or more")
         if self.mmr is not None and not 0.0 <= self.mmr <= 1.0:
-            raise ConfigError(f"mmr is {self.mmr}: expected 0 (unlike each other) to 1 (by score)")
+            raise ConfigError(f"mmr is {self.mmr}: expected a number from 0 (unlike each other) to 1 (by score)")
 
         if self.reranker is not None and not isinstance(self.reranker, Reranker):
             raise ConfigError(
-                f"reranker is a {type(self.reranker).__name__}: expected an object with scores(question, texts), as "
-                "CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
+                f"reranker is of type {type(self.reranker).__name__}: expected an object with scores(query, texts), "
+                "such as CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
     def _pool_size(self, k: int) -> int:
-        """Return how many of the best there must be to choose ``k`` from."""
+        """Return the number of best candidates needed to choose ``k`` results."""
         return k if self.mmr is None else max(k, self.mmr_depth)
 
     def _distinct_candidates(self, k: int) -> int:
-        """Return how many candidates there must be, near-duplicates apart."""
+        """Return the number of candidates needed, not counting near-duplicates."""
         return max(self._pool_size(k), 0 if self.reranker is None else self.rerank_depth)
 
     def _candidate_depth(self, k: int) -> int:
-        """Return how many candidates to ask for at first; more are needed only if many are left out."""
+        """Return the number of candidates to request first; more are needed only if many are left out."""
         return _FIRST_DEPTH * max(self._distinct_candidates(k), _LEAST_READ)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the candidates of one query come from.
+    """The candidates of one query.
 
-    ``candidates(n)`` yields at least ``n`` of them, best first, or all that there are; ``most`` is the number of chunks
-    of the store. ``geometry(hits)`` returns the query's unit vector, float32, shape ``(d,)``, and those of hits,
-    shape ``(n, d)``.
+    ``candidates(n)`` yields at least ``n`` of them, best first, or all if there are fewer. ``most`` is the number of
+    chunks in the store. ``geometry(hits)`` returns the query's unit vector, float32, shape ``(d,)``, and those of the
+    hits, shape ``(n, d)``.
     """
 
     query: str
@@ -101,9 +108,9 @@ class Source:
 
 
 def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
-    """Return the best ``k`` of the candidates as ``ranking`` says, all where there are fewer.
+    """Return the best ``k`` candidates according to ``ranking``, or all if there are fewer.
 
-    Looks deeper for as long as too many are left out. Raises :class:`ConfigError` where a reranker does not give a
+    Reads more candidates while too many are left out. Raises :class:`ConfigError` if a reranker does not return a
     finite score for each text.
     """
     pool_size, distinct_candidates = ranking._pool_size(k), ranking._distinct_candidates(k)
@@ -112,9 +119,9 @@ def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     candidate_depth = min(ranking._candidate_depth(k), source.most)
     while True:
         duplicates = DuplicateGroups(source.candidates(candidate_depth), ranking.dedupe)
-        if duplicates.fill(distinct_candidates) or duplicates.is_all_of(candidate_depth, source.most):
+        if duplicates.fill(distinct_candidates) or duplicates.is_exhausted(candidate_depth, source.most):
             best = _best(duplicates, source.query, ranking, pool_size, distinct_candidates, scores)
-            if len(best) >= pool_size or duplicates.is_all_of(candidate_depth, source.most):
+            if len(best) >= pool_size or duplicates.is_exhausted(candidate_depth, source.most):
                 break
         candidate_depth = min(_DEEPER * candidate_depth, source.most)
     if ranking.mmr is None or not best:
@@ -126,7 +133,7 @@ def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
 
 
 class DuplicateGroups:
-    """Candidates in groups of near-duplicates, read as far as is asked for; ``read`` counts them."""
+    """Candidates in groups of near-duplicates, read as needed; ``read`` counts them."""
 
     def __init__(self, candidates: Iterator[Hit], dedupe: bool) -> None:
         self._candidates = candidates
@@ -136,7 +143,7 @@ class DuplicateGroups:
         self.read = 0
 
     def fill(self, count: int) -> bool:
-        """Read on until one more than ``count`` groups are there, and tell whether they are."""
+        """Read until there are more than ``count`` groups, and return whether there are."""
         while len(self.groups) <= count or self.read < self._least_read:
             hit = next(self._candidates, None)
             if hit is None:
@@ -149,8 +156,8 @@ class DuplicateGroups:
                 self.groups[group].append(hit)
         return len(self.groups) > count
 
-    def is_all_of(self, candidate_depth: int, most: int) -> bool:
-        """Tell, once all candidates are read, whether there are no more of ``most`` chunks."""
+    def is_exhausted(self, candidate_depth: int, most: int) -> bool:
+        """Return, once all candidates are read, whether the store of ``most`` chunks has no more."""
         return self.read < candidate_depth or candidate_depth >= most
 
 
@@ -162,13 +169,13 @@ def _best(
     distinct_candidates: int,
     scores: dict[str, float],
 ) -> list[Hit]:
-    """Return at least ``pool_size`` hits, reranked and few of a file, or all that there are."""
+    """Return at least ``pool_size`` hits, reranked and limited per file, or all if there are fewer."""
     while True:
         is_full = duplicates.fill(distinct_candidates)
         groups = duplicates.groups[:distinct_candidates]
         if ranking.reranker is not None:
             groups = _reranked(groups, query, ranking.reranker, ranking.rerank_depth, scores)
-        best = _few_of_a_file(groups, ranking.per_file)
+        best = _limited_per_file(groups, ranking.per_file)
         if len(best) >= pool_size or not is_full:
             return best
         distinct_candidates *= _DEEPER
@@ -177,22 +184,22 @@ def _best(
 def _reranked(
     groups: Sequence[list[Hit]], query: str, reranker: Reranker, depth: int, scores: dict[str, float]
 ) -> list[list[Hit]]:
-    """Order the first ``depth`` groups by the scores of their best, which are kept in ``scores`` by id."""
+    """Order the first ``depth`` groups by the score of their best hit; ``scores`` caches these by id."""
     read, rest = groups[:depth], groups[depth:]
     new = [group[0] for group in read if group[0].id not in scores]
     texts = [hit.chunk.embedded_text for hit in new]
     found = [float(score) for score in reranker.scores(query, texts)] if texts else []
     if len(found) != len(new) or not all(np.isfinite(found)):
         raise ConfigError(
-            f"the reranker gave {found[:3]} for {len(new)} texts: expected a finite number for each of them"
+            f"the reranker returned {found[:3]} for {len(new)} texts: expected one finite number for each text"
         )
     scores.update(zip((hit.id for hit in new), found, strict=True))
     scored = [[replace(hit, rerank=scores[group[0].id]) for hit in group] for group in read]
     return [*sorted(scored, key=lambda group: -scores[group[0].id]), *rest]
 
 
-def _few_of_a_file(groups: Sequence[list[Hit]], per_file: int | None) -> list[Hit]:
-    """Return of each group the first whose file has room, with the others as its duplicates."""
+def _limited_per_file(groups: Sequence[list[Hit]], per_file: int | None) -> list[Hit]:
+    """Return the first hit of each group whose file is below its limit, with the others as its duplicates."""
     counts: Counter[str | None] = Counter()
     kept = []
     for group in groups:
@@ -213,7 +220,7 @@ def _file(hit: Hit) -> str | None:
 
 
 def _scores(hits: Sequence[Hit]) -> Doubles:
-    """Return what the hits are ordered by; what the reranker did not read counts as the last that it read."""
+    """Return the scores that order the hits; a hit without a reranker score gets the lowest reranker score."""
     reranked = [hit.rerank for hit in hits if hit.rerank is not None]
     if not reranked:
         return np.array([hit.score for hit in hits], dtype=np.float64)
@@ -222,7 +229,7 @@ def _scores(hits: Sequence[Hit]) -> Doubles:
 
 
 def _as_cosines(scores: Doubles, cosines: Floats) -> Floats:
-    """Map ``scores`` linearly to the range of ``cosines``, so that they weigh against cosines between chunks."""
+    """Scale ``scores`` linearly to the range of ``cosines``, to make them comparable with cosines between chunks."""
     low, high = float(scores.min()), float(scores.max())
     least, most = float(cosines.min()), float(cosines.max())
     shares = (scores - low) / (high - low) if high > low else np.ones_like(scores)
@@ -230,19 +237,19 @@ def _as_cosines(scores: Doubles, cosines: Floats) -> Floats:
 
 
 def mmr(query: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]:
-    """Return the positions of ``k`` of ``vectors``, in the order in which they are chosen.
+    """Return the positions of ``k`` of ``vectors`` by maximal marginal relevance, in the order of choice.
 
-    Each is the one with the highest ``lambda_mult`` times its cosine with the query, less ``1 - lambda_mult`` times its
-    highest cosine with one that was chosen before; of equals the first (Carbonell & Goldstein 1998, "The use of MMR").
+    Each choice has the highest ``lambda_mult`` times its cosine with the query, minus ``1 - lambda_mult`` times its
+    highest cosine with an earlier choice. Ties go to the first (Carbonell & Goldstein 1998, "The use of MMR").
     ``query``, shape ``(d,)``, and ``vectors``, shape ``(n, d)``, are unit vectors.
     """
     return mmr_by_relevance(vectors @ query, vectors, k, lambda_mult)
 
 
 def mmr_by_relevance(relevance: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]:
-    """Choose as :func:`mmr` does, by any ``relevance``, shape ``(n,)``, instead of cosines with the query."""
+    """Choose as :func:`mmr` does, with any ``relevance``, shape ``(n,)``, instead of cosines with the query."""
     relevance = lambda_mult * relevance
-    likeness = np.zeros(len(vectors), dtype=np.float32)  # the first is chosen by relevance alone
+    likeness = np.zeros(len(vectors), dtype=np.float32)  # The first choice depends on relevance only.
     left = np.ones(len(vectors), dtype=bool)
     chosen: list[int] = []
     while len(chosen) < min(k, len(vectors)):

@@ -1,8 +1,9 @@
-"""Searching the segments of a store on Ray: each actor holds some of them, the reader's process keeps the database.
+"""Search of a store's segments on Ray: actors hold the segments, and the reader's process keeps the database.
 
-An actor gets the vectors of the queries, k, and which rows it may find; it returns scores and rows. It opens segments
-from the store's folder, which all nodes share, checks their hashes and searches them just as this process would. All
-else (filters, BM25, the cosines of candidates, reading chunks) is done here, so that it is the same on any engine.
+An actor receives the query vectors, k, and the rows that it may return; it returns scores and rows. It opens segments
+from the store's folder, which all nodes share, checks their hashes, and searches them just as this process would.
+Everything else (filters, BM25, cosines of candidates, reading chunks) runs in this process, so every engine returns the
+same results.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from ragembed.ray_cluster import connected
 from ragembed.types import Bools, Floats
 
 _MOST_LOST = 3
-"""Actors that may die over one query, each of which another takes the place of."""
+"""Number of actors that may die during one query and be replaced."""
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 _TOGETHER = 64
-"""Queries that one replica is asked at least, where several divide them among each other."""
+"""Minimum number of queries for each replica if several divide them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentQuery:
-    """Unit vectors of queries, shape ``(n, d)``, and what :func:`search_segment` is told of all segments alike.
+    """Unit vectors of queries, shape ``(n, d)``, and the arguments of :func:`search_segment` that all segments share.
 
-    ``first`` is the number of the first query; ``embedder`` is what the database keeps of the embedder.
+    ``first`` is the number of the first query. ``embedder`` is the database record of the embedder.
     """
 
     queries: Floats
@@ -53,7 +54,7 @@ class SegmentQuery:
 
 @dataclass(frozen=True, slots=True)
 class RowBits:
-    """Which rows of a segment may be found: a bit for each from ``first`` on, the lowest of a byte first."""
+    """The rows of a segment that may be returned: one bit per row from ``first`` on, lowest bit of a byte first."""
 
     first: int
     count: int
@@ -61,28 +62,28 @@ class RowBits:
 
     @classmethod
     def of(cls, mask: Bools, first: int, last: int) -> RowBits:
-        """Return what ``mask`` tells of the rows from ``first`` to ``last``."""
+        """Return the bits of ``mask`` for the rows from ``first`` to ``last``, inclusive."""
         return cls(first, last + 1 - first, np.packbits(mask[first : last + 1], bitorder="little"))
 
     def mask(self) -> Bools:
-        """Return what was told, for rows from 0 on."""
+        """Return a mask for rows from 0 on."""
         mask = np.zeros(self.first + self.count, dtype=bool)
         mask[self.first :] = np.unpackbits(self.bits, count=self.count, bitorder="little")
         return mask
 
 
 class SegmentHost:
-    """What an actor does: it holds those segments of the store at ``path`` that it was last asked of."""
+    """The work of an actor. It holds the segments of the store at ``path`` that its last query named."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._held: dict[str, Segment] = {}
         self._postprocess: dict[str, Callable[[Floats], Floats]] = {}
 
-    def search(self, asked: Sequence[tuple[SegmentFiles, RowBits | None]], query: SegmentQuery) -> list[SegmentHits]:
-        """Search the segments that are ``asked``, each among its rows that may be found, None for all."""
-        self._held = {files.folder: self._segment(files) for files, _ in asked}
-        return [self._found(self._held[files.folder], bits, query) for files, bits in asked]
+    def search(self, requests: Sequence[tuple[SegmentFiles, RowBits | None]], query: SegmentQuery) -> list[SegmentHits]:
+        """Search the segments in ``requests``, each with the rows that may be returned, or None for all rows."""
+        self._held = {files.folder: self._segment(files) for files, _ in requests}
+        return [self._found(self._held[files.folder], bits, query) for files, bits in requests]
 
     def _segment(self, files: SegmentFiles) -> Segment:
         held = self._held.get(files.folder)
@@ -111,7 +112,7 @@ class SegmentHost:
 
 
 class _Connection:
-    """The connection of this process to Ray, which all stores that are open share: it ends with the last of them."""
+    """The connection of this process to Ray. All open stores share it, and it closes with the last of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,7 +120,7 @@ class _Connection:
         self._stack = ExitStack()
 
     def enter(self, address: str | None) -> Any:
-        """Be connected, and return the module ``ray``."""
+        """Connect if needed, and return the module ``ray``."""
         with self._lock, ExitStack() as entered:
             ray = entered.enter_context(connected(address))
             if self._users == 0:
@@ -128,7 +129,7 @@ class _Connection:
             return ray
 
     def leave(self) -> None:
-        """Need the connection no more."""
+        """Release the connection."""
         with self._lock:
             self._users -= 1
             if self._users == 0:
@@ -149,22 +150,22 @@ class _ShardGroup:
 
 @dataclass(slots=True, eq=False)
 class _GroupQuery:
-    """A query to one group; ``lost`` counts the actors that died over it, the last of which was ``actor``."""
+    """A query to one group; ``lost`` counts the actors that died during it, and ``actor`` is the last one used."""
 
     group: _ShardGroup
-    asked: Sequence[tuple[SegmentFiles, RowBits | None]]
+    requests: Sequence[tuple[SegmentFiles, RowBits | None]]
     query: SegmentQuery
     actor: Any = None
     lost: int = 0
 
 
 class RaySegments:
-    """Searches the segments of the store at ``path``, a folder that all nodes of a Ray cluster share, on actors.
+    """Searches the segments of the store at ``path`` on actors; all nodes of the Ray cluster must share this folder.
 
-    For each of the ``replicas`` there are as many actors as the store is to have shards; each holds about as many
-    vectors as another, and keeps its segments for as long as they are of the store. Replicas take turns, and divide
-    many queries among each other. A new actor takes the place of one that dies, and the query is asked again.
-    ``address`` is that of :func:`ragembed.ray_cluster.connected`, and so is what is raised.
+    For each of the ``replicas``, there is one actor per shard of the store. The actors hold similar numbers of vectors,
+    and keep their segments as long as the store uses them. Replicas take turns, and divide many queries between them.
+    If an actor dies, a new one replaces it and runs the query again. ``address`` and errors are those of
+    :func:`ragembed.ray_cluster.connected`.
     """
 
     def __init__(self, path: Path, address: str | None, replicas: int) -> None:
@@ -180,7 +181,7 @@ class RaySegments:
     def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
-        Raises what an actor raises, and :class:`WorkerLostError` where one after the other dies over a query.
+        Raises the errors of an actor, and :class:`WorkerLostError` if too many actors die during one query.
         """
         keys = {segment.files.folder: key for key, segment in snapshot.segments().items()}
         files = {segment.files.folder: segment.files for segment in snapshot.segments().values()}
@@ -188,14 +189,14 @@ class RaySegments:
         tasks: list[_GroupQuery] = []
         for group, folders in self._placed(files, catalog.index_config(snapshot.connection).shards):
             bits = {folder: None if mask is None else _bits(snapshot, keys[folder], mask) for folder in folders}
-            asked = [(files[folder], bits[folder]) for folder in folders]
-            tasks += [_GroupQuery(group, asked, part) for part in _parts(query, self._replicas)]
+            requests = [(files[folder], bits[folder]) for folder in folders]
+            tasks += [_GroupQuery(group, requests, part) for part in _parts(query, self._replicas)]
         return [found for each in self._answers(tasks) for found in each]
 
-    # Which actor holds what
+    # Assignment of segments to actors
 
     def _placed(self, files: Mapping[str, SegmentFiles], shards: int) -> list[tuple[_ShardGroup, list[str]]]:
-        """Return the groups that hold the segments ``files``, by folder, and the folders of each."""
+        """Return the groups that hold the segments ``files``, and the folders of each group."""
         with self._lock:
             if not self._connected:
                 _CONNECTION.enter(self._address)
@@ -219,10 +220,10 @@ class RaySegments:
         return self._host.remote(self._path)
 
     def _require_connection(self) -> None:
-        """Raise :class:`WorkerLostError` where the process has left the cluster: Ray would start another unasked."""
+        """Raise :class:`WorkerLostError` if this process has left the cluster; Ray would silently start another."""
         if not self._ray.is_initialized():
             raise WorkerLostError(
-                f"this process is connected to Ray no more, which held the segments of {self._path}: close the store "
+                f"this process lost its connection to Ray, which held the segments of {self._path}: close the store "
                 "and open it again"
             )
 
@@ -230,11 +231,11 @@ class RaySegments:
         for actor in actors:
             self._ray.kill(actor)
 
-    # Asking
+    # Queries to actors
 
     def _answers(self, tasks: Sequence[_GroupQuery]) -> Iterator[list[SegmentHits]]:
-        """Yield what is found for each task, in any order."""
-        under_way = {self._ask(task): task for task in tasks}
+        """Yield the results of each task, in any order."""
+        under_way = {self._submit(task): task for task in tasks}
         while under_way:
             [answer], _ = self._ray.wait(list(under_way))
             task = under_way.pop(answer)
@@ -244,32 +245,32 @@ class RaySegments:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 self._replace(task, error)
-                under_way[self._ask(task)] = task
+                under_way[self._submit(task)] = task
             else:
                 yield found
 
-    def _ask(self, task: _GroupQuery) -> Any:
-        """Ask the replica whose turn it is, and return what stands for its answer."""
+    def _submit(self, task: _GroupQuery) -> Any:
+        """Send a task to the next replica, and return a reference to its result."""
         with self._lock:
             task.actor = task.group.actors[next(task.group.turns) % len(task.group.actors)]
-        return task.actor.search.remote(task.asked, task.query)
+        return task.actor.search.remote(task.requests, task.query)
 
     def _replace(self, task: _GroupQuery, error: Exception) -> None:
-        """Put a new actor in place of the one that died over ``task``."""
+        """Replace the actor that died during ``task`` by a new one."""
         self._require_connection()
         task.lost += 1
         if task.lost > _MOST_LOST:
             raise WorkerLostError(
-                f"{task.lost} actors died over one question to a shard of {self._path} ({_first_line(error)}): Ray's "
-                "logs say why; search in this process with engine='local'"
+                f"{task.lost} actors died during one query to a shard of {self._path} ({_first_line(error)}): see "
+                "Ray's logs for the cause, or search in this process with engine='local'"
             ) from error
         with self._lock:
             if task.actor in task.group.actors:
-                self._end([task.actor])  # it may be out of reach only
+                self._end([task.actor])  # It may be alive but unreachable.
                 task.group.actors[task.group.actors.index(task.actor)] = self._actor()
 
     def close(self) -> None:
-        """End the actors, and the connection with those of the last store; the next search starts others."""
+        """Stop the actors, and close the connection with the last store. The next search starts new actors."""
         with self._lock:
             if not self._connected:
                 return
@@ -280,7 +281,7 @@ class RaySegments:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what Ray says of an error before it shows where it was, without colours."""
+    """Return the first line of a Ray error without colours; the rest is a traceback."""
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 

@@ -1,4 +1,4 @@
-"""Reading a store: connections and mapped files that are kept between queries, one snapshot for each query."""
+"""Reading a store: connections and mapped files are kept between queries, and each query reads one snapshot."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ _SELECTIONS_KEPT = 8
 
 
 class SnapshotReader:
-    """The read side of a store; threads may share it.
+    """The read side of a store. Threads may share it.
 
-    ``embedder`` is the one that the store was opened with, if any; else the stored one is loaded on ``device``.
+    ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
     ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
-    segments, if left out those of this process. Raises what :func:`connect` raises where the
-    store cannot be read.
+    segments, by default in this process. Raises as :func:`connect` does if the store cannot be read.
     """
 
     def __init__(
@@ -63,14 +62,14 @@ class SnapshotReader:
         self._lock = threading.RLock()
         self._current = threading.local()
         self._opened = self._file()
-        self._idle.append(connect(path / DATABASE, writable=False))  # a store that cannot be read fails here
+        self._idle.append(connect(path / DATABASE, writable=False))  # Fails here if the store cannot be read.
 
     def close(self) -> None:
-        """Close the database, and let go of mapped files and what searches them; the next query opens them again."""
-        self._let_go()
+        """Close the database, the mapped files and the segment search. The next query opens them again."""
+        self._close_files()
         self._searcher.close()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         with self._lock:
             for connection in self._idle:
                 connection.close()
@@ -80,9 +79,9 @@ class SnapshotReader:
             self._postings.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
-        """Return ``answer`` of one generation; it is called again if a writer removed files of that generation.
+        """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
 
-        Within ``answer``, further reads of the same thread use the same snapshot.
+        Reads by the same thread within ``answer`` use the same snapshot.
         """
         current: Snapshot | None = getattr(self._current, "snapshot", None)
         if current is not None:
@@ -90,16 +89,16 @@ class SnapshotReader:
         for _ in range(_SNAPSHOT_TRIES - 1):
             with contextlib.suppress(FileNotFoundError), self._as_current():
                 return answer(self._current.snapshot)
-            # A writer merged this generation's segments between the snapshot and the opening of a file: look again.
+            # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
         try:
             with self._as_current():
                 return answer(self._current.snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
-                f"a file of the store is missing: {error.filename}; rebuild it with: ragembed verify --repair"
+                f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed verify --repair'"
             ) from error
         except OSError as error:
-            raise StoreError(f"{error.filename or self._path} cannot be read: {error.strerror or error}") from error
+            raise StoreError(f"cannot read {error.filename or self._path}: {error.strerror or error}") from error
 
     @contextmanager
     def _as_current(self) -> Iterator[None]:
@@ -112,11 +111,11 @@ class SnapshotReader:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Pin the current generation for the time of the ``with`` block."""
+        """Hold a snapshot of the current generation during the ``with`` block."""
         file = self._file()
         with self._lock:
-            if file != self._opened:  # another store has taken this one's place
-                self._let_go()
+            if file != self._opened:  # The store was replaced by another.
+                self._close_files()
                 self._opened, self._loaded = file, None
             connection = self._idle.pop() if self._idle else None
         connection = connection or connect(self._path / DATABASE, writable=False)
@@ -132,8 +131,8 @@ class SnapshotReader:
             )
         except sqlite3.DatabaseError as error:
             raise StoreDamagedError(
-                f"the database of {self._path} cannot be used: {error}; look closer with ragembed verify, or delete "
-                "the store and index again"
+                f"cannot use the database of {self._path}: {error}; check it with 'ragembed verify', or delete the "
+                "store and index again"
             ) from error
         finally:
             if connection.in_transaction:
@@ -145,7 +144,7 @@ class SnapshotReader:
                     connection.close()
 
     def _file(self) -> tuple[int, int] | None:
-        """Return what tells the database's file from another of its name, None where there is none."""
+        """Return the identity of the database file, or None if it does not exist."""
         try:
             found = os.stat(self._path / DATABASE)  # noqa: PTH116  called for every query
         except OSError:
@@ -182,20 +181,19 @@ class SnapshotReader:
             for embedder in (self._loaded, self._given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
                     return embedder
-            stranger = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
-            if record["kind"] != "ragembed" or stranger:
+            mismatch = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
+            if record["kind"] != "ragembed" or mismatch:
+                given = "no embedder was given" if self._given is None else f"{_named(self._given)} was given"
                 raise IncompatibleStoreError(
-                    f"the vectors of {self._path} were made by {_named(record)}, and {_named(self._given)} was given: "
-                    "open the store with the embeddings it was made with, or search it with mode='lexical'"
+                    f"the vectors of {self._path} were made by {_named(record)}, but {given}: open the store with the "
+                    "embedder that it was made with, or search it with mode='lexical'"
                 )
             self._loaded = load_embedder(self._path, record, self._device)
             return self._loaded
 
 
-def _named(embedder: VectorEncoder | Mapping[str, Any] | None) -> str:
-    """Return an embedder's model and the beginning of its fingerprint; it is given itself or as kept in a store."""
-    if embedder is None:
-        return "none"
+def _named(embedder: VectorEncoder | Mapping[str, Any]) -> str:
+    """Return the model of an embedder, or of its database record, and the beginning of its fingerprint."""
     if isinstance(embedder, Mapping):
         return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
     return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"

@@ -1,4 +1,4 @@
-"""Searching a snapshot: dense, lexical, and both fused."""
+"""Search of a snapshot: dense, lexical and hybrid."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
 """Cosine and BM25 by chunk key."""
 Vectors: TypeAlias = "Callable[[], Floats]"
-"""Gives the vectors of queries, shape ``(n, d)``, when they are needed."""
+"""Returns the vectors of the queries, shape ``(n, d)``, when they are needed."""
 
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 _FEW_QUERIES = 8
-"""Queries up to which one thread makes their vectors while another looks for their words."""
+"""Up to this number of queries, one thread encodes them while another runs BM25."""
 
 
 def search(
@@ -46,12 +46,11 @@ def search(
     ranking: RankingOptions | None = None,
     trace: list[Candidates] | None = None,
 ) -> list[list[Hit]]:
-    """Return the best ``k`` chunks for each of ``queries`` among those that ``where`` selects, best first.
+    """Return the best ``k`` chunks that match ``where`` for each of ``queries``, best first.
 
-    Ties come by file, within a file and among chunks of no file in order of insertion. Chunks of nothing but
-    boilerplate are never found. ``ranking`` says what else becomes of the candidates, which hybrid search adds to
-    ``trace``, those that it looked at last at its end. Raises :class:`ConfigError` for an unknown mode or a negative
-    ``k``.
+    Ties are ordered by file, then by order of insertion. Chunks that hold only boilerplate are never returned.
+    ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Raises
+    :class:`ConfigError` for an unknown mode or a negative ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
@@ -77,10 +76,12 @@ def search_mmr(
 ) -> list[Hit]:
     """Choose ``k`` of the ``fetch_k`` chunks nearest to a query vector, shape ``(d,)``, that are unlike each other.
 
-    See :func:`ragembed.indexes.search.ranking.mmr`; hits come in the order in which they are chosen.
+    See :func:`ragembed.indexes.search.ranking.mmr`. Hits are in the order of choice.
     """
     if not 0 <= lambda_mult <= 1:
-        raise ConfigError(f"lambda_mult is {lambda_mult}: expected 0 (unlike each other) to 1 (near the query)")
+        raise ConfigError(
+            f"lambda_mult is {lambda_mult}: expected a number from 0 (unlike each other) to 1 (near the query)"
+        )
     [hits] = search_vectors(snapshot, vector[None, :], max(k, fetch_k), where)
     if not hits:
         _within(snapshot, k)
@@ -104,7 +105,7 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
 
 
 def _only(vectors: Vectors | None, position: int) -> Vectors | None:
-    """Return what gives the vector of one query, shape ``(1, d)``."""
+    """Return a function that returns the vector of one query, shape ``(1, d)``."""
     return None if vectors is None else lambda: vectors()[position : position + 1]
 
 
@@ -118,7 +119,7 @@ def _results(
 
 
 def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
-    """Return the candidates of one query, whose vector has shape ``(1, d)``; lexical search has none."""
+    """Return the candidates of one query, whose vector has shape ``(1, d)``; it is None for lexical search."""
     snapshot = request.snapshot
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
@@ -132,10 +133,7 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A way to search: how deep candidates are looked for, by what, and in what chunks.
-
-    ``trace`` takes the candidates of hybrid search.
-    """
+    """The settings of a search, independent of the query. ``trace`` receives the candidates of hybrid search."""
 
     snapshot: Snapshot
     k: int
@@ -145,9 +143,9 @@ class _Request:
     trace: list[Candidates] | None = None
 
     def ranked(self, queries: Sequence[str], vectors: Vectors | None, candidate_depth: int) -> list[Iterator[Hit]]:
-        """Return for each query its best chunks, best first: at least ``candidate_depth``, or all that there are.
+        """Return the best chunks for each query, best first: at least ``candidate_depth``, or all if there are fewer.
 
-        ``vectors`` gives those of the queries; lexical search needs none.
+        ``vectors`` returns the query vectors; it is None for lexical search.
         """
         expressions = [None if self.mode == "dense" else query_expression(self.snapshot, query) for query in queries]
         if vectors is None:
@@ -159,14 +157,14 @@ class _Request:
             for i, expression in enumerate(expressions)
             if expression is not None
         }
-        wordless = [i for i in range(len(queries)) if i not in words]
+        without_words = [i for i in range(len(queries)) if i not in words]
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
-        nearest = dense.nearest(self.snapshot, vectors()[wordless], candidate_depth, self.selection)
-        for i, cosines in zip(wordless, nearest, strict=True):
+        nearest = dense.nearest(self.snapshot, vectors()[without_words], candidate_depth, self.selection)
+        for i, cosines in zip(without_words, nearest, strict=True):
             ranked[i] = _nearest_first(self.snapshot, cosines, candidate_depth)
-        worded = list(words)
-        together = self._hybrid(vectors()[worded], list(words.values()), depth, candidate_depth)
-        for i, hits in zip(worded, together, strict=True):
+        with_words = list(words)
+        hybrid = self._hybrid(vectors()[with_words], list(words.values()), depth, candidate_depth)
+        for i, hits in zip(with_words, hybrid, strict=True):
             ranked[i] = hits
         return ranked
 
@@ -187,7 +185,7 @@ class _Request:
 
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
-    """Return a query in the language of FTS5, with the terms of the store; None if it has no word."""
+    """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
     return fulltext.match_expression(query, of_language(catalog.analyzer_config(snapshot.connection).language))
 
 
@@ -203,7 +201,7 @@ def _nearest_first(snapshot: Snapshot, cosines: dict[int, float], k: int) -> Ite
 def _hybrid_hits(
     snapshot: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
 ) -> Iterator[Hit]:
-    """Yield the best first with their fused scores, and the cosine and BM25 of the query itself."""
+    """Yield the best chunks first, with fused scores, and the cosine and BM25 of the unmoved query."""
 
     def parts(keys: list[int]) -> Parts:
         cosines = words.chunk_vectors(snapshot).cosines(vector, keys)
@@ -215,9 +213,10 @@ def _hybrid_hits(
 def _in_order(
     snapshot: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
 ) -> Iterator[Hit]:
-    """Yield chunks by score, best first; they are read in blocks, the first of ``k`` and those that tie with its last.
+    """Yield chunks by score, best first.
 
-    ``parts`` returns for chunk keys the cosine and BM25 of each.
+    Chunks are read in blocks. The first block has ``k`` chunks and those that tie with the last. ``parts`` returns the
+    cosine and BM25 for chunk keys.
     """
     best = sorted(scores, key=lambda key: (-scores[key], key))
     start, size = 0, max(k, 1)
@@ -228,14 +227,14 @@ def _in_order(
         block = best[start:stop]
         records = catalog.chunks_by_key(snapshot.connection, block)
         block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
-        told = parts(block)
+        both = parts(block)
         for key in block:
-            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *told[key])
+            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *both[key])
         start, size = stop, min(size, _BLOCK)
 
 
 def _within(snapshot: Snapshot, k: int) -> int:
-    """Return ``k``, at most the number of chunks; raises :class:`ConfigError` where it is negative."""
+    """Return ``k``, limited to the number of chunks; raise :class:`ConfigError` if it is negative."""
     if k < 0:
-        raise ConfigError(f"k is {k}: expected 0 or more results")
+        raise ConfigError(f"k is {k}: expected 0 or more")
     return min(k, catalog.count(snapshot.connection, "chunks"))

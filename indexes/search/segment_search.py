@@ -1,4 +1,4 @@
-"""Searching one segment: by its index, or vector by vector where few rows are selected or the index is not sure."""
+"""Search of one segment: by its index, or by exact comparison if few rows are selected or the index finds too few."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
 _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
-"""Rows of an approximate segment, and their share of it, up to which a selection is scored one by one."""
+"""Number and share of selected rows in an approximate segment up to which each row is compared exactly."""
 
 _BLOCK_BYTES = 64 * 1024**2
 
 
 class SegmentHits(NamedTuple):
-    """Cosines and rows, shapes ``(n, m)``, best first, of ``n`` queries, of which the first has the number ``first``.
+    """Cosines and rows of ``n`` queries, shapes ``(n, m)``, best first; ``first`` is the number of the first query.
 
-    The row is -1 where there is none.
+    The row is -1 if there is no hit.
     """
 
     scores: Floats
@@ -39,11 +39,11 @@ def search_segment(
     effort: int | None,
     postprocess: Callable[[Floats], Floats],
 ) -> SegmentHits:
-    """Return the ``k`` nearest of a segment for each of ``queries``, unit vectors, shape ``(n, d)``.
+    """Return the ``k`` nearest vectors of a segment for each of ``queries``, unit vectors, shape ``(n, d)``.
 
-    ``mask`` tells of each row whether it may be found, None that all may. ``rows`` has the row of each vector by
-    position, int64, ascending, None for a flat segment, which needs it as little as ``effort``, that of
-    :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess``, which maps raw vectors to vectors.
+    ``mask`` says for each row whether it may be returned; None allows all rows. ``rows`` holds the row of each vector
+    by position, int64, ascending. A flat segment needs no ``rows`` (None), ``effort`` or ``postprocess``. ``effort`` is
+    that of :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors.
     """
     if rows is None:
         return SegmentHits(*segment.index().search(queries, k, mask))
@@ -59,12 +59,12 @@ def search_segment(
 
 
 def search_part(segment: Segment, queries: Floats, k: int, mask: Bools | None, start: int, stop: int) -> SegmentHits:
-    """Return the ``k`` nearest among the vectors ``start`` to before ``stop`` of a flat segment, as a search of all."""
+    """Return the ``k`` nearest among the vectors from ``start`` up to, not including, ``stop`` of a flat segment."""
     return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
 
 
 def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> SegmentHits:
-    """Compare ``queries`` with the vectors at the positions ``chosen``, whose ids are in ``rows``, block by block."""
+    """Compare ``queries`` exactly with the vectors at positions ``chosen``, block by block; ``rows`` has their rows."""
     scores = np.empty((len(queries), 0), dtype=np.float32)
     found = np.empty((len(queries), 0), dtype=np.int64)
     step = rows_in(_BLOCK_BYTES, vectors.dim)

@@ -1,4 +1,4 @@
-"""A pinned generation of a store: one snapshot of the database and the segments that it names."""
+"""A snapshot of a store: a read transaction of the database, and the segments that it names."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Bools, Floats
 
 _TIES, _MOST_TIES = 8, 1000
-"""Rows looked at beyond those asked for, at first and at most, to find those that tie with the last."""
+"""Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 
 
 class SegmentSearch(Protocol):
-    """Searches every segment of a generation, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
+    """Searches every segment of a snapshot, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
     def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
-        """Return what each segment of ``snapshot`` finds, in any order, for all queries at once or in parts.
+        """Return the hits of each segment of ``snapshot``, in any order, for all queries at once or in parts.
 
-        ``queries`` are unit vectors, shape ``(n, d)``; ``mask`` tells of each row whether it may be found, None that
-        all may. Raises :class:`FileNotFoundError` where a writer has removed a segment meanwhile.
+        ``queries`` are unit vectors, shape ``(n, d)``. ``mask`` says for each row whether it may be returned; None
+        allows all rows. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what is kept between queries; the next takes it up again."""
+        """Release the resources that are kept between queries. The next query acquires them again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one reader sees: ``connection`` stands in a read transaction for as long as the snapshot is used.
+    """The state that one reader sees; ``connection`` is in a read transaction while the snapshot is used.
 
-    ``segments``, by key, ``embedder``, ``select`` and ``postings`` are functions: not every query needs them.
-    ``searcher`` is what searches the segments.
+    ``segments`` (by key), ``embedder``, ``select`` and ``postings`` are functions, because not every query needs them.
+    ``searcher`` searches the segments.
     """
 
     connection: sqlite3.Connection
@@ -56,14 +56,14 @@ class Snapshot:
     searcher: SegmentSearch
 
     def dim(self) -> int | None:
-        """Return the dimension of the vectors that are searched, None where there are none yet."""
+        """Return the dimension of the searched vectors, or None if there are no vectors yet."""
         return next((record.files.dim for record in catalog.segments(self.connection)), None)
 
     def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
         """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
 
-        Rows that tie with the last of them come too, a thousand at most, so that it is not left to the order in
-        which rows came into the store which of them is found.
+        Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
+        which rows were inserted.
         """
         if not len(queries):
             return []
@@ -76,7 +76,7 @@ class Snapshot:
             candidate_depth = k + _MOST_TIES
 
     def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
-        """Return negative cosine and row of the ``k`` nearest for each query, best first."""
+        """Return negative cosine and row of the ``k`` nearest rows for each query, best first."""
         found: list[list[tuple[float, int]]] = [[] for _ in queries]
         for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
             of_part = found[part.first : part.first + len(part.rows)]
@@ -85,7 +85,7 @@ class Snapshot:
         return [sorted(hits)[:k] for hits in found]
 
     def rows_of(self, key: int) -> Rows:
-        """Return the row of each vector of a segment, int64, ascending, by position."""
+        """Return the row of each vector of a segment by position, int64, ascending."""
         segment = self.segments()[key]
         rows = segment.rows
         if rows is None:
@@ -93,7 +93,7 @@ class Snapshot:
         return rows
 
     def effort(self) -> int | None:
-        """Return how much of an approximate index is looked at, None where that was not measured."""
+        """Return the search effort of an approximate index (efSearch or nprobe), or None if it was not measured."""
         choice = catalog.index_choice(self.connection)
         return None if choice is None else choice.effort
 
@@ -101,7 +101,7 @@ class Snapshot:
         return self.embedder().postprocess_documents(raw)
 
     def matches(self, expression: str, limit: int, selection: Selection | None) -> list[tuple[int, float]]:
-        """Return what :func:`ragembed.indexes.lexical.fulltext.search` does, from postings where the store has them."""
+        """Return the result of :func:`ragembed.indexes.lexical.fulltext.search`, from postings if the store has any."""
         postings = self.postings()
         if postings is None:
             return fulltext.search(self.connection, expression, limit, selection)
@@ -122,5 +122,5 @@ class Snapshot:
 
 
 def _cut_off(hits: Sequence[tuple[float, int]], k: int, candidate_depth: int) -> bool:
-    """Tell whether there may be more rows that tie with the ``k``-th of ``hits``."""
+    """Return whether more rows than those in ``hits`` may tie with the ``k``-th."""
     return 0 < k <= len(hits) == candidate_depth and hits[-1][0] == hits[k - 1][0]

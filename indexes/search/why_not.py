@@ -1,4 +1,4 @@
-"""Why a file is not among the results of a query: where it comes, and the words that it lost by."""
+"""Explanations of why a file is not among the results: its ranks, and the words that the results do better in."""
 
 from __future__ import annotations
 
@@ -27,12 +27,24 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class FileRank:
-    """Where the best chunk of a file comes in one mode of search.
+    """The rank of a file's best chunk in one mode of search.
 
-    ``rank`` is 1 + the number of chunks with a higher score among ``of``: all chunks, all that hold a word of the
-    query, or the candidates of hybrid search; none of nothing but boilerplate is among those. It is None where the
-    file is not; ``score`` is then None, but in hybrid search what the best chunk would have by the scale of the
-    candidates. ``needed`` is the score of the last result, None where there are none.
+    Attributes
+    ----------
+    mode : str
+        The search mode.
+    rank : int or None
+        1 plus the number of ranked chunks with a higher score, or None if no chunk of the file is ranked.
+    of : int
+        Number of ranked chunks: all chunks in dense search, those that contain a word of the query in lexical search,
+        and the candidates in hybrid search. Chunks that hold only boilerplate do not count.
+    score : float or None
+        Score of the chunk. If it is not ranked, None; in hybrid search, the score that it would have on the scale of
+        the candidates.
+    needed : float or None
+        Score of the last result, or None if there are no results.
+    chunk : ChunkRecord or None
+        The best chunk of the file in this mode.
     """
 
     mode: Mode
@@ -45,7 +57,7 @@ class FileRank:
 
 @dataclass(frozen=True, slots=True)
 class LostWord:
-    """A word of the query: what it contributes to the cosine of the file's best chunk, and on average to others'."""
+    """A word of the query: its contribution to the cosine in the file's best chunk, and the mean in the results."""
 
     word: str
     here: float
@@ -54,9 +66,9 @@ class LostWord:
 
 @dataclass(frozen=True, slots=True)
 class LostPhrase:
-    """A phrase of the query by BM25: in the file's best chunk, and in the mean of the results.
+    """A phrase of the query: its BM25 in the file's best chunk, and the mean in the results.
 
-    ``in_file`` tells whether any chunk of the file has it, ``found_in`` how many of the results do.
+    ``in_file`` says whether any chunk of the file contains it. ``found_in`` counts the results that contain it.
     """
 
     phrase: str
@@ -68,10 +80,28 @@ class LostPhrase:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """Where a file comes for a query, and the words by which the ``results`` are better, those that cost most first.
+    """The ranks of a file for a query, and the words by which the results are better, greatest loss first.
 
-    ``words`` and ``phrases`` are those that count less in the file's best chunk, ``chunk``, than in the mean of the
-    results. ``note`` says what cannot be told.
+    Attributes
+    ----------
+    source : str
+        Name of the file in the store.
+    mode : str
+        The mode that was searched: the requested one, or ``"dense"`` if the query has no words.
+    chunks : int
+        Number of chunks of the file.
+    results : int
+        Number of results from other files.
+    ranks : tuple of FileRank
+        The rank of the file in each mode.
+    chunk : ChunkRecord
+        The file's best chunk.
+    words : tuple of LostWord
+        Words of the query that contribute less in ``chunk`` than in the mean of the results.
+    phrases : tuple of LostPhrase
+        Phrases of the query with a lower BM25 in ``chunk`` than in the mean of the results.
+    note : str or None
+        What could not be explained, and why.
     """
 
     source: str
@@ -86,11 +116,11 @@ class WhyNot:
 
     @property
     def rank_in_mode(self) -> FileRank:
-        """Where it comes in the mode that was asked for."""
+        """The rank in the mode that was searched."""
         return next(rank for rank in self.ranks if rank.mode == self.mode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values, the chunks by their ids."""
+        """Return the explanation as JSON values; chunks are given by their ids."""
         return {
             "mode": self.mode,
             "chunks": self.chunks,
@@ -106,20 +136,20 @@ class WhyNot:
 
 
 def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
-    """Tell where the file ``source`` comes for a query, and what the best ``k`` chunks have that it has not.
+    """Return the ranks of the file ``source`` for a query, and how the best ``k`` chunks differ from its best chunk.
 
-    Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` for a file that is not
-    in the store or is nothing but boilerplate, and for an unknown mode.
+    Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` if the file is not in
+    the store or holds only boilerplate, or the mode is unknown.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
     every = _chunks_of(snapshot, source)
-    unsearched, _ = catalog.chunks_of_nothing_else(snapshot.connection)
+    unsearched, _ = catalog.boilerplate_only_chunks(snapshot.connection)
     own = [key for key in every if key not in unsearched]
     if not own:
         raise ConfigError(
-            f"{source} is not searched: it is nothing but boilerplate, lines that many files repeat; to search it: "
-            "ragembed index --boilerplate keep"
+            f"{source} is not searched: it holds only boilerplate, lines that many files repeat; to search it, run "
+            "'ragembed index --boilerplate keep'"
         )
     trace: list[Candidates] = []
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
@@ -133,13 +163,13 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
         ranks["dense"] = _in_dense(snapshot, own, k, encoded, unsearched)
     if mode != "dense":
         ranks["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
-    # A query without words is searched by its vector alone.
-    judged = mode if mode in ranks else "dense"
-    chunk = ranks[judged].chunk or _records(snapshot, own)[0]
+    # A query without words is searched by its vector only.
+    searched = mode if mode in ranks else "dense"
+    chunk = ranks[searched].chunk or _records(snapshot, own)[0]
     others = [hit for hit in hits if hit.source != source]
     return WhyNot(
         source,
-        judged,
+        searched,
         len(every),
         len(others),
         tuple(ranks.values()),
@@ -151,7 +181,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
 
 
 def _chunks_of(snapshot: Snapshot, source: str) -> list[int]:
-    """Return the keys of a file's chunks; raises :class:`ConfigError` where there are none."""
+    """Return the keys of a file's chunks; raise :class:`ConfigError` if there are none."""
     keys = catalog.selected_keys(snapshot.connection, (), [source], None)
     if keys:
         return keys
@@ -159,9 +189,9 @@ def _chunks_of(snapshot: Snapshot, source: str) -> list[int]:
     if reason is not None:
         raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
     if catalog.sources_below(snapshot.connection, [source]):
-        raise ConfigError(f"{source} is a folder in the store: expected one file")
+        raise ConfigError(f"{source} is a folder in the store: expected a file")
     raise ConfigError(
-        f"{source} is not in the store: it was never indexed, or has been deleted; add it with: ragembed index PATH"
+        f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
     )
 
 
@@ -181,7 +211,7 @@ def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQu
 
 
 def _all_cosines(snapshot: Snapshot, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``; no index is asked."""
+    """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``, without using an index."""
     keys, rows = catalog.chunk_rows(snapshot.connection)
     by_row = np.zeros(catalog.last_row(snapshot.connection) + 1, dtype=np.float32)
     query = vector.astype(np.float32)[None, :]
@@ -226,17 +256,17 @@ def _in_hybrid(
         rank: int | None = 1 + sum(score > mine[key] for score in ordered)
         score: float | None = mine[key]
     else:
-        would = _on_their_scale(snapshot, own, expression, fusion, candidates)
+        would = _scores_on_scale(snapshot, own, expression, fusion, candidates)
         key = max(own, key=lambda each: (would.get(each, 0.0), -each))
         rank, score = None, would.get(key)
     [record] = _records(snapshot, [key])
     return FileRank("hybrid", rank, len(ordered), score, needed, record)
 
 
-def _on_their_scale(
+def _scores_on_scale(
     snapshot: Snapshot, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
 ) -> dict[int, float]:
-    """Return the fused scores that chunks would have by the scale of the candidates; none where ranks are fused."""
+    """Return the fused scores that chunks would have on the scale of the candidates; empty if ranks are fused."""
     if fusion.method == "rrf":
         return {}
     rows = catalog.rows_of_keys(snapshot.connection, own)
@@ -260,7 +290,7 @@ def _on_their_scale(
 def _lost_words(
     snapshot: Snapshot, query: ExplainedQuery, chunk: ChunkRecord, others: Sequence[Hit]
 ) -> tuple[LostWord, ...]:
-    """Return the query's words that contribute less in a chunk than in others, those that lose most first."""
+    """Return the words of the query that contribute less in a chunk than in others, greatest loss first."""
     rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
     there = [_by_word(query.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
@@ -277,7 +307,7 @@ def _by_word(found: Contributions | None) -> Mapping[str, float]:
 def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
-    """Return the query's phrases that are worth less in a chunk than in others, those that lose most first."""
+    """Return the phrases of the query with a lower BM25 in a chunk than in others, greatest loss first."""
     keys = catalog.keys_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
     scores = phrase_scores(snapshot, expression, [*own, *keys.values()])
     there = [scores[keys[hit.id]] for hit in others]

@@ -1,1 +1,1 @@
-"""The store on disk: schema, transactions, queries, segments, compaction and copies."""
+"""The store on disk: database, transactions, segments, compaction and copies."""

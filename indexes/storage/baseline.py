@@ -1,7 +1,8 @@
-"""What a store was when its post-processors were fitted: what a later fit need not encode, and drift is measured from.
+"""Baselines: the state of a store when its post-processors were fitted.
 
-A file of the embedder's folder, named by its own hash. It counts while the database names it under ``baseline``, with
-the embedder that the store has.
+A later fit uses the baseline to avoid encoding texts again, and drift is measured against it. A baseline is a file in
+the embedder's folder, named by its own hash. It is valid while the database names it under ``baseline`` together with
+the store's current embedder.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ _FIELDS = ("fingerprint", "file", "sha256")
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a store held when its post-processors were fitted.
+    """The state of a store when its post-processors were fitted.
 
     Parameters
     ----------
     last_row
-        The highest row of a vector then; what was added since has a higher one. 0 where it was fitted before there
-        was a store.
+        The highest vector row at that time. Vectors added later have a higher row. 0 if the embedder was fitted before
+        the store existed.
     vectors
-        How many vectors chunks used.
+        Number of vectors that chunks used.
     moments
-        Of the raw vectors that were fitted on.
+        Moments of the raw vectors that the post-processors were fitted on.
     pseudo_queries
-        Those whose raw vectors are known: that the queries' side was fitted on, or was before it had no fit of its
-        own; None where it never had one.
+        Pseudo-queries with known raw vectors: those that the query side is or was fitted on. None if it never had a fit
+        of its own.
     """
 
     last_row: int
@@ -58,12 +59,12 @@ class Baseline:
 
 
 def is_baseline(name: str) -> bool:
-    """Tell whether a file of an embedder's folder is a baseline, or what a killed write left of one."""
+    """Return whether a file name in an embedder's folder is that of a baseline, or of an unfinished one."""
     return _NAME.fullmatch(name) is not None
 
 
 def save_baseline(store: Path, fingerprint: str, baseline: Baseline) -> dict[str, str]:
-    """Write ``baseline`` into the folder of the embedder ``fingerprint``; returns what the database keeps of it."""
+    """Write ``baseline`` into the folder of the embedder ``fingerprint``; return the record for the database."""
     from safetensors.numpy import save
 
     data = save(_arrays(baseline))
@@ -74,7 +75,7 @@ def save_baseline(store: Path, fingerprint: str, baseline: Baseline) -> dict[str
 
 
 def save_first_baseline(store: Path, embedder: VectorEncoder) -> dict[str, str] | None:
-    """Write what an embedder was fitted on before there was a store, as far as it knows; returns as the above."""
+    """Write the baseline of an embedder that was fitted before the store existed; return its record, or None."""
     if not isinstance(embedder, Embedder) or embedder.fitted_moments is None:
         return None
     baseline = Baseline(0, 0, embedder.fitted_moments, embedder.fitted_queries)
@@ -82,10 +83,10 @@ def save_first_baseline(store: Path, embedder: VectorEncoder) -> dict[str, str] 
 
 
 def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | None:
-    """Return the baseline of the store's embedder, None where there is none.
+    """Return the baseline of the store's embedder, or None if there is none.
 
-    Raises :class:`StoreDamagedError` where its file is not what was committed, :class:`FileNotFoundError` where it is
-    not there.
+    Raises :class:`StoreDamagedError` if the file does not have its committed content, and :class:`FileNotFoundError` if
+    it is missing.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -93,26 +94,28 @@ def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | Non
     if (record := baseline_record(connection)) is None:
         return None
     file = baseline_file(store, record)
-    require_committed(file, record["sha256"], "drop it with ragembed verify --repair; the next refit writes it again")
+    require_committed(
+        file, record["sha256"], "remove it with 'ragembed verify --repair'; the next refit writes it again"
+    )
     try:
         return _baseline(load(file.read_bytes()))
-    except (SafetensorError, ModelError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
+    except (SafetensorError, ModelError, KeyError, ValueError) as error:  # KeyError: a dtype unknown to NumPy.
         raise StoreDamagedError(f"{file} is damaged: {error}") from error
 
 
 def baseline_record(connection: sqlite3.Connection) -> dict[str, str] | None:
-    """Return what the database keeps of the baseline of the store's embedder, None where there is none."""
+    """Return the database record of the baseline of the store's embedder, or None if there is none."""
     record = catalog.meta(connection, KEY)
     if record is None:
         return None
     if not is_baseline_record(record):
-        raise StoreDamagedError(f"the store's database holds {str(record)[:60]!r} for {KEY!r}, which no store has")
+        raise StoreDamagedError(f"the store's database holds {str(record)[:60]!r} for {KEY!r}: expected a baseline")
     kept: dict[str, str] = record
     return kept if kept["fingerprint"] == catalog.embedder(connection)["fingerprint"] else None
 
 
 def is_baseline_record(value: object) -> bool:
-    """Tell whether a JSON value is one that :func:`save_baseline` gives, or null."""
+    """Return whether a JSON value is a record that :func:`save_baseline` returns, or null."""
     if value is None:
         return True
     texts = [value.get(name) for name in _FIELDS] if isinstance(value, dict) else [None]
@@ -120,19 +123,19 @@ def is_baseline_record(value: object) -> bool:
 
 
 def baseline_file(store: Path, record: Mapping[str, str]) -> Path:
-    """Return where the file is that ``record`` names."""
+    """Return the path of the file that ``record`` names."""
     return store / EMBEDDERS / record["fingerprint"] / record["file"]
 
 
 def copy_baseline(store: Path, connection: sqlite3.Connection, fingerprint: str, folder: Path) -> None:
-    """Copy the file of the baseline into ``folder``, which is to take the place of that of this embedder."""
+    """Copy the baseline file into ``folder``, which will replace the folder of this embedder."""
     record = baseline_record(connection)
     if record is not None and record["fingerprint"] == fingerprint:
         write_file(folder / record["file"], baseline_file(store, record).read_bytes())
 
 
 def sweep_baselines(store: Path, connection: sqlite3.Connection) -> None:
-    """Remove the files of baselines that no commit names."""
+    """Remove baseline files that the database does not name."""
     record = baseline_record(connection)
     folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
     for file in _files(folder):
@@ -152,7 +155,7 @@ def _arrays(baseline: Baseline) -> dict[str, NDArray[Any]]:
         "spread": np.array([baseline.moments.spread], dtype=np.float64),
     }
     if baseline.pseudo_queries is not None:
-        # Their words are what str.split() gives, so that none holds a newline.
+        # Pseudo-queries consist of words from str.split(), so they contain no newline.
         text = "\n".join(baseline.pseudo_queries.texts).encode("utf-8", "replace")
         arrays["queries.texts"] = np.frombuffer(text, dtype=np.uint8)
         arrays["queries.raw"] = np.ascontiguousarray(baseline.pseudo_queries.raw)

@@ -1,4 +1,4 @@
-"""Reading the store's database: typed answers to the queries other modules ask of it."""
+"""Typed read access to the store's database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_i
 
 Value = TypeVar("Value")
 
-_ASKED_AT_ONCE = 500  # of the 999 parameters that any SQLite takes
+_PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
@@ -36,58 +36,58 @@ _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = 
 
 
 def meta(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """Return the value kept under ``key``, or ``default``."""
+    """Return the JSON value stored under ``key``, or ``default``."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     try:
         return default if row is None else json.loads(row[0])
     except (ValueError, TypeError, RecursionError) as error:
-        raise StoreDamagedError(f"the store's database holds {str(row[0])[:60]!r} for {key!r}, no JSON") from error
+        raise StoreDamagedError(
+            f"the store's database holds {str(row[0])[:60]!r} for {key!r}: expected valid JSON"
+        ) from error
 
 
 def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Return what is kept of the current embedder; raises :class:`StoreDamagedError` where it is not well formed."""
+    """Return the record of the current embedder; raise :class:`StoreDamagedError` if it is not well formed."""
     record = meta(connection, "embedder")
     if not isinstance(record, dict) or not {"kind", "model", "fingerprint", "raw_fingerprint"} <= record.keys():
-        raise StoreDamagedError("the store's database does not say what made its vectors: it is damaged")
+        raise StoreDamagedError("the store's database is damaged: it does not name the embedder of its vectors")
     if FINGERPRINT.fullmatch(str(record["fingerprint"])) is None:
-        raise StoreDamagedError(
-            f"the store's database names an embedder by {record['fingerprint']!r}, which is no hash"
-        )
+        raise StoreDamagedError(f"the store's database names the embedder {record['fingerprint']!r}: expected a hash")
     names = record.get("files", {})
     if not isinstance(names, dict) or not all(_FILE_NAME.fullmatch(name) for name in names):
         raise StoreDamagedError(
-            f"the store's database names files of an embedder {names!r}, which are no names of ours"
+            f"the store's database names the embedder files {names!r}: expected an object with file names as keys"
         )
     return record
 
 
 def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Keep a JSON value under ``key``."""
+    """Store a JSON value under ``key``."""
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
-    """Return what is asked of the store's index; raises :class:`StoreDamagedError` where it is not well formed."""
+    """Return the index settings of the store; raise :class:`StoreDamagedError` if they are not well formed."""
     return parsed_meta(connection, "index", IndexConfig.from_dict) or IndexConfig()
 
 
 def index_choice(connection: sqlite3.Connection) -> IndexSelection | None:
-    """Return the index that was picked, None where none was yet; raises as :func:`index_config` does."""
+    """Return the index that was chosen, or None if none was; raise as :func:`index_config` does."""
     return parsed_meta(connection, "index_choice", IndexSelection.from_dict)
 
 
 def index_check(connection: sqlite3.Connection) -> IndexEvaluation | None:
-    """Return the last measurement of the index, None where there was none; raises as :func:`index_config` does."""
+    """Return the last measurement of the index, or None if there was none; raise as :func:`index_config` does."""
     return parsed_meta(connection, "index_check", IndexEvaluation.from_dict)
 
 
 def analyzer_config(connection: sqlite3.Connection) -> AnalyzerConfig:
-    """Return what made the terms of the full-text index; raises as :func:`index_config` does."""
+    """Return the settings that produced the terms of the full-text index; raise as :func:`index_config` does."""
     return parsed_meta(connection, "words", AnalyzerConfig.from_dict) or AnalyzerConfig()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
-    """Return the kind of index that segments are to have: the one picked, else the one asked for."""
+    """Return the index kind for new segments: the chosen kind, else the configured one."""
     choice, wanted = index_choice(connection), index_config(connection)
     if choice is not None and choice.wanted == wanted:
         return stored_spec(choice.kind)
@@ -95,7 +95,7 @@ def index_spec(connection: sqlite3.Connection) -> IndexSpec:
 
 
 def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], Value]) -> Value | None:
-    """Return the value of ``key``, parsed by ``read``, or None; raises :class:`StoreDamagedError` if that fails."""
+    """Return the value of ``key`` parsed by ``read``, or None; raise :class:`StoreDamagedError` if parsing fails."""
     found = meta(connection, key)
     try:
         return None if found is None else read(found)
@@ -104,7 +104,7 @@ def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], 
 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
-    """Return the segments, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
+    """Return the segments by key; raise :class:`StoreDamagedError` for an invalid folder name."""
     rows = connection.execute(
         "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
     )
@@ -112,7 +112,7 @@ def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
 
 
 def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
-    """Return the segments that are to take over from those with the same key, all or for one embedder."""
+    """Return the rewritten segments that will replace those with the same keys, for all embedders or for one."""
     rows = connection.execute(
         "SELECT r.segment, r.folder, s.rows, r.dim, r.kind, r.raw_sha256, r.index_sha256 FROM rewritten r"
         " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
@@ -127,7 +127,7 @@ def _named(files: SegmentFiles) -> SegmentFiles:
 
 
 def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
-    """Return the row of each vector of a segment, int64, shape ``(rows,)``, by position."""
+    """Return the row of each vector of a segment by position, int64, shape ``(rows,)``."""
     found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
     return _integers(found)
 
@@ -148,25 +148,25 @@ def dead_rows(connection: sqlite3.Connection) -> Rows:
 
 
 def live_rows(connection: sqlite3.Connection) -> Rows:
-    """Return the rows that chunks use, int64, shape ``(n,)``, ascending."""
+    """Return the rows that chunks use, ascending, int64, shape ``(n,)``."""
     return _integers(
         connection.execute("SELECT row FROM vectors WHERE row NOT IN (SELECT row FROM tombstones) ORDER BY row")
     )
 
 
 def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return how many rows of each segment no chunk uses, for those that have such rows."""
+    """Return the number of rows that no chunk uses, by segment key, for segments that have such rows."""
     found = connection.execute("SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1")
     return dict(found.fetchall())
 
 
 def last_row(connection: sqlite3.Connection) -> int:
-    """Return the highest vector row, 0 where there is none."""
+    """Return the highest vector row, or 0 if there are no vectors."""
     return int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
 
 
 def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
-    """Return the keys of the chunks that ``where`` selects, ascending, and the vector row of each; shapes ``(n,)``."""
+    """Return the keys of the chunks that match ``where``, ascending, and the vector row of each; shapes ``(n,)``."""
     condition, values = to_sql(where)
     return _pairs(
         connection,
@@ -175,14 +175,14 @@ def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]
     )
 
 
-def chunks_of_nothing_else(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
-    """Return the keys of the chunks of nothing but boilerplate, ascending, and the row of each; shapes ``(n,)``."""
-    condition = "searched IS NOT NULL AND (searched = '')"  # as in the index over chunks
+def boilerplate_only_chunks(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of the chunks that hold only boilerplate, ascending, and the row of each; shapes ``(n,)``."""
+    condition = "searched IS NOT NULL AND (searched = '')"  # Same expression as in the index chunks_stripped.
     return _pairs(connection, f"SELECT key, row FROM chunks WHERE {condition} ORDER BY key", ())  # noqa: S608  constants
 
 
-def rows_of_those_alone(connection: sqlite3.Connection, rows: Sequence[int]) -> Rows:
-    """Return those of ``rows`` that no other chunk uses than ones of nothing but boilerplate, int64, shape ``(n,)``."""
+def rows_of_boilerplate_only(connection: sqlite3.Connection, rows: Sequence[int]) -> Rows:
+    """Return those of ``rows`` that only chunks of nothing but boilerplate use, int64, shape ``(n,)``."""
     found = connection.execute(
         "SELECT value FROM json_each(?) WHERE NOT EXISTS"
         " (SELECT 1 FROM chunks WHERE row = value AND searched IS NOT '')",
@@ -192,7 +192,7 @@ def rows_of_those_alone(connection: sqlite3.Connection, rows: Sequence[int]) -> 
 
 
 def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
-    """Return the names of the files that are any of ``paths`` or lie below one of them."""
+    """Return the names of the files that are in ``paths`` or below one of them."""
     roots = set(paths)
     names = sources(connection) if roots else {}
     return [name for name in names if name in roots or any(is_below(name, root) for root in roots)]
@@ -201,7 +201,7 @@ def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[
 def selected_keys(
     connection: sqlite3.Connection, ids: Iterable[str], names: Iterable[str], where: Filter | None
 ) -> list[int]:
-    """Return the keys of the chunks with any of these ids, from any of these files, or that ``where`` selects."""
+    """Return the keys of the chunks with one of ``ids``, from one of the files ``names``, or that match ``where``."""
     found = connection.execute(
         "SELECT key FROM chunks WHERE id IN (SELECT value FROM json_each(?)) OR source IN"
         " (SELECT s.id FROM sources s WHERE s.path IN (SELECT value FROM json_each(?)))",
@@ -224,14 +224,14 @@ def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
 
 
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the reason for each file that the last runs skipped."""
+    """Return the reason for each file that the last runs skipped, by name."""
     return {row[0]: row[1] for row in connection.execute("SELECT path, reason FROM skipped ORDER BY path")}
 
 
 def count(connection: sqlite3.Connection, table: str) -> int:
     """Return the number of rows of ``table``."""
     if table not in ("chunks", "sources", "segments", "tombstones", "skipped", "vectors"):
-        raise ValueError(f"no table {table!r}")
+        raise ValueError(f"unknown table {table!r}")
     total: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608  checked above
     return total
 
@@ -248,9 +248,9 @@ def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
 
 
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
-    """Return the two columns of integers that ``statement`` gives, shapes ``(n,)``."""
+    """Return the two integer columns of a statement, shapes ``(n,)``."""
     cursor = connection.cursor()
-    cursor.row_factory = None  # plain tuples, which NumPy reads ten times as fast as rows with names
+    cursor.row_factory = None  # NumPy reads plain tuples ten times as fast as named rows.
     pairs = np.array(cursor.execute(statement, values).fetchall(), dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
@@ -281,7 +281,7 @@ def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where a vector is: its row, the key of its segment and its position in it; and whether a chunk uses it."""
+    """The position of a vector: its row, the key of its segment, its position there, and whether a chunk uses it."""
 
     row: int
     segment: int
@@ -290,18 +290,18 @@ class RowPlace:
 
 
 def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Return the vector row of each text that has one, by the hash of the text."""
+    """Return the vector rows of texts by the hashes of the texts; texts without a vector are left out."""
     keys = list(dict.fromkeys(hashes))
     found: dict[bytes, int] = {}
-    for start in range(0, len(keys), _ASKED_AT_ONCE):
-        some = keys[start : start + _ASKED_AT_ONCE]
+    for start in range(0, len(keys), _PARAMETERS):
+        some = keys[start : start + _PARAMETERS]
         marks = ", ".join("?" * len(some))
         found.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
     return found
 
 
 def vector_place(connection: sqlite3.Connection, key: bytes) -> RowPlace | None:
-    """Return where the vector of the text with the hash ``key`` is, None where there is none."""
+    """Return the position of the vector whose text has the hash ``key``, or None."""
     found = connection.execute(
         "SELECT v.row, v.segment, v.position, t.row IS NULL FROM vectors v LEFT JOIN tombstones t ON t.row = v.row"
         " WHERE v.text_hash = ?",
@@ -311,7 +311,7 @@ def vector_place(connection: sqlite3.Connection, key: bytes) -> RowPlace | None:
 
 
 def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return the key of the segment and the position in it of each vector row."""
+    """Return the segment key and the position in the segment of each vector row."""
     found = connection.execute(
         "SELECT row, segment, position FROM vectors WHERE row IN (SELECT value FROM json_each(?))",
         (json.dumps(list(rows)),),
@@ -320,7 +320,7 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
-    """Return what the model is given of each chunk: its text, without boilerplate, below its title and heading path."""
+    """Return the embedded text of each chunk by key: title, headings and text without boilerplate."""
     statement = f"SELECT key, {_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
     return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
 
@@ -333,7 +333,7 @@ def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
 
 
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
-    """Return the text that each of ``rows``, which chunks use, is the vector of."""
+    """Return the embedded text of each of ``rows``, all of which chunks must use."""
     keys, used = chunks_of_rows(connection, rows)
     key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
     texts = embedded_by_key(connection, list(key_of.values()))
@@ -349,7 +349,7 @@ def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str
 def iterate_chunks(
     connection: sqlite3.Connection, source: str | None = None, where: Filter | None = None
 ) -> Iterator[ChunkRecord]:
-    """Yield the chunks in order of insertion, all or those of one file, and of these those that ``where`` selects."""
+    """Yield the chunks in order of insertion, optionally only those of one file, or those that match ``where``."""
     condition, values = ("1", []) if where is None else to_sql(where)
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
@@ -358,12 +358,12 @@ def iterate_chunks(
 
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield the embedded text of each chunk in order of insertion, at a fifth of what whole chunks cost."""
+    """Yield the embedded text of each chunk in order of insertion; a fifth of the cost of reading whole chunks."""
     return (text for _, text in _embedded(connection, f"SELECT key, {_EMBEDDED} ORDER BY key"))
 
 
 def embedded_texts_by_row(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield each vector row that chunks use, ascending, with the embedded text of its first chunk."""
+    """Yield each vector row that a chunk uses, ascending, with the embedded text of its first chunk."""
     first = "SELECT min(key) FROM chunks GROUP BY row"
     return _embedded(connection, f"SELECT row, {_EMBEDDED} WHERE key IN ({first}) ORDER BY row")
 

@@ -1,4 +1,4 @@
-"""Changes to chunks and files, each a part of the caller's transaction."""
+"""Changes to chunks and files, each within the caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids
 
 
 def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
-    """Take a file into the store."""
+    """Insert a file."""
     connection.execute(
         "INSERT INTO sources (path, ext, size, mtime_ns, sha256, pipeline_hash) VALUES (?, ?, ?, ?, ?, ?)",
         (source.path, extension(source.path), source.size, source.mtime_ns, source.sha256, source.pipeline_hash),
@@ -22,25 +22,25 @@ def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
 
 
 def extension(path: str) -> str:
-    """Return what follows the last dot of the file's name, in lower case; nothing where there is no dot inside it."""
+    """Return the extension of a file name in lower case, without the dot; empty if there is none."""
     suffix = RemotePath(path).suffix if is_url(path) else PurePosixPath(path).suffix
     return suffix.removeprefix(".").lower()
 
 
 def delete_source(connection: sqlite3.Connection, path: str) -> set[int]:
-    """Delete a file and its chunks; returns the vector rows that these used."""
+    """Delete a file and its chunks; return the vector rows that the chunks used."""
     rows = _delete(connection, "source = (SELECT id FROM sources WHERE path = ?)", path)
     connection.execute("DELETE FROM sources WHERE path = ?", (path,))
     return rows
 
 
 def delete_chunks(connection: sqlite3.Connection, ids: Sequence[str]) -> set[int]:
-    """Delete the chunks with these ids that there are; returns the vector rows that they used."""
+    """Delete the chunks with these ids, ignoring unknown ids; return the vector rows that they used."""
     return _delete(connection, "id IN (SELECT value FROM json_each(?))", json_ids(ids))
 
 
 def delete_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> set[int]:
-    """Delete the chunks with these keys; returns the vector rows that they used."""
+    """Delete the chunks with these keys; return the vector rows that they used."""
     return _delete(connection, "key IN (SELECT value FROM json_each(?))", json.dumps(list(keys)))
 
 
@@ -51,14 +51,14 @@ def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[i
 
 
 def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]) -> set[int]:
-    """Insert chunks, whose texts must have vectors; returns the rows of these."""
+    """Insert chunks whose texts already have vectors; return the rows of these vectors."""
     hashes = [text_hash(record.chunk.embedded_text) for record in records]
     rows = catalog.rows_of_hashes(connection, hashes)
     sources: dict[str, int] = {}
     for record, key in zip(records, hashes, strict=True):
         if UNUSABLE.search(record.id):
             raise ConfigError(
-                f"the id {record.id!r} holds U+0000 or half of a surrogate pair: expected other characters"
+                f"the id {record.id!r} contains U+0000 or a lone surrogate: use an id without these characters"
             )
         if key not in rows:
             raise StoreError(f"the chunk {record.id!r} was committed before its text was staged")
@@ -93,29 +93,29 @@ def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[
 def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
     found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
     if found is None:
-        raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which the store does not hold")
+        raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which is not in the store")
     return int(found[0])
 
 
 def detach_vectors(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
-    """Let the texts of ``rows``, vectors that no chunk uses, get other vectors; these can be found by none any more."""
+    """Replace the text hashes of unused ``rows`` by random ones, so that their texts can get other vectors."""
     connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
 
 
 def rebuild_words(connection: sqlite3.Connection) -> None:
-    """Make the full-text index again from the chunks; postings, which are made of what it holds, go."""
+    """Rebuild the full-text index from the chunks, and forget the postings, which were made from the old index."""
     connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
     forget_postings(connection)
 
 
 def forget_postings(connection: sqlite3.Connection) -> None:
-    """Forget all postings; lexical search asks FTS5 until there are others."""
+    """Delete the records of all postings; lexical search uses FTS5 until new postings are made."""
     connection.execute("DELETE FROM postings")
     connection.execute("DELETE FROM stale_postings")
 
 
 def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
-    """Give those of ``rows`` that no chunk uses a tombstone, and take it from the others."""
+    """Add a tombstone for each of ``rows`` that no chunk uses, and remove it from the others."""
     affected = [(row,) for row in rows]
     connection.executemany(
         "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
@@ -132,6 +132,6 @@ def _metadata_json(record: ChunkRecord) -> str:
         return json.dumps(dict(record.chunk.metadata), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"the metadata of {record.id!r} cannot be stored: {error}; use strings, numbers, booleans, None, lists and "
-            "dictionaries of these"
+            f"the metadata of {record.id!r} cannot be stored: {error}; use only strings, finite numbers, booleans, "
+            "None, and lists and dictionaries of these"
         ) from error

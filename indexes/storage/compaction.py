@@ -32,29 +32,30 @@ from ragembed.types import Halves
 _SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
 _MERGED_TOGETHER = 1 << _SIZE_BITS
 _UNEVEN = 4
-"""Shards are of one size as long as the largest is no more than a fourth above the smallest."""
+"""Shards have an even size if the largest is at most a fourth larger than the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Segments that were written to stand in place of others; none where no row is left."""
+    """New segments that will replace old ones; ``new`` is empty if no rows are left."""
 
     old: Sequence[SegmentRecord]
     new: Sequence[Written]
 
 
 def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
-    """Return groups of segments that are worth rewriting, each to be one segment.
+    """Return groups of segments that are worth rewriting, each as one segment.
 
-    Those of whose rows more than half are dead, each alone; and segments of about one size, as soon as there are
-    eight of them. So a vector is copied a number of times that grows with the logarithm of the store, and so does the
-    number of segments. Of a store in several shards, what is half as large as a shard should be is not merged.
+    A segment with more than half of its rows unused is a group of its own. Eight or more segments of similar size form
+    a group. Each vector is therefore copied a number of times that grows with the logarithm of the store's size, and so
+    does the number of segments. In a store with several shards, a segment that is at least half as large as a shard is
+    not merged.
     """
     dead = _dead_counts(connection)
     records = catalog.segments(connection)
     shards = catalog.index_config(connection).shards
-    of_two = sum(record.files.rows for record in records) // (2 * shards)
-    merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, of_two)
+    half_shard = sum(record.files.rows for record in records) // (2 * shards)
+    merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, half_shard)
     groups: list[list[SegmentRecord]] = []
     alike: dict[int, list[SegmentRecord]] = {}
     for record in records:
@@ -65,11 +66,11 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
     return groups + [records for records in alike.values() if len(records) >= _MERGED_TOGETHER]
 
 
-def all_worn_or_small(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
-    """Return every segment that has dead rows or could be joined with another, in groups that make one segment.
+def all_to_merge(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
+    """Return all segments that have unused rows or can be merged, in groups that each become one segment.
 
-    All of them are one group, which makes as many segments as the store is to have shards, where these are several and
-    not of one size yet, or hold dead rows.
+    In a store with several shards, all segments form one group if their number or sizes do not match the shards, or if
+    they have unused rows. That group becomes one segment per shard.
     """
     if catalog.index_config(connection).shards > 1:
         return _all_unless_even(connection)
@@ -98,13 +99,13 @@ def _all_unless_even(connection: sqlite3.Connection) -> list[list[SegmentRecord]
 
 
 def _kept_rows(connection: sqlite3.Connection, records: Sequence[SegmentRecord]) -> int:
-    """Return how many rows of ``records`` are left when they are rewritten."""
+    """Return the number of rows of ``records`` that remain after rewriting."""
     dead = _dead_counts(connection)
     return sum(record.files.rows - dead.get(record.key, 0) for record in records)
 
 
 def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return how many rows of each segment may go: none while a run over files is to be carried on."""
+    """Return the number of rows of each segment that can be dropped; none while an indexing run is unfinished."""
     return {} if _unfinished(connection) else catalog.dead_counts(connection)
 
 
@@ -115,12 +116,12 @@ def _unfinished(connection: sqlite3.Connection) -> bool:
 def live_raw(
     store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord]
 ) -> Iterator[tuple[Rows, Halves]]:
-    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, by row, in blocks."""
+    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, ordered by row, in blocks."""
     return _raw(store, connection, records, "row NOT IN (SELECT row FROM tombstones)")
 
 
 def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentRecord) -> Iterator[tuple[Rows, Halves]]:
-    """Yield all rows of a segment and their raw vectors, shape ``(n, d)``, by position, in blocks."""
+    """Yield all rows of a segment and their raw vectors, shape ``(n, d)``, ordered by position, in blocks."""
     raw, rows = Segment(store, record.files).raw(), catalog.rows_of_segment(connection, record.key)
     for start in range(0, len(rows), _READ_ROWS):
         yield rows[start : start + _READ_ROWS], raw[start : start + _READ_ROWS]
@@ -152,10 +153,10 @@ def rewrite(
     make: Make | None = None,
     shards: int = 1,
 ) -> Rewritten:
-    """Write the live rows of ``records`` into new segments with the vectors that ``embedder`` makes of them.
+    """Write the used rows of ``records`` into new segments, with vectors that ``embedder`` makes from the raw vectors.
 
-    There are ``shards`` of them, of about one size, each of a range of rows. While a run over files is to be carried
-    on, all rows are taken along. ``make`` makes the indexes, of the kind that the store asks for if it is left out.
+    The result has ``shards`` segments of similar size, each with a contiguous range of rows. While an indexing run is
+    unfinished, unused rows are kept too. ``make`` builds the indexes; by default, of the store's index kind.
     """
     make = make or of_kind(catalog.index_spec(connection))
     kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
@@ -168,7 +169,7 @@ def rewrite(
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
-    """Name the new segments in place of the old, within the caller's transaction; rows in none of them go."""
+    """Replace the old segments by the new ones, within the caller's transaction; rows in none of them are dropped."""
     old = json.dumps([record.key for record in rewritten.old])
     for files, rows in rewritten.new:
         key = insert_segment(connection, files)
@@ -181,7 +182,7 @@ def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
 
 
 def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
-    """Remove what writes left in the store's folder that never committed, and what no commit names any more."""
+    """Remove files and folders that the database does not name: leftovers of interrupted writes and old generations."""
     named = [*catalog.segments(connection), *catalog.rewritten(connection)]
     sweep(store / SEGMENTS, [record.files.folder for record in named])
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
@@ -193,7 +194,7 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
 
 
 def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:
-    """Name a segment, within the caller's transaction; returns its key."""
+    """Insert a segment, within the caller's transaction; return its key."""
     inserted = connection.execute(
         "INSERT INTO segments (folder, rows, dim, kind, raw_sha256, index_sha256) VALUES (?, ?, ?, ?, ?, ?)",
         astuple(files),
@@ -202,7 +203,7 @@ def insert_segment(connection: sqlite3.Connection, files: SegmentFiles) -> int:
 
 
 def stage_rewritten(connection: sqlite3.Connection, key: int, files: SegmentFiles, fingerprint: str) -> None:
-    """Take note of files that are to take over from those of segment ``key``, within the caller's transaction."""
+    """Record files that will replace those of segment ``key``, within the caller's transaction."""
     connection.execute(
         "INSERT INTO rewritten (segment, fingerprint, folder, dim, kind, raw_sha256, index_sha256)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -211,7 +212,7 @@ def stage_rewritten(connection: sqlite3.Connection, key: int, files: SegmentFile
 
 
 def replace_files(connection: sqlite3.Connection, key: int, files: SegmentFiles) -> None:
-    """Name other files with the same rows for segment ``key``, within the caller's transaction."""
+    """Replace the files of segment ``key`` by others with the same rows, within the caller's transaction."""
     connection.execute(
         "UPDATE segments SET folder = ?, rows = ?, dim = ?, kind = ?, raw_sha256 = ?, index_sha256 = ? WHERE key = ?",
         (*astuple(files), key),

@@ -1,4 +1,4 @@
-"""Copying a store: its last commit, and the files that it names, whole or not at all."""
+"""Copying a store: its last commit and the files that this names, completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ _BLOCK_BYTES = 1 << 20
 
 
 def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
-    """Write the last commit of ``store`` to the folder ``target``, and replace the store that is there.
+    """Copy the last commit of ``store`` to the folder ``target``, replacing a store there.
 
-    Nothing is done where both are the same. Names of files in the copy are relative to the folder that holds it, as in
-    every store. Raises :class:`StoreError` where ``target`` is a symbolic link or holds anything that is not part of a
-    store, or cannot be written, and :class:`ragembed.errors.StoreLockedError` where either store is written for longer
-    than ``wait_seconds``.
+    Does nothing if both are the same folder. Names of files in the copy are relative to the folder that holds it, as in
+    every store. Raises :class:`StoreError` if ``target`` is a symbolic link, holds anything that is not part of a
+    store, or cannot be written. Raises :class:`ragembed.errors.StoreLockedError` if another process writes to either
+    store for longer than ``wait_seconds``.
     """
     store = store.resolve()
     if store == target.resolve():
         return
     target = target.parent.resolve() / target.name if target.is_symlink() else target.resolve()
     if store in target.parents or target in store.parents:
-        raise StoreError(f"{target} and the store {store} lie in one another: choose another folder for the copy")
+        raise StoreError(
+            f"one of {target} and the store {store} contains the other: choose another folder for the copy"
+        )
     former = target.with_name(f".{target.name}.former")
     temporary = temporary_name(target)
     for folder in (target, former, temporary):
@@ -58,14 +60,14 @@ def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
             raise
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise StoreError(f"the store {store} could not be copied to {target}: {reason}") from error
+        raise StoreError(f"cannot copy the store {store} to {target}: {reason}") from error
 
 
 def _require_replaceable(folder: Path) -> None:
     remedy = "choose another folder for the copy"
     require_own(folder, remedy)
     if (folder / WORK).exists():
-        raise StoreError(f"{folder} holds an indexing run that is not finished, {folder / WORK}: {remedy}")
+        raise StoreError(f"{folder} holds an unfinished indexing run in {folder / WORK}: {remedy}")
 
 
 def _write(store: Path, copy: Path) -> None:
@@ -95,7 +97,9 @@ def _copy_file(store: Path, name: Path, copy: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StoreDamagedError(f"{store / name} is not a file of a store: {error.strerror or error}") from error
+        raise StoreDamagedError(
+            f"cannot read {store / name} as a file of the store: {error.strerror or error}"
+        ) from error
     with source, create_file(copy / name) as target:
         shutil.copyfileobj(source, target, _BLOCK_BYTES)
     sync(copy / name)
@@ -103,9 +107,10 @@ def _copy_file(store: Path, name: Path, copy: Path) -> None:
 
 def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:
     if target.exists():
-        shutil.rmtree(former, ignore_errors=True)  # else a copy that was killed below left it as the only store
+        # Keep it if there is no target: then a copy that was killed below left it as the only store.
+        shutil.rmtree(former, ignore_errors=True)
     with writer_lock(target, wait_seconds) if is_store(target) else nullcontext():
-        _require_replaceable(target)  # again: another process may have written there meanwhile
+        _require_replaceable(target)  # Check again: another process may have written there meanwhile.
         try:
             if target.exists():
                 target.rename(former)

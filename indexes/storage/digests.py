@@ -1,10 +1,11 @@
-"""Digests: for each table, its number of rows and the sum of their hashes.
+"""Digests: the number of rows of each table and the sum of their hashes.
 
-Triggers keep them, in the transaction that changes the rows. An altered, lost or repeated row changes the digest of its
-table. The triggers call ``row_hash``, which only ragembed's connections have: another program cannot change the tables.
+Triggers update the digests in the same transaction as the rows. If a row is altered, lost or duplicated, the digest of
+its table no longer matches. The triggers call ``row_hash``, which only ragembed's connections define, so other programs
+cannot change the tables.
 
 ``vectors`` and ``tombstones`` need no digest: :mod:`ragembed.indexes.verify` compares each of their rows with the chunk
-that uses it and with the index, which names the same rows in the same order.
+that uses it and with the index, which contains the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TABLES = (
     "stale_postings",
 )
 
-_BITS = 60  # three such numbers can be added in SQLite's integers
+_BITS = 60  # SQLite's 64-bit integers can hold the sum of three such numbers.
 _MODULUS = 1 << _BITS
 
 _TABLE = """
@@ -45,7 +46,7 @@ _EVENTS = {
 
 
 def row_hash(*values: str | bytes | int | float | None) -> int:
-    """Return the hash of a row's values, in the order of the table's columns: BLAKE2b, its first 60 bits."""
+    """Return the hash of a row's values in column order: the first 60 bits of BLAKE2b."""
     parts: list[bytes] = []
     for value in values:
         if isinstance(value, str):
@@ -63,13 +64,13 @@ def row_hash(*values: str | bytes | int | float | None) -> int:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Let ``connection`` change tables that have digests."""
+    """Allow ``connection`` to change tables that have digests."""
     connection.create_function("row_hash", -1, row_hash, deterministic=True)
-    connection.execute("PRAGMA recursive_triggers = ON")  # else rows that INSERT OR REPLACE removes are not subtracted
+    connection.execute("PRAGMA recursive_triggers = ON")  # Subtracts the rows that INSERT OR REPLACE removes.
 
 
 def define(connection: sqlite3.Connection) -> None:
-    """Add the digests to a database whose tables were just created."""
+    """Add the digests to a database whose tables have just been created."""
     connection.executescript(_TABLE)
     for table in TABLES:
         connection.execute("INSERT INTO digests (name, rows, sum) VALUES (?, 0, 0)", (table,))
@@ -84,19 +85,19 @@ def define(connection: sqlite3.Connection) -> None:
 
 
 def altered_tables(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield the tables whose rows are not those that were committed; reads every row."""
+    """Yield the tables whose rows do not match their digests; reads every row."""
     stored = {name: (rows, total) for name, rows, total in connection.execute("SELECT name, rows, sum FROM digests")}
     for table in TABLES:
         try:
             is_altered = stored.get(table) != _digest(connection, table)
-        except sqlite3.DatabaseError:  # a text is no UTF-8 any more, or a page cannot be read
+        except sqlite3.DatabaseError:  # A text is not valid UTF-8, or a page cannot be read.
             is_altered = True
         if is_altered:
             yield table
 
 
 def renew(connection: sqlite3.Connection) -> None:
-    """Compute the digests of the rows that there are, within the caller's transaction."""
+    """Recompute the digests from the current rows, within the caller's transaction."""
     connection.executemany(
         "INSERT OR REPLACE INTO digests (name, rows, sum) VALUES (?, ?, ?)",
         [(table, *_digest(connection, table)) for table in TABLES],

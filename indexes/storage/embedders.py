@@ -1,4 +1,4 @@
-"""The embedder that a store brings along: a folder of files whose hashes the database holds."""
+"""The embedder that a store contains: a folder of files whose hashes are in the database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 
 
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
-    """Write the embedder's files under its fingerprint, whole or not at all; returns what the database keeps of it."""
+    """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
     if not final.exists():
         temporary = temporary_folder(final)
@@ -34,7 +34,7 @@ def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
 
 
 def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[str, Any]:
-    """Return what the database keeps of an embedder whose files are in ``folder``."""
+    """Return the database record of an embedder whose files are in ``folder``."""
     about = embedder.describe()
     return {
         **about,
@@ -46,33 +46,34 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of each file of an embedder, by name."""
+    """Return the sha256 of each file of an embedder by name."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and not is_baseline(file.name))
     return {file.name: read_sha256(file) for file in files}
 
 
 def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = None) -> Embedder:
-    """Load the embedder that ``record`` names from its files, on a device as :class:`ragembed.Embedder` takes it.
+    """Load the embedder that ``record`` names; ``device`` is as in :class:`ragembed.Embedder`.
 
-    Its model is looked for where it was when the store was made, then at the same place relative to the store, then
-    where ``$RAGEMBED_MODEL`` says. Raises :class:`StoreDamagedError` naming the file that is not what was committed,
-    :class:`FileNotFoundError` for one that is not there, :class:`ModelError` where the model is not found or another.
+    The model is looked for at its original path, then at the same path relative to the store, then at
+    ``$RAGEMBED_MODEL``. Raises :class:`StoreDamagedError` if a file does not have its committed content,
+    :class:`FileNotFoundError` if a file is missing, and :class:`ModelError` if the model is missing or is a different
+    one.
     """
     folder = _checked_folder(store, record)
     return Embedder.load(folder, device=device, model=_moved_model(store, record))
 
 
 def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
-    """Return what maps raw document vectors to vectors, from the files of the embedder that ``record`` names; no model.
+    """Return a function that turns raw document vectors into vectors, from the stored embedder files.
 
-    Raises as :func:`load_embedder` does, and :class:`IncompatibleStoreError` for an embedder that is not ragembed's own
-    and does not leave raw vectors as they are.
+    No model is loaded. Raises as :func:`load_embedder` does, and :class:`IncompatibleStoreError` for an embedder that
+    is not ragembed's own and changes raw vectors.
     """
     if record["kind"] != "ragembed":
         if record["fingerprint"] != record["raw_fingerprint"]:
             raise IncompatibleStoreError(
-                f"the vectors of {store} are post-processed by {record['model']}, which is not stored in it: search it "
-                "in the process that brings it along, with engine='local'"
+                f"the vectors of {store} are post-processed by {record['model']}, which the store does not contain: "
+                "open the store with engine='local' and this embedder"
             )
         return lambda raw: raw
     about, arrays = embedder_files.read(_checked_folder(store, record))
@@ -82,7 +83,7 @@ def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Flo
 
 
 def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
-    """Return the folder of the embedder's files, each of which has the hash that ``record`` names."""
+    """Return the folder of the embedder's files, after checking each file against the hash in ``record``."""
     folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
@@ -92,9 +93,9 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
-    """Return an embedder with the configuration in ``record`` that is yet to be fitted; no model is downloaded for it.
+    """Return an unfitted embedder with the configuration in ``record``; never downloads a model.
 
-    Raises :class:`ModelError` where its model is not found, :class:`ConfigError` for no configuration of ours.
+    Raises :class:`ModelError` if the model is not found, and :class:`ConfigError` if the configuration is invalid.
     """
     config = EmbedderConfig.from_dict(record["config"])
     moved = _moved_model(store, record)
@@ -102,26 +103,26 @@ def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
 
 
 def _relative_model(store: Path, model: str) -> str | None:
-    """Return the path of a model from the folder that holds the store; None for a model that is no path."""
+    """Return the path of a model relative to the folder that holds the store, or None if the model is not a path."""
     if not Path(model).is_absolute():
         return None
     try:
         return Path(os.path.relpath(model, store.absolute().parent)).as_posix()
     except ValueError:
-        return None  # on another drive
+        return None  # The model is on another drive.
 
 
 def _moved_model(store: Path, record: Mapping[str, Any]) -> str | None:
-    """Return where the model is now, None for where it was when the store was made."""
+    """Return the new path of the model, or None if it is where it was when the store was created."""
     if not Path(record["model"]).is_absolute() or Path(record["model"]).exists():
         return None
     if (beside := record.get("model_beside")) is not None:
-        path = Path(os.path.abspath(store.absolute().parent / beside))  # noqa: PTH100  resolve() would follow links
+        path = Path(os.path.abspath(store.absolute().parent / beside))  # noqa: PTH100  resolve() would follow symbolic links
         if path.exists():
             return str(path)
     if (named := os.environ.get(MODEL_VARIABLE)) is None:
         raise ModelError(
-            f"the model {record['model']} of the store {store} is not there: move it back, or say where it is with "
-            f"{MODEL_VARIABLE}=PATH"
+            f"the model {record['model']} of the store {store} does not exist: move it back, or set "
+            f"{MODEL_VARIABLE} to its new path"
         )
     return named

@@ -1,4 +1,4 @@
-"""Folders of a store: published whole, swept when nothing names them, and told from folders of others."""
+"""Folders of a store: publishing them atomically, removing unnamed ones, and recognising folders of other programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRI
 _INSIDE = {
     SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
     POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part"),
-    EMBEDDERS: re.compile(".+"),  # an encoder of another library saves what it likes
+    EMBEDDERS: re.compile(".+"),  # Embedders of other libraries choose their own file names.
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
 """Name under which :func:`ragembed.files.replace_file` writes a file before it is complete."""
@@ -51,28 +51,29 @@ _SQLITE_STARTS = {
     "-shm": ((3_007_000).to_bytes(4, sys.byteorder), bytes(4)),
     "-journal": (b"\xd9\xd5\x05\xf9", bytes(4)),
 }
-"""First bytes of the files beside a database (SQLite's file format, sections 3 and 4); zeros are not yet filled in."""
+"""First bytes of the files beside a database (SQLite's file format, sections 3 and 4). Zeros are not filled in yet."""
 
 
 def require_place(store: str | Path) -> Path:
-    """Return the path of a store that can be made there: the folder is absent, empty, or a store cut off in creation.
+    """Return the path at which a store can be created.
 
-    Raises :class:`StoreError` where it holds a store already, or anything that ragembed did not write.
+    The folder must be missing, empty, or hold a store whose creation was interrupted. Raises :class:`StoreError` if it
+    already holds a store, or anything that ragembed did not write.
     """
     if not str(store):
-        raise StoreError("the path of the store is empty: give the name of a folder, as in .ragembed")
+        raise StoreError("the path of the store is empty: expected the name of a folder, such as .ragembed")
     path = Path(store)
     if is_store(path) and has_application_id(path / DATABASE):
-        raise StoreError(f"there is a store at {path} already: open it with Store.open, or choose another path")
-    require_own(path, "choose an absent or empty folder for the store")
+        raise StoreError(f"{path} already holds a store: open it with Store.open, or choose another path")
+    require_own(path, "choose a missing or empty folder for the store")
     return path
 
 
 def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
-    A folder that is absent or empty passes, and so does what a killed process left of a store. ``remedy`` ends the
-    message. Its ``.gitignore`` must be ragembed's where it holds segments, postings or embedders.
+    A missing or empty folder passes, and so do the leftovers of a killed process. ``remedy`` ends the message. If the
+    folder holds segments, postings or embedders, its ``.gitignore`` must be ragembed's.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
@@ -99,14 +100,14 @@ def _foreign_entry(folder: Path) -> Path | None:
 
 
 def _is_own_file(entry: Path) -> bool:
-    """Tell by name and content whether ``entry`` is a file that ragembed writes into a store, or its work folder."""
+    """Return whether ``entry`` is, by name and content, a store file that ragembed writes, or its work folder."""
     if entry.name == WORK:
         return WorkFolder(entry).is_ours()
     if not _is_regular(entry):
         return False
     name = _TEMPORARY.sub(r"\1", entry.name)
     if name == GITIGNORE:
-        return GITIGNORE_TEXT.startswith(entry.read_bytes())  # a process may have been killed as it wrote it
+        return GITIGNORE_TEXT.startswith(entry.read_bytes())  # A killed process may have written only a part.
     if not entry.stat().st_size:
         return name in (LOCK, *_NUMBERS) or _DATABASES.fullmatch(name) is not None
     if name in _NUMBERS:
@@ -120,13 +121,13 @@ def _is_own_file(entry: Path) -> bool:
 
 
 def is_unfinished(entry: Path) -> bool:
-    """Tell whether ``entry`` is a file of a database that was being made."""
+    """Return whether ``entry`` is a file of a database whose creation was interrupted."""
     found = _DATABASES.fullmatch(entry.name)
     return found is not None and found["new"] is not None and _is_own_file(entry)
 
 
 def _is_own_folder(entry: Path, kind: str) -> bool:
-    """Tell whether ``entry`` is a folder of files that ragembed writes below the folder ``kind`` of a store."""
+    """Return whether ``entry`` is a folder of files that ragembed writes below the folder ``kind`` of a store."""
     named = _FOLDERS[kind].fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
     if not named or not entry.is_dir() or entry.is_symlink():
         return False
@@ -139,26 +140,26 @@ def _is_regular(entry: Path) -> bool:
 
 
 def has_application_id(database: Path) -> bool:
-    """Tell whether ``database`` is an SQLite database with the application id of ragembed's stores."""
+    """Return whether ``database`` is an SQLite database with the application id of ragembed's stores."""
     with database.open("rb") as file:
         header = file.read(_APPLICATION_ID_AT + 4)
     return header.startswith(_SQLITE_MAGIC) and header[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def require_name(what: str, folder: str) -> None:
-    """Raise :class:`StoreDamagedError` unless ``folder``, which the database names as ``what``, is called by a UUID."""
+    """Raise :class:`StoreDamagedError` unless ``folder``, which the database names as ``what``, is a UUID."""
     if SEGMENT_NAME.fullmatch(folder) is None:
-        raise StoreDamagedError(f"the store's database names {what} {folder!r}, which is no name of ours")
+        raise StoreDamagedError(f"the store's database names {what} {folder!r}: expected a UUID")
 
 
-def require_committed(file: Path, expected: str, remedy: str = "rebuild it with: ragembed verify --repair") -> None:
+def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed verify --repair'") -> None:
     """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
     if (difference := hash_difference(file_sha256(file), expected)) is not None:
         raise StoreDamagedError(f"{file} {difference}: {remedy}")
 
 
 def hash_difference(found: str, expected: str) -> str | None:
-    """Return what is wrong with a file that has the sha256 ``found``, None if that is the one ``expected``."""
+    """Return a message if the sha256 of a file is not the one ``expected``, else None."""
     if found == expected:
         return None
     return f"is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
@@ -170,7 +171,7 @@ def temporary_name(final: Path) -> Path:
 
 
 def temporary_folder(final: Path) -> Path:
-    """Make :func:`temporary_name` as an empty folder, and return it."""
+    """Create an empty :func:`temporary_name` folder, and return it."""
     temporary = temporary_name(final)
     shutil.rmtree(temporary, ignore_errors=True)
     make_folders(temporary)
@@ -178,7 +179,7 @@ def temporary_folder(final: Path) -> Path:
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Give a finished folder its final name; it and its files are on disk when this returns."""
+    """Give a finished folder its final name, after flushing it and its files to disk."""
     for file in temporary.iterdir():
         sync(file)
     sync(temporary)
@@ -187,13 +188,13 @@ def publish(temporary: Path, final: Path) -> None:
 
 
 def sweep(folder: Path, keep: Collection[str]) -> None:
-    """Remove the folders in ``folder`` that are called like ours and are not in ``keep``.
+    """Remove the folders in ``folder`` that ragembed wrote and that are not in ``keep``.
 
-    They are what writes left that never committed. Raises :class:`StoreDamagedError` where ``folder`` is a symbolic
-    link: a store has none, and what lies behind one is not ours to remove.
+    Writes that never committed leave such folders. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
+    no store has one, and its target may belong to somebody else.
     """
     if folder.is_symlink():
-        raise StoreDamagedError(f"{folder} is a symbolic link, which no store has: put the folder itself in its place")
+        raise StoreDamagedError(f"{folder} is a symbolic link: replace it with the folder that it points to")
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.name not in keep and _is_own_folder(entry, folder.name):
             shutil.rmtree(entry, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Names in a store's folder, and finding a store."""
+"""Names in a store's folder, and how a store is found."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ STORE_VARIABLE = "RAGEMBED_STORE"
 
 DATABASE = "store.db"
 COMMITTED_SUFFIX = "-generation"
-"""Added to the database's name: the file with the number of the last commit."""
+"""Suffix of the database's name that gives the file with the number of the last commit."""
 APPLICATION_ID = 0x52474531
-"""Of the database, as SQLite keeps it: "RGE1"."""
+"""Application id of the SQLite database: "RGE1"."""
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 POSTINGS = "postings"
 WORK = "work"
-"""What the stages of a run leave for one another, until it is done."""
+"""Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 
 def choose_store(store: Path | None, start: Path | None = None) -> Path:
-    """Return where a store is, or is to be: ``store``, ``$RAGEMBED_STORE``, the nearest above, or here.
+    """Return the path of the store to use, which may not exist yet.
 
-    Walks up from ``start`` (the working directory) as git does; where there is none, ``.ragembed`` in ``start``. Raises
-    :class:`StoreError` for a store that the walk found and that belongs to another user: documents would be written
-    into it, and answers read from it.
+    This is ``store`` if given, else ``$RAGEMBED_STORE``, else the nearest ``.ragembed`` in ``start`` (the working
+    directory) or a folder above, else ``.ragembed`` in ``start``. Raises :class:`StoreError` if a store found in this
+    way belongs to another user, because documents would be written to it and results read from it.
     """
     if store is not None:
         return store
@@ -55,29 +55,32 @@ def _require_owner(store: Path) -> Path:
         for status in (path.lstat(), path.stat()):
             if status.st_uid not in users:
                 raise StoreError(
-                    f"the store {store} belongs to another user (id {status.st_uid}): to use it, name it with "
-                    f"--store {store}; to make your own here, give another folder"
+                    f"the store {store} belongs to another user (id {status.st_uid}): to use it, pass "
+                    f"--store {store}; to create your own, pass another folder"
                 )
     return store
 
 
 def is_store(folder: Path) -> bool:
-    """Tell whether ``folder`` holds a store."""
+    """Return whether ``folder`` holds a store."""
     return os.path.isfile(folder / DATABASE)  # noqa: PTH113  Path.is_file() raises in folders that cannot be read
 
 
 def require_store(folder: Path) -> Path:
-    """Return ``folder``; raises :class:`StoreNotFoundError` if it holds no store, :class:`StoreError` if it is shut."""
+    """Return ``folder`` if it holds a store.
+
+    Raises :class:`StoreNotFoundError` if it holds none, and :class:`StoreError` if access to it is denied.
+    """
     if folder.is_file():
-        raise StoreNotFoundError(f"{folder} is a file: a store is a folder, made with: ragembed index PATH")
+        raise StoreNotFoundError(f"{folder} is a file: expected a folder; create a store with 'ragembed index PATH'")
     if not is_store(folder):
-        if _is_shut(folder):
-            raise StoreError(f"the store {folder} cannot be opened: you have no permission to enter the folder")
-        raise StoreNotFoundError(f"there is no store at {folder}: make one with: ragembed index PATH")
+        if _is_denied(folder):
+            raise StoreError(f"cannot open the store {folder}: you have no permission to enter the folder")
+        raise StoreNotFoundError(f"no store at {folder}: create one with 'ragembed index PATH'")
     return folder
 
 
-def _is_shut(folder: Path) -> bool:
+def _is_denied(folder: Path) -> bool:
     try:
         (folder / DATABASE).lstat()
     except OSError as error:
@@ -86,20 +89,22 @@ def _is_shut(folder: Path) -> bool:
 
 
 def make_folder(store: Path) -> None:
-    """Make the folder of a store, and those above it; raises :class:`StoreError` where that cannot be done."""
+    """Create the folder of a store and its parents; raise :class:`StoreError` if that fails."""
     try:
         make_folders(store)
     except OSError as error:
-        raise StoreError(f"no store can be made at {store}: {error.strerror or error}") from error
+        raise StoreError(f"cannot create a store at {store}: {error.strerror or error}") from error
 
 
 def require_writable(store: Path) -> None:
-    """Raise :class:`StoreError` where the folder of a store cannot be made, without making it."""
+    """Raise :class:`StoreError` if the folder of a store cannot be created; does not create it."""
     nearest = next(folder for folder in (_absolute(store), *_absolute(store).parents) if folder.exists())
     if not nearest.is_dir():
-        raise StoreError(f"no store can be made at {store}: {nearest} is a file; choose another place with --store")
+        raise StoreError(f"cannot create a store at {store}: {nearest} is a file; choose another folder with --store")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise StoreError(f"no store can be made at {store}: {nearest} cannot be written; choose another with --store")
+        raise StoreError(
+            f"cannot create a store at {store}: {nearest} is not writable; choose another folder with --store"
+        )
 
 
 def source_path(file: Place, store: Path) -> str:
@@ -113,14 +118,14 @@ def source_path(file: Place, store: Path) -> str:
 
 
 class NamesInStore:
-    """:func:`source_path` of many files of one store: what their folders have in common is found out once."""
+    """Return :func:`source_path` of many files of one store, computing each folder's part only once."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
         self._folders: dict[Path, str] = {}
 
     def of(self, file: Place) -> str:
-        """Return the name under which ``file``, which is no folder, is kept."""
+        """Return the name in the store of ``file``, which must not be a folder."""
         if isinstance(file, RemotePath):
             return source_path(file, self._store)
         folder = file.parent
@@ -132,17 +137,17 @@ class NamesInStore:
 
 
 def file_path(source: str, store: Path) -> Place:
-    """Return the place of the file kept under the name ``source``, a path as an absolute one."""
+    """Return the place of the file with the name ``source`` in the store; paths are absolute."""
     return RemotePath(source) if is_url(source) else _absolute(_absolute(store).parent / source)
 
 
 def is_below(source: str, root: str) -> bool:
-    """Tell whether the file ``source`` is ``root`` or lies below it; both are names in a store."""
+    """Return whether the file ``source`` is ``root`` or lies below it; both are names in a store."""
     if is_url(root) or is_url(source) or Path(root).is_absolute() or Path(source).is_absolute():
         return source == root or source.startswith(root.rstrip("/") + "/")
     steps = [step for step in root.split("/") if step != "."]
     climbed = source.split("/")
-    if all(step == ".." for step in steps):  # the store's folder, or one above it
+    if all(step == ".." for step in steps):  # The folder that holds the store, or one above it.
         return next((i for i, step in enumerate(climbed) if step != ".."), len(climbed)) <= len(steps)
     return climbed[: len(steps)] == steps
 

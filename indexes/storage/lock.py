@@ -1,4 +1,4 @@
-"""One writer at a time: a lock file that names the process holding it."""
+"""One writer at a time: a lock file, and a file that names the process that holds the lock."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the store's writer lock.
 
-    The operating system drops the lock when its holder dies, so a dead holder needs no recovery. Raises
-    :class:`StoreLockedError` naming the holder's process id when the lock is not free within ``wait_seconds``
-    (a negative number waits for ever), :class:`StoreError` when the folder cannot be written.
+    The operating system releases the lock when its holder dies, so a dead holder needs no recovery. Raises
+    :class:`StoreLockedError` with the holder's process id if the lock is not free within ``wait_seconds`` (a negative
+    number waits for ever), and :class:`StoreError` if the folder cannot be written.
     """
     file = store / LOCK
     try:
         if not file.exists():
             write_file(file, b"")
-        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)  # else it ignores the umask
+        # Without a mode, FileLock would ignore the umask.
+        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)
         lock.acquire(timeout=wait_seconds)
     except Timeout:
         raise StoreLockedError(
-            f"the store {store} is being written by another process (PID {_holder(store)}): try again when it is done, "
-            "or wait for it with --wait"
+            f"another process is writing to the store {store} (PID {_holder(store)}): try again when it is done, or "
+            "wait for it with --wait"
         ) from None
     except OSError as error:
-        raise StoreError(f"the store {store} cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"cannot write to the store {store}: {error.strerror or error}") from error
     try:
-        with suppress(OSError):  # on a full disk the lock holds without its holder's name
+        with suppress(OSError):  # On a full disk, the lock works without its holder's id.
             write_file(store / HOLDER, str(os.getpid()).encode())
         yield
     finally:
@@ -51,7 +52,7 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def _holder(store: Path) -> str:
-    for _ in range(_HOLDER_TRIES):  # a holder writes its id just after it takes the lock
+    for _ in range(_HOLDER_TRIES):  # A holder writes its id just after it takes the lock.
         with suppress(OSError):
             if holder := (store / HOLDER).read_text(encoding="ascii").strip():
                 return holder

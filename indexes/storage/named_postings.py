@@ -15,7 +15,7 @@ from ragembed.indexes.types import Keys
 
 @dataclass(frozen=True, slots=True)
 class PostingsFiles:
-    """What a folder of postings holds; ``last_chunk`` is the highest key of its chunks."""
+    """The contents of a postings folder; ``last_chunk`` is the highest key of its chunks."""
 
     folder: str
     chunks: int
@@ -25,14 +25,14 @@ class PostingsFiles:
 
 @dataclass(frozen=True, slots=True)
 class PostingsRecord:
-    """Postings as the database names them; those of a higher key were made later."""
+    """Postings as the database names them. A higher key means that they were made later."""
 
     key: int
     files: PostingsFiles
 
 
 def named_postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
-    """Return the files of postings, by key; raises :class:`StoreDamagedError` for one that has no proper name."""
+    """Return the records of postings by key; raise :class:`StoreDamagedError` for an invalid folder name."""
     rows = connection.execute("SELECT key, folder, chunks, last_chunk, sha256 FROM postings ORDER BY key")
     records = [PostingsRecord(key, PostingsFiles(*files)) for key, *files in rows.fetchall()]
     for record in records:
@@ -41,12 +41,12 @@ def named_postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
 
 
 def stale_chunks(connection: sqlite3.Connection, key: int) -> Keys:
-    """Return the chunks for which the postings ``key`` do not count any more, int64, shape ``(n,)``."""
+    """Return the chunks that the postings ``key`` no longer cover, int64, shape ``(n,)``."""
     return _keys(connection.execute("SELECT chunk FROM stale_postings WHERE postings >= ?", (key,)))
 
 
 def chunks_without_postings(connection: sqlite3.Connection) -> Keys:
-    """Return the keys of the chunks that no postings count for, int64, shape ``(n,)``, ascending."""
+    """Return the keys of the chunks that no postings cover, ascending, int64, shape ``(n,)``."""
     return _keys(
         connection.execute(
             "SELECT key FROM chunks WHERE key > (SELECT coalesce(max(last_chunk), 0) FROM postings)"
@@ -59,7 +59,7 @@ def chunks_without_postings(connection: sqlite3.Connection) -> Keys:
 def term_columns(
     connection: sqlite3.Connection, keys: Sequence[int]
 ) -> Iterator[tuple[int, str | None, str | None, str | None]]:
-    """Yield keys, ascending, and what the full-text index holds of these chunks: title, headings and text."""
+    """Yield the keys of chunks, ascending, with their columns of the full-text index: title, headings and text."""
     found = connection.execute(
         "SELECT key, title, headings, text FROM chunk_terms WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
         (json.dumps(list(keys)),),

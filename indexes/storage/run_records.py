@@ -1,7 +1,7 @@
-"""Records of indexing runs: which chunks a program that synchronises documents wrote, for which group, and when.
+"""Records of indexing runs: which chunks a program wrote, for which group, and when.
 
-They are rows of the store's own database and cannot outlive the chunks that they are about. A chunk is *expected* from
-its commit to the moment when the run says that it has taken note of it; a run that is killed in between leaves it so.
+LangChain's indexing API uses them. They are rows of the store's own database, so they cannot outlive their chunks. A
+chunk is *expected* from its commit until the run records it. If the run is killed in between, the chunk stays expected.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import TypeAlias
 from ragembed.indexes.types import json_ids
 
 Record: TypeAlias = tuple[str, str, "str | None", float, int]
-"""A row: namespace, key, group, time, and whether a run has taken note of it."""
+"""A row: namespace, key, group, time, and whether a run has recorded the chunk."""
 
 _TICK = 1e-6
-"""Seconds by which the clock goes on where the system's has not, or has gone back."""
+"""Seconds to add to the latest record's time if the system clock has not advanced, or has gone back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Chunks that a run of ``namespace`` is about to write, by id."""
+    """Chunks, by id, that a run of ``namespace`` is about to write."""
 
     namespace: str
     keys: frozenset[str]
 
 
 def now(connection: sqlite3.Connection, namespace: str) -> float:
-    """Return the time, in seconds since 1970; it is later than that of every record of ``namespace``."""
+    """Return the current time in seconds since 1970; it is later than the time of every record of ``namespace``."""
     latest = connection.execute("SELECT max(updated_at) FROM run_records WHERE namespace = ?", (namespace,)).fetchone()[
         0
     ]
@@ -39,7 +39,7 @@ def now(connection: sqlite3.Connection, namespace: str) -> float:
 
 
 def noted(connection: sqlite3.Connection, namespace: str, keys: Sequence[str]) -> set[str]:
-    """Return those of ``keys`` that a run has taken note of."""
+    """Return the ids in ``keys`` that a run has recorded."""
     found = connection.execute(
         "SELECT key FROM run_records WHERE namespace = ? AND noted AND key IN (SELECT value FROM json_each(?))",
         (namespace, json_ids(keys)),
@@ -55,9 +55,9 @@ def listed(
     group_ids: Sequence[str | None] | None = None,
     limit: int | None = None,
 ) -> list[str]:
-    """Return keys by time, at most ``limit``: updated before and after these times, of any of these groups.
+    """Return up to ``limit`` chunk ids by time, recorded before and after the given times, of any of the given groups.
 
-    The group of an expected chunk is not known, so it counts to each.
+    An expected chunk has no known group, so it matches every group.
     """
     conditions = ["namespace = ?"]
     values: list[object] = [namespace]
@@ -79,9 +79,9 @@ def listed(
 def note(
     connection: sqlite3.Connection, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None
 ) -> None:
-    """Take note of ``keys`` as of now, within the caller's transaction; those that are no chunk's are left out.
+    """Record ``keys`` with the current time, within the caller's transaction; ids of no chunk are ignored.
 
-    Without ``group_ids``, one for each key, groups stay as they are.
+    ``group_ids`` has one group for each key. Without it, groups stay unchanged.
     """
     at = now(connection, namespace)
     groups = [None] * len(keys) if group_ids is None else group_ids
@@ -103,7 +103,7 @@ def forget(connection: sqlite3.Connection, namespace: str, keys: Sequence[str]) 
 
 
 def expect(connection: sqlite3.Connection, expected: Iterable[Expected]) -> None:
-    """Record chunks as expected, within the transaction that writes them; what was noted before stays so."""
+    """Record chunks as expected, in the transaction that writes them; existing records stay unchanged."""
     for one in expected:
         at = now(connection, one.namespace)
         connection.executemany(
@@ -113,7 +113,7 @@ def expect(connection: sqlite3.Connection, expected: Iterable[Expected]) -> None
 
 
 def taken_out(connection: sqlite3.Connection, ids: Sequence[str] | None = None) -> list[Record]:
-    """Return the records of chunks that are about to be replaced, or all records, for :func:`put_back`."""
+    """Return the records of chunks that are about to be replaced, or all records, for :func:`restore`."""
     query = "SELECT namespace, key, group_id, updated_at, noted FROM run_records"
     if ids is None:
         found = connection.execute(query)
@@ -122,8 +122,8 @@ def taken_out(connection: sqlite3.Connection, ids: Sequence[str] | None = None) 
     return [tuple(row) for row in found]
 
 
-def put_back(connection: sqlite3.Connection, records: Iterable[Record]) -> None:
-    """Restore what :func:`taken_out` gave, once the chunks are there again."""
+def restore(connection: sqlite3.Connection, records: Iterable[Record]) -> None:
+    """Restore records from :func:`taken_out`, after their chunks have been inserted again."""
     connection.executemany(
         "INSERT INTO run_records (namespace, key, group_id, updated_at, noted) VALUES (?, ?, ?, ?, ?)", records
     )

@@ -1,7 +1,7 @@
-"""The store's database: tables, format version, connections.
+"""The store's database: tables, format version and connections.
 
-``store.db`` is the only commit point. Everything else in a store is an immutable file that a row here names with
-its hash. See ``docs/reference/store-format.md``.
+``store.db`` is the only commit point. Everything else in a store is an immutable file that a row of the database names
+with its hash. The page "Store format" of the documentation specifies the tables.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CREATE TABLE vectors (
 );
 CREATE INDEX vectors_by_segment ON vectors (segment);
 
-CREATE TABLE rewritten (                -- segments made for another embedder, until all of them are and take over
+CREATE TABLE rewritten (                -- segments made for another embedder, until they replace the old ones
     segment      INTEGER PRIMARY KEY REFERENCES segments (key) ON DELETE CASCADE,
     fingerprint  TEXT NOT NULL,
     folder       TEXT NOT NULL UNIQUE,
@@ -64,7 +64,7 @@ CREATE TABLE rewritten (                -- segments made for another embedder, u
 CREATE TABLE sources (
     id         INTEGER PRIMARY KEY,
     path       TEXT NOT NULL UNIQUE,    -- relative to the folder that holds the store, with /
-    ext        TEXT NOT NULL,           -- what follows the last dot of the file's name, in lower case
+    ext        TEXT NOT NULL,           -- extension of the file's name, in lower case, without the dot
     size       INTEGER NOT NULL,
     mtime_ns   INTEGER NOT NULL,
     sha256     TEXT NOT NULL,
@@ -98,12 +98,12 @@ CREATE TABLE chunks (
     page       INTEGER,
     tokens     INTEGER NOT NULL,
     metadata   TEXT NOT NULL,           -- JSON object
-    searched   TEXT                     -- the part of the text that search goes by, where it is not all of it
+    searched   TEXT                     -- the part of the text that is searched, if not all of it
 );
 CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);
 
-CREATE VIEW chunk_terms AS              -- what the full-text index holds
+CREATE VIEW chunk_terms AS              -- the contents of the full-text index
 SELECT key, terms(title) AS title, terms(headings) AS headings, terms(coalesce(searched, text)) AS text FROM chunks;
 CREATE VIRTUAL TABLE chunks_fts USING fts5 (
     title, headings, text, content = 'chunk_terms', content_rowid = 'key',
@@ -129,7 +129,7 @@ CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
     SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
 END;
 
-CREATE TABLE postings (                 -- files that are made of what the full-text index holds
+CREATE TABLE postings (                 -- files made from the contents of the full-text index
     key        INTEGER PRIMARY KEY AUTOINCREMENT,
     folder     TEXT NOT NULL UNIQUE,    -- name below postings/
     chunks     INTEGER NOT NULL,
@@ -138,7 +138,7 @@ CREATE TABLE postings (                 -- files that are made of what the full-
 );
 CREATE TABLE stale_postings (           -- chunks that were deleted or changed since
     chunk    INTEGER PRIMARY KEY,
-    postings INTEGER NOT NULL           -- highest key of postings then: these, and all before, count no more for it
+    postings INTEGER NOT NULL           -- highest key of postings then: these and older ones no longer cover the chunk
 );
 
 CREATE TABLE source_lines (
@@ -147,20 +147,20 @@ CREATE TABLE source_lines (
 );
 
 CREATE TABLE boilerplate (
-    kind  TEXT NOT NULL,                -- of the files that repeat it
-    line  TEXT NOT NULL,                -- as it stands in one of them
+    kind  TEXT NOT NULL,                -- kind of the files that repeat the line
+    line  TEXT NOT NULL,                -- the line as one of them contains it
     files INTEGER NOT NULL,
     PRIMARY KEY (kind, line)
 ) WITHOUT ROWID;
 
 CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
 
-CREATE TABLE run_records (              -- which chunks a program that synchronises documents wrote
+CREATE TABLE run_records (              -- chunks that programs such as LangChain's indexing API wrote
     namespace  TEXT NOT NULL,
     key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
-    group_id   TEXT,                    -- what the chunk was made from, as the program calls it
+    group_id   TEXT,                    -- the program's name for the document that the chunk comes from
     updated_at REAL NOT NULL,           -- seconds since 1970
-    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run has taken note of it
+    noted      INTEGER NOT NULL,        -- 0 from the chunk's commit until the run records it
     PRIMARY KEY (namespace, key)
 ) WITHOUT ROWID;
 CREATE INDEX run_records_by_key ON run_records (key);
@@ -174,10 +174,10 @@ def _define(connection: sqlite3.Connection, language: str) -> None:
 
 
 def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:
-    """Make a database for texts in ``language`` that holds nothing but ``meta`` (JSON values), whole or not at all."""
+    """Create a database for texts in ``language`` that holds only ``meta`` (JSON values), atomically."""
     temporary = path.with_name(f".{path.name}.new")
     write_file(temporary, b"")
-    for suffix in ("-journal", "-wal", "-shm"):  # of a process that was killed here
+    for suffix in ("-journal", "-wal", "-shm"):  # Left over if a process was killed here.
         temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(temporary)
     try:
@@ -200,30 +200,30 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open the database in autocommit mode; transactions are explicit.
 
-    In a folder that cannot be written, a reader reads the file as immutable; that is safe where all commits are in the
-    file itself. Raises :class:`StoreDamagedError` when it is no database of ragembed's, or not in its own schema,
-    :class:`IncompatibleStoreError` when its format is another, :class:`StoreError` when it cannot be opened, and what
-    :func:`stemmer` raises when it is to be written and its language cannot be stemmed here.
+    In a read-only folder, a reader opens the file as immutable, which is safe if all commits are in the file itself.
+    Raises :class:`StoreDamagedError` if the file is not a database of ragembed's or has another schema,
+    :class:`IncompatibleStoreError` if its format version is another, and :class:`StoreError` if it cannot be opened.
+    For writing, also raises as :func:`stemmer` does if the language cannot be stemmed here.
     """
     try:
         return _checked(path, _WRITABLE if writable else "mode=ro")
     except sqlite3.OperationalError as error:
-        if writable or not _is_locked_up(error) or os.access(path.parent, os.W_OK):
-            raise StoreError(f"{path} cannot be opened: {error}") from error
+        if writable or not _is_read_only(error) or os.access(path.parent, os.W_OK):
+            raise StoreError(f"cannot open {path}: {error}") from error
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
             raise StoreError(
-                f"{path} cannot be opened: its last commits are in {wal.name}, which can be read only where the folder "
-                "can be written; make it writable once, or copy the store"
+                f"cannot open {path}: its last commits are in {wal.name}, which SQLite reads only in a writable "
+                "folder; make the folder writable once, or copy the store"
             ) from error
     try:
         return _checked(path, "immutable=1")
     except sqlite3.OperationalError as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
+        raise StoreError(f"cannot open {path}: {error}") from error
 
 
-def _is_locked_up(error: sqlite3.OperationalError) -> bool:
-    """Tell whether SQLite could not make the files that it needs beside the database."""
+def _is_read_only(error: sqlite3.OperationalError) -> bool:
+    """Return whether SQLite could not create the files that it needs beside the database."""
     return "unable to open" in str(error) or "readonly" in str(error)
 
 
@@ -235,14 +235,14 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT_VERSION:
             raise IncompatibleStoreError(
-                f"the store {path.parent} has format {version}, this version of ragembed reads format "
-                f"{FORMAT_VERSION}: use the version of ragembed that wrote it, or delete the store and index again"
+                f"the store {path.parent} has format {version}: this version of ragembed reads format "
+                f"{FORMAT_VERSION}; use the version that wrote the store, or delete the store and index again"
             )
         language = _language(connection)
         if language is None:
             raise StoreDamagedError(
-                f"{path} has other tables than a store of format {version}: it is damaged, or another program changed "
-                "it; delete the store and index again"
+                f"{path} does not have the tables of a store of format {version}: it is damaged, or another program "
+                "changed it; delete the store and index again"
             )
         filters.register(connection)
         analyzer.register(connection, language)
@@ -252,9 +252,9 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         connection.close()
         raise
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message may quote a name that is damaged
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # The message may quote a name that is not UTF-8.
         connection.close()
-        raise StoreDamagedError(f"{path} cannot be read as a store's database: {error}") from error
+        raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
     except BaseException:
         connection.close()
         raise
@@ -262,7 +262,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    """Open the database whatever it holds; ``mode`` is SQLite's, as in ``"mode=ro"``."""
+    """Open the database whatever it holds; ``mode`` is an SQLite URI parameter such as ``"mode=ro"``."""
     uri = f"{path.resolve().as_uri()}?{mode}"
     connection = sqlite3.connect(
         uri,
@@ -277,10 +277,10 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 
 class ClosingConnection(sqlite3.Connection):
-    """A connection that is closed when :meth:`close` returns.
+    """A connection that is really closed when :meth:`close` returns.
 
-    SQLite keeps one open for as long as there is a cursor that was not read to its end, as a traceback may hold it; it
-    would then be closed after the others, and checkpoint on its own.
+    SQLite keeps a connection open as long as a cursor exists that was not read to its end, for example in a traceback.
+    Such a connection would be closed after the others, and run a checkpoint of its own.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -288,13 +288,13 @@ class ClosingConnection(sqlite3.Connection):
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
-        """Execute a statement, and remember its cursor."""
+        """Execute a statement and remember its cursor."""
         cursor = super().execute(*args)
         self._cursors.add(cursor)
         return cursor
 
     def close(self) -> None:
-        """Close all cursors, and then the connection."""
+        """Close all cursors, then the connection."""
         for cursor in list(self._cursors):
             cursor.close()
         super().close()
@@ -306,7 +306,7 @@ def _schema(connection: sqlite3.Connection) -> _Schema:
 
 
 def _language(connection: sqlite3.Connection) -> str | None:
-    """Return the language that the store's words are in, None where the schema is not that of a store in it."""
+    """Return the language of the store's texts, or None if the schema is not that of a store in this language."""
     tokenized = _tokenized_for(_schema(connection))
     if tokenized is None:
         return None
@@ -316,8 +316,8 @@ def _language(connection: sqlite3.Connection) -> str | None:
 
 @lru_cache(8)
 def _tokenized_for(schema: _Schema) -> str | None:
-    """Return the language of the full-text index in a schema, None if it is no store's; compared once a process."""
-    found = _squeezed_all(schema)
+    """Return the language of the full-text index in a schema, or None if no store has this schema; cached."""
+    found = _normalised_schema(schema)
     return next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
 
 
@@ -326,15 +326,15 @@ def _expected_schema(language: str) -> dict[str, str]:
     connection = sqlite3.connect(":memory:")
     try:
         _define(connection, language)
-        return _squeezed_all(_schema(connection))
+        return _normalised_schema(_schema(connection))
     finally:
         connection.close()
 
 
-def _squeezed_all(schema: _Schema) -> dict[str, str]:
-    return {name: _squeezed(sql) for name, sql in schema}
+def _normalised_schema(schema: _Schema) -> dict[str, str]:
+    return {name: _normalised_sql(sql) for name, sql in schema}
 
 
-def _squeezed(sql: str) -> str:
-    """Return SQL without what does not change its meaning here: comments, space, and quotes around a table's name."""
+def _normalised_sql(sql: str) -> str:
+    """Return SQL without what does not change its meaning: comments, white space, and quotes around table names."""
     return re.sub(r'[\s"]+', "", re.sub(r"--[^\n]*", "", sql))

@@ -1,7 +1,7 @@
-"""Segments: immutable folders of raw vectors and their index, written whole and named by the database.
+"""Segments: immutable folders of raw vectors with their index, written atomically and named by the database.
 
-``raw.f16`` holds the raw vectors, float16, little-endian, row-major; ``index.faiss`` holds the unit vectors that the
-embedder makes of them.
+``raw.f16`` holds the raw vectors, float16, little-endian, row-major. ``index.faiss`` holds the unit vectors that the
+embedder makes from them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ragembed.types import Floats, Halves
 RAW_TYPE = np.dtype("<f2")
 
 LEAST_APPROXIMATE = 10_000
-"""Vectors below which a segment that is written while a store grows is flat: there exact search is as fast."""
+"""Segments below this number of vectors get a flat index while a store grows; exact search is as fast there."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """What a segment's folder holds."""
+    """The contents of a segment's folder."""
 
     folder: str
     rows: int
@@ -57,7 +57,7 @@ class SegmentRecord:
 
 
 def to_raw(vectors: Floats) -> Halves:
-    """Round raw vectors to the stored precision; raises :class:`ValueError` when one is not finite in it."""
+    """Round raw vectors to float16; raise :class:`ValueError` if a value is not finite in float16."""
     with np.errstate(over="ignore"):
         halves = vectors.astype(RAW_TYPE)
     finite = np.isfinite(halves).all(axis=1)
@@ -67,16 +67,16 @@ def to_raw(vectors: Floats) -> Halves:
 
 
 Make = Callable[[Sequence[Shard]], Sequence[IndexSpec]]
-"""Writes the index of each shard to its file, and returns of which kind each is."""
+"""Writes the index of each shard to its file, and returns the index kinds."""
 
 Written: TypeAlias = "tuple[SegmentFiles, Rows]"
-"""A segment that was written, and the row of each of its vectors, by position."""
+"""A new segment, and the row of each of its vectors by position."""
 
 
 def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
-    """Return what makes indexes of the kind that the store asks for; see :func:`kind_for`.
+    """Return a function that builds indexes of the kind that :func:`kind_for` returns for ``wanted``.
 
-    It raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
+    The function raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
     """
 
     def built(shard: Shard) -> IndexSpec:
@@ -89,7 +89,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
 
 
 def same_kind(files: SegmentFiles) -> Make:
-    """Return what rebuilds the index of a segment, of the kind that it had."""
+    """Return a function that rebuilds the index of a segment, keeping its kind."""
 
     def built(shard: Shard) -> IndexSpec:
         spec = stored_spec(files.kind)
@@ -102,7 +102,7 @@ def same_kind(files: SegmentFiles) -> Make:
 def write_segment(
     store: Path, blocks: Iterable[tuple[Rows, Halves]], postprocess: Callable[[Floats], Floats], make: Make
 ) -> Written:
-    """Write one new segment as :func:`write_segments` does."""
+    """Write one new segment, as :func:`write_segments` does."""
     [written] = write_segments(store, blocks, postprocess, make)
     return written
 
@@ -114,12 +114,12 @@ def write_segments(
     make: Make,
     sizes: Sequence[int] = (),
 ) -> list[Written]:
-    """Write new segments below ``store``; they count once the database names them.
+    """Write new segments below ``store``. They become part of the store when the database names them.
 
-    ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, and their raw vectors, shape ``(n, d)``, one vector
-    or more in all. The first segments have as many of them as ``sizes`` says, each more than 0; what is left over is
-    one more, so that there is one segment where nothing is said. ``postprocess`` maps raw vectors to vectors. Indexes
-    are always made from the rounded raw vectors, so that rebuilding one gives the same.
+    ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, with their raw vectors, shape ``(n, d)``; one vector
+    or more in total. ``sizes`` are the numbers of vectors of the first segments, each more than 0. The remaining
+    vectors form one more segment. ``postprocess`` maps raw vectors to vectors. Indexes are built from the rounded raw
+    vectors, so rebuilding an index gives the same vectors.
     """
     finals: list[Path] = []
     temporaries: list[Path] = []
@@ -134,7 +134,7 @@ def write_segments(
         for temporary, final in zip(temporaries, finals, strict=True):
             publish(temporary, final)
     except BaseException:
-        for folder in temporaries:  # they may be as large as the store, and the next write far away
+        for folder in temporaries:  # They may be as large as the store, so remove them now and not at the next write.
             shutil.rmtree(folder, ignore_errors=True)
         raise
     together = zip(finals, raws, specs, hashes, strict=True)
@@ -145,7 +145,7 @@ def write_segments(
 
 
 def _cut(blocks: Iterable[tuple[Rows, Halves]], sizes: Sequence[int]) -> Iterator[tuple[int, Rows, Halves]]:
-    """Yield ``blocks``, cut where a segment ends, with the number of the segment that each is for."""
+    """Yield ``blocks``, divided at the ends of segments, each with the number of its segment."""
     number, room = 0, sizes[0] if sizes else None
     for rows, raw in blocks:
         start = 0
@@ -172,10 +172,10 @@ def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows,
 def _write_indexes(
     folders: Sequence[Path], raws: Sequence[tuple[Rows, int]], postprocess: Callable[[Floats], Floats], make: Make
 ) -> tuple[Sequence[IndexSpec], int]:
-    """Make the indexes of the raw vectors in ``folders``; returns their kinds, and the dimension of vectors.
+    """Build the indexes of the raw vectors in ``folders``; return their kinds and the dimension of the vectors.
 
-    ``raws`` are the rows of each folder, and the dimension of its raw vectors. None of these is mapped any more then,
-    as Windows would not rename it.
+    ``raws`` holds the rows of each folder and the dimension of its raw vectors. On return, no file is mapped any more,
+    because Windows cannot rename the folder of a mapped file.
     """
     shards = [
         Shard(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
@@ -189,12 +189,12 @@ def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats]
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
-    """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes of stored raw vectors."""
+    """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes from stored raw vectors."""
     return unit_rows(postprocess(raw.astype(np.float32)))
 
 
 class SegmentVectors:
-    """The vectors that ``postprocess`` makes of raw vectors, float16, shape ``(n, d)``; made whenever they are read."""
+    """The vectors that ``postprocess`` makes from raw vectors, float16, shape ``(n, d)``; computed on every read."""
 
     def __init__(self, raw: Halves, postprocess: Callable[[Floats], Floats]) -> None:
         self._raw = raw
@@ -206,22 +206,22 @@ class SegmentVectors:
         return int(self.block(0, 1).shape[1])
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of vectors."""
         return len(self._raw)
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return those from position ``start`` to before ``stop``."""
+        """Return the vectors from position ``start`` up to, not including, ``stop``."""
         return to_vectors(self._raw[start:stop], self._postprocess)
 
     def at(self, positions: Rows) -> Floats:
-        """Return those at ``positions``, int64, shape ``(n,)``."""
+        """Return the vectors at ``positions``, int64, shape ``(n,)``."""
         return to_vectors(self._raw[positions], self._postprocess)
 
 
 class Segment:
-    """A committed segment; each of its files is checked against its hash when it is first used.
+    """A committed segment. Each file is checked against its hash on first use.
 
-    ``rows`` are kept here by whoever looks them up in the database: the row of each vector, int64, by position.
+    ``rows`` caches the row of each vector by position, int64, once a caller has read it from the database.
     """
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
@@ -237,11 +237,11 @@ class Segment:
 
     @property
     def flat(self) -> bool:
-        """Whether its index keeps the vectors as they are, one after the other."""
+        """Whether the index is flat: it holds the vectors unchanged, one after the other."""
         return self.spec.name == FLAT
 
     def index(self) -> StoredIndex:
-        """Return the index, mapped."""
+        """Return the index, memory-mapped."""
         if self._index is None:
             require_committed(self.index_file, self.files.index_sha256)
             shape = self.files.rows, self.files.dim
@@ -249,11 +249,11 @@ class Segment:
         return self._index
 
     def vectors(self, postprocess: Callable[[Floats], Floats]) -> SegmentVectors:
-        """Return the unit vectors that ``postprocess`` makes of the raw ones."""
+        """Return the unit vectors that ``postprocess`` makes from the raw vectors."""
         return SegmentVectors(self.raw(), postprocess)
 
     def raw(self) -> Halves:
-        """Return the raw vectors, float16, shape ``(rows, d)``, mapped."""
+        """Return the raw vectors, float16, shape ``(rows, d)``, memory-mapped."""
         if self._raw is None:
             require_committed(self.raw_file, self.files.raw_sha256)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
@@ -265,7 +265,7 @@ class Segment:
 
 
 def stored_spec(kind: str) -> IndexSpec:
-    """Return the kind that a store's database names; raises :class:`StoreDamagedError` for one that there is not."""
+    """Return the index kind that a store's database names; raise :class:`StoreDamagedError` if it is unknown."""
     try:
         return parse_spec(kind)
     except ConfigError as error:
@@ -273,5 +273,5 @@ def stored_spec(kind: str) -> IndexSpec:
 
 
 def kind_for(wanted: IndexSpec, rows: int) -> IndexSpec:
-    """Return the kind of a segment of ``rows`` vectors in a store that asks for ``wanted``."""
+    """Return the index kind of a segment of ``rows`` vectors in a store whose kind is ``wanted``."""
     return wanted if rows >= max(LEAST_APPROXIMATE, wanted.least_rows) else parse_spec(FLAT)

@@ -15,9 +15,10 @@ from ragembed.types import Bools
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What may be found: ``mask`` tells it of each vector row, ``keys`` are the chunks, ascending, None for all.
+    """The chunks that a search may return.
 
-    ``without`` are chunks, ascending, that may not be found though ``keys`` are all: those of nothing but boilerplate.
+    ``mask`` says for each vector row whether it may be returned. ``keys`` are the chunks, ascending, or None for all
+    chunks except ``without``, ascending: those that hold only boilerplate.
     """
 
     mask: Bools
@@ -25,14 +26,14 @@ class Selection:
     without: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def admits(self, keys: Keys) -> Bools:
-        """Tell of each of the chunk keys, shape ``(n,)``, whether it may be found."""
+        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
         if self.keys is None:
             return ~_among(keys, self.without)
         return _among(keys, self.keys)
 
     @property
     def most_left_out(self) -> int | None:
-        """How many chunks are left out at most, None where that is not known."""
+        """Maximum number of chunks that are left out, or None if it is unknown."""
         return len(self.without) if self.keys is None else None
 
 
@@ -44,9 +45,9 @@ def _among(keys: Keys, ascending: Keys) -> Bools:
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
-    """Return the chunks that match ``where`` and can be found, None where every row is of such a chunk."""
+    """Return the chunks that match ``where`` and can be found, or None if every row belongs to such a chunk."""
     size = catalog.last_row(connection) + 1
-    without, rows_without = catalog.chunks_of_nothing_else(connection)
+    without, rows_without = catalog.boilerplate_only_chunks(connection)
     if where is not None:
         keys, rows = catalog.matching(connection, where)
         searched = ~_among(keys, without)
@@ -58,5 +59,5 @@ def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | 
         return None
     mask = np.ones(size, dtype=bool)
     mask[dead] = False
-    mask[catalog.rows_of_those_alone(connection, rows_without.tolist())] = False
+    mask[catalog.rows_of_boilerplate_only(connection, rows_without.tolist())] = False
     return Selection(mask, None, without)

@@ -16,23 +16,23 @@ from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.text.stemming import AnalyzerConfig
 
 _CACHE_KIBIBYTES = 32 << 10
-"""Pages of the database that are kept in memory: ids and hashes come in no order, each to another page."""
+"""Size of SQLite's page cache. Ids and hashes come in random order, so each one touches another page."""
 
 _WORD_PAGES, _WORDS_MERGED = 500, 2
-"""Pages of the full-text index that one step writes, and the changes below which SQLite says a step had no work."""
+"""Pages of the full-text index that one merge step writes, and the changes below which a step had nothing to do."""
 _PAGE_COUNTS = ("freelist_count", "page_count")
 
 _DIGITS = 20
 
-TAKE_AS_IT_IS = (
-    "put a copy in its place, delete the store and index again, or take the database as it is with "
-    "ragembed verify --repair --trust-database"
+DATABASE_REMEDIES = (
+    "restore a copy, delete the store and index again, or accept the database as it is with "
+    "'ragembed verify --repair --trust-database'"
 )
-"""The remedies if the database is readable and not what was committed."""
+"""The remedies if the database is readable but does not match its last commit."""
 
 
 class Database:
-    """The one connection that writes to a store; its holder has the writer's lock."""
+    """The connection that writes to a store. Its user must hold the writer lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the ``with`` block in one transaction that raises the generation."""
+        """Run the ``with`` block in one transaction that increments the generation."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -68,8 +68,8 @@ class Database:
             self.connection.execute(f"PRAGMA busy_timeout = {patience}")
 
     def merge_words(self) -> None:
-        """Join the parts of the full-text index into one, some pages at a time."""
-        pages = -_WORD_PAGES  # negative once: it takes parts of all sizes together
+        """Merge the parts of the full-text index into one, some pages at a time."""
+        pages = -_WORD_PAGES  # The first call is negative, which makes FTS5 merge parts of all sizes.
         while True:
             with self.transaction():
                 before = self.connection.total_changes
@@ -78,8 +78,8 @@ class Database:
                     return
             pages = _WORD_PAGES
 
-    def renew_words(self) -> None:
-        """Make the full-text index again where another release of the stemmer made it: this one may stem otherwise."""
+    def update_words(self) -> None:
+        """Rebuild the full-text index if another version of the stemmer made it, because stems may differ."""
         made = catalog.analyzer_config(self.connection)
         current = AnalyzerConfig.of_language(made.language)
         if made != current:
@@ -88,31 +88,31 @@ class Database:
                 catalog.set_meta(self.connection, "words", current.to_dict())
 
     def free_share(self) -> float:
-        """Return the share of the database file that nothing uses, from 0 to 1."""
+        """Return the unused share of the database file, from 0 to 1."""
         free, pages = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGE_COUNTS)
         return float(free / pages)
 
     def vacuum(self) -> None:
-        """Give the space that deleted rows took back to the disk."""
+        """Return the space of deleted rows to the disk."""
         self.connection.execute("VACUUM")
         self.checkpoint()
 
 
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[Database]:
-    """Open the database for the time of the ``with`` block; at its end all commits go into the one file.
+    """Open the database for the ``with`` block; at its end, copy all commits into the database file.
 
     Raises :class:`StoreDamagedError` if commits are lost.
     """
     database = Database(path)
     with closing(database.connection):
         if (message := lost_commits(path, database.connection)) is not None:
-            raise StoreDamagedError(f"the store {path.parent} cannot be written: {message}; {TAKE_AS_IT_IS}")
+            raise StoreDamagedError(f"cannot write to the store {path.parent}: {message}; {DATABASE_REMEDIES}")
         try:
-            database.renew_words()
+            database.update_words()
             yield database
         except BaseException:
-            with suppress(StoreError):  # the log keeps what is committed; the first error is the one to report
+            with suppress(StoreError):  # The log keeps the commits, and the first error is the one to report.
                 database.checkpoint()
             raise
         database.checkpoint()
@@ -121,8 +121,8 @@ def open_for_writing(path: Path) -> Iterator[Database]:
 def note_committed(path: Path, generation: int) -> None:
     """Write the number of the last commit into a file beside the database ``path``.
 
-    SQLite drops a damaged end of its log without a word. The file tells that commits are missing. It is written after
-    the commit, so a process killed between the two loses no commit that anybody knows of.
+    SQLite silently drops a damaged end of its log. This file reveals that commits are missing. It is written after the
+    commit, so if a process is killed between the two, no commit is reported as lost by mistake.
     """
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     with open(os.open(committed_file(path), flags, 0o664), "wb") as file:  # noqa: PTH123  a descriptor, for the flags
@@ -130,14 +130,14 @@ def note_committed(path: Path, generation: int) -> None:
 
 
 def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
-    """Return a sentence if the database is older than its last commit, None if it is not."""
+    """Return a message if the database is older than its last commit, else None."""
     try:
         written = committed_file(path).read_bytes()
     except FileNotFoundError:
         return None
     generation = _generation(connection)
     if not written.strip().isdigit():
-        return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}, expected the number of the last commit"
+        return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}: expected the number of the last commit"
     if int(written) <= generation:
         return None
     return (
@@ -149,18 +149,18 @@ def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
 def _generation(connection: sqlite3.Connection) -> int:
     found = catalog.meta(connection, "generation", 0)
     if not isinstance(found, int):
-        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for 'generation', expected a number")
+        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for 'generation': expected a number")
     return found
 
 
 def committed_file(path: Path) -> Path:
-    """Return the file that holds the number of the last commit to the database ``path``."""
+    """Return the path of the file that holds the number of the last commit to the database ``path``."""
     return path.with_name(path.name + COMMITTED_SUFFIX)
 
 
 @contextmanager
 def write_errors(store: Path) -> Iterator[None]:
-    """Turn what the file system and SQLite say about a failed write into one error that names the store."""
+    """Turn errors of the file system and of SQLite during a write into one error that names the store."""
     try:
         yield
     except OSError as error:
@@ -170,14 +170,14 @@ def write_errors(store: Path) -> Iterator[None]:
 
 
 def database_error(store: Path, error: sqlite3.DatabaseError) -> StoreError:
-    """Return what SQLite says while the store is written as one error that names the store."""
+    """Return the error of the store for an SQLite error during a write."""
     if isinstance(error, sqlite3.OperationalError):
         return _not_written(store, str(error))
     return StoreDamagedError(
-        f"the database of {store} cannot be used: {error}; look closer with ragembed verify, or delete the store and "
-        "index again"
+        f"cannot use the database of {store}: {error}; check it with 'ragembed verify', or delete the store and index "
+        "again"
     )
 
 
 def _not_written(store: Path, reason: str) -> StoreError:
-    return StoreError(f"the store {store} could not be written, its last state is intact: {reason}")
+    return StoreError(f"cannot write to the store {store}: {reason}; its last committed state is intact")

@@ -1,4 +1,4 @@
-"""The folder in which workers leave files for each other: which of its entries are ours, and how they are removed."""
+"""The work folder, in which workers leave files for each other: which files ragembed wrote, and removing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragembed.files import replace_file
 from ragembed.indexes.storage.lock import HOLDER, LOCK
 
 FORMAT = "ragembed-work-1"
-"""What the plan of a work folder says of itself: a folder of other files with the same names has no such plan."""
+"""Format in the plan of a work folder. It distinguishes ragembed's folder from others with the same file names."""
 PLAN = "plan.json"
 
 _FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
@@ -25,33 +25,33 @@ _FILES = re.compile(
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
     r"|(fit|embed)/\d{5,}\.safetensors|fitted/(config\.json|state\.safetensors)"
 )
-# Files that are made before the plan: a run that was killed in between leaves them alone.
+# Files that are written before the plan. A run that was killed in between leaves only these.
 _BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")
 _TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.\d+\.tmp")
 """Name under which :func:`replace_file` writes a file before it is complete."""
 
 
 class WorkFolder:
-    """A work folder at ``path``, which may not exist yet; it never follows a symbolic link."""
+    """A work folder at ``path``, which may not exist yet. Symbolic links are never followed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def require_ours(self) -> None:
-        """Raise :class:`ConfigError` unless the folder is missing, empty, or one that an interrupted run has left."""
+        """Raise :class:`ConfigError` unless the folder is missing, empty, or left by an interrupted run."""
         problem = self._problem()
         if problem is not None:
             raise ConfigError(
-                f"{self.path} cannot be the work folder: {problem}. Expected a folder that does not exist, is empty, "
-                "or was left by an interrupted run: choose another with --work, or move this one away"
+                f"{self.path} cannot be the work folder: {problem}; expected a missing or empty folder, or one that an "
+                "interrupted run left: choose another with --work, or move this one away"
             )
 
     def is_ours(self) -> bool:
-        """Tell whether the folder exists and could be used."""
+        """Return whether the folder exists and can be used."""
         return self.path.is_dir() and self._problem() is None
 
     def read_plan(self) -> dict[str, Any] | None:
-        """Return the fields of our plan, none while it is being made; None if there is no plan of ours."""
+        """Return the fields of ragembed's plan, none while it is being made, or None if there is no such plan."""
         file = self.path / PLAN
         if file.is_symlink():
             return None
@@ -64,43 +64,45 @@ class WorkFolder:
         return found
 
     def write_plan(self, fields: dict[str, Any]) -> None:
-        """Write the plan; one without fields only says that the folder is ours."""
+        """Write the plan. A plan without fields only marks the folder as ragembed's."""
         replace_file(self.path / PLAN, json.dumps({"format": FORMAT, **fields}, indent=2).encode())
 
     def restart(self) -> None:
-        """Remove all that is ours, and leave a plan without fields.
+        """Remove all files of ragembed, and leave a plan without fields.
 
-        Raises :class:`ConfigError` if other files are in the way of new ones.
+        Raises :class:`ConfigError` if other files are in the way.
         """
         for folder in self._remove():
             if folder.parent != self.path:
-                raise ConfigError(f"{folder} holds files that are not ours: move them away, or choose another --work")
+                raise ConfigError(
+                    f"{folder} holds files that ragembed did not write: move them away, or choose another --work"
+                )
 
     def clear(self) -> None:
-        """Remove all that is ours, the plan last, and folders if nothing else is in them."""
+        """Remove all files of ragembed, the plan last, and then its folders if they are empty."""
         self._remove()
         (self.path / PLAN).unlink()
 
     def _remove(self) -> list[Path]:
-        """Remove all that is ours but the lock, invalidating the plan first; returns folders that others use too."""
+        """Clear the plan and remove all files of ragembed but the lock; return folders that also hold other files."""
         self.write_plan({})
         left = []
         for entry, name, is_folder in self._ours(self.path):
             if is_folder:
                 try:
                     entry.rmdir()
-                except OSError:  # files of others are in it
+                except OSError:  # The folder holds other files.
                     left.append(entry)
             elif name not in (PLAN, LOCK, HOLDER):
                 entry.unlink(missing_ok=True)
         return left
 
     def leave(self, *, remove: bool) -> None:
-        """Remove the lock file if there is no plan; and then the folder if it is empty and ``remove`` says so."""
+        """Remove the lock file if there is no plan; with ``remove``, also the folder if it is empty."""
         if not (self.path / PLAN).exists():
             (self.path / LOCK).unlink(missing_ok=True)
             if remove:
-                with suppress(OSError):  # files of others are in it
+                with suppress(OSError):  # The folder holds other files.
                     self.path.rmdir()
 
     def _problem(self) -> str | None:
@@ -113,7 +115,7 @@ class WorkFolder:
         for entry, name, is_folder in self._ours(self.path):
             try:
                 mode = entry.lstat().st_mode
-            except FileNotFoundError:  # a run that is under way has finished with it
+            except FileNotFoundError:  # A running process has just removed the file.
                 continue
             if stat.S_ISLNK(mode):
                 return f"{name} in it is a symbolic link"
@@ -128,11 +130,11 @@ class WorkFolder:
         return None
 
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
-        """Yield what has a name of ours, that name, and whether it is a folder's; a folder's entries come before it."""
+        """Yield path and name of each entry that ragembed wrote, and whether it is a folder; children come first."""
         try:
             with os.scandir(folder) as found:
                 entries = list(found)
-        except FileNotFoundError:  # a run that is under way has finished with it
+        except FileNotFoundError:  # A running process has just removed the folder.
             return
         for entry in entries:
             path, name = Path(entry.path), above + entry.name

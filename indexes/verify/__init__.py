@@ -1,4 +1,4 @@
-"""Reading every byte of a store to tell whether it is what was committed, and rebuilding what can be rebuilt."""
+"""Verification: compare every byte of a store with what was committed, and rebuild what can be rebuilt."""
 
 from __future__ import annotations
 

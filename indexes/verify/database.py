@@ -1,4 +1,4 @@
-"""Checking the database: its structure, its words, its digests, and that its rows agree with one another."""
+"""Checks of the database: its structure, its full-text index, its digests, and the consistency of its rows."""
 
 from __future__ import annotations
 
@@ -37,56 +37,56 @@ _POSITIONS = (
     " OR count(DISTINCT v.position) <> s.rows"
 )
 _UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
-"""What reading a value raises that is no JSON, or not of its type."""
+"""Errors of reading a value that is not JSON or has the wrong type."""
 _WORDS_CHECK = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
 
 
 def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Let SQLite check the database, and compare rows with one another; ``connection`` stands in a transaction."""
+    """Let SQLite check the database, and compare its rows with each other; ``connection`` must be in a transaction."""
     for (message,) in connection.execute("PRAGMA integrity_check(20)"):
-        if "fts5" in message.lower():  # newer versions of SQLite look into the full-text index too
+        if "fts5" in message.lower():  # Newer versions of SQLite also check the full-text index.
             yield Problem(Part.WORDS, DATABASE, message)
         elif message != "ok":
             yield _damaged(message)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield _damaged(f"row {row} of {table} refers to a row of {parent} that is not there")
+        yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
-        yield _damaged(f"{marks:,} vectors are marked as unused and used, or as neither")
+        yield _damaged(f"{marks:,} vectors are marked as both used and unused, or as neither")
     for (table,) in connection.execute(_SEQUENCES):
-        yield _damaged(f"the next key of {table} is one that was used before")
+        yield _damaged(f"the next key of {table} has already been used")
     for (key,) in connection.execute(_POSITIONS):
-        yield _damaged(f"the vectors of segment {key} are not numbered from 0 to the number of its rows")
+        yield _damaged(f"the positions of the vectors of segment {key} are not 0, 1, 2, …")
     yield from _check_meta(connection)
     yield from _check_texts(connection)
 
 
 def check_rows(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare the rows with the digests, and the last commit with the number that its writer noted."""
+    """Compare the rows with the digests, and the generation with the number of the last commit."""
     for table in digests.altered_tables(connection):
-        yield Problem(Part.ROWS, DATABASE, f"the rows of {table} are not those that were committed")
+        yield Problem(Part.ROWS, DATABASE, f"the rows of {table} do not match their digest")
     if (message := lost_commits(store / DATABASE, connection)) is not None:
         yield Problem(Part.LOG, _LOG, message)
 
 
 def check_words(store: Path) -> Iterator[Problem]:
-    """Compare the full-text index with the chunks; the folder must be writable, though nothing is written."""
+    """Compare the full-text index with the chunks; needs a writable folder, although nothing is written."""
     with closing(schema.connect(store / DATABASE, writable=True)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(_WORDS_CHECK)
         except sqlite3.DatabaseError as error:
-            yield Problem(Part.WORDS, DATABASE, f"the full-text index does not agree with the chunks: {error}")
+            yield Problem(Part.WORDS, DATABASE, f"the full-text index does not match the chunks: {error}")
         finally:
             connection.execute("ROLLBACK")
 
 
 def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
     for key, text in connection.execute("SELECT key, value FROM meta ORDER BY key"):
-        if not _is_right(key, text):
-            yield _damaged(f"the value of {key!r} is {str(text)[:80]}, which no store has")
+        if not _is_valid(key, text):
+            yield _damaged(f"the value of {key!r} is invalid: {str(text)[:80]}")
 
 
-def _is_right(key: str, text: str) -> bool:
+def _is_valid(key: str, text: str) -> bool:
     try:
         return _META.get(key, _is_anything)(json.loads(text))
     except _UNREADABLE:
@@ -96,18 +96,18 @@ def _is_right(key: str, text: str) -> bool:
 def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:
     hashes = connection.execute("SELECT v.text_hash FROM chunks c LEFT JOIN vectors v ON v.row = c.row ORDER BY c.key")
     try:
-        for (made_from,), record in zip(hashes, catalog.iterate_chunks(connection), strict=True):
-            if made_from != text_hash(record.chunk.embedded_text):
-                yield _damaged(f"the text of chunk {record.id!r} is not the one that its vector was made from")
+        for (stored_hash,), record in zip(hashes, catalog.iterate_chunks(connection), strict=True):
+            if stored_hash != text_hash(record.chunk.embedded_text):
+                yield _damaged(f"the text of chunk {record.id!r} is not the text that its vector was made from")
     except (*_UNREADABLE, RagembedError) as error:
-        yield _damaged(f"a chunk cannot be read: {error}")
+        yield _damaged(f"cannot read a chunk: {error}")
 
 
 def _damaged(message: str) -> Problem:
     return Problem(Part.DATABASE, DATABASE, message)
 
 
-def _is_anything(value: object) -> bool:  # noqa: ARG001  the signature of the others
+def _is_anything(value: object) -> bool:  # noqa: ARG001  same signature as the other functions
     return True
 
 
@@ -122,7 +122,7 @@ def _is_embedder(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and all(Path(name).name == name for name in files)
 
 
-def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
+def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
     def accepted(value: object) -> bool:
         try:
             return value is None or read(value) is not None
@@ -137,14 +137,14 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     BASELINE: is_baseline_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
-    "fusion": _reads(Fusion.from_dict),
+    "fusion": _readable_by(Fusion.from_dict),
     "generation": _is_count,
-    "index": _reads(IndexConfig.from_dict),
-    "index_check": _reads(IndexEvaluation.from_dict),
-    "index_choice": _reads(IndexSelection.from_dict),
+    "index": _readable_by(IndexConfig.from_dict),
+    "index_check": _readable_by(IndexEvaluation.from_dict),
+    "index_choice": _readable_by(IndexSelection.from_dict),
     "indexing": lambda value: isinstance(value, dict),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),
-    "words": _reads(AnalyzerConfig.from_dict),
+    "words": _readable_by(AnalyzerConfig.from_dict),
 }
-"""Whether a value that a store keeps under a key is one of its type."""
+"""For each key, a function that returns whether a value is valid."""

@@ -1,4 +1,4 @@
-"""Checking the files that the database names: segments, postings and the embedder, and encoding canary texts again."""
+"""Checks of the files that the database names: segments, postings and the embedder; and encoding canary texts again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Floats, Halves
 
 CANARIES = 16
-"""Texts that are encoded again."""
+"""Number of texts that are encoded again."""
 
 _LEAST_COSINE = 0.999
 _TOLERANCE, _ROUNDING = 1e-5, 1.5
@@ -34,7 +34,7 @@ _BLOCK = 50_000
 
 
 def check_files(store: Path, files: SegmentFiles, raw_part: Part, index_part: Part, key: int) -> Iterator[Problem]:
-    """Compare a segment's files with the hashes that the database holds."""
+    """Compare a segment's files with their hashes in the database."""
     for name, expected, part in ((RAW, files.raw_sha256, raw_part), (INDEX, files.index_sha256, index_part)):
         file = f"{SEGMENTS}/{files.folder}/{name}"
         if (message := file_difference(store / file, expected)) is not None:
@@ -44,18 +44,18 @@ def check_files(store: Path, files: SegmentFiles, raw_part: Part, index_part: Pa
 def check_contents(
     store: Path, connection: sqlite3.Connection, record: SegmentRecord, embedder: VectorEncoder | None
 ) -> Iterator[Problem]:
-    """Compare a segment's files, whose hashes are right, with the database and the index with the raw vectors."""
+    """Compare a segment's files, whose hashes match, with the database, and the index with the raw vectors."""
     files, folder = record.files, f"{SEGMENTS}/{record.files.folder}"
     width = catalog.meta(connection, "dim")
     size = (store / folder / RAW).stat().st_size
     if size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
-        message = f"it has {size:,} bytes: expected {files.rows:,} vectors of dimension {width}, two bytes a number"
+        message = f"the file has {size:,} bytes: expected {files.rows:,} vectors of dimension {width} in float16"
         yield Problem(Part.RAW, f"{folder}/{RAW}", message, record.key)
         return
     raw: Halves = np.memmap(store / folder / RAW, dtype=RAW_TYPE, mode="r", shape=(files.rows, width))
     for start in range(0, files.rows, _BLOCK):
         if not np.isfinite(raw[start : start + _BLOCK]).all():
-            yield Problem(Part.RAW, f"{folder}/{RAW}", "a vector holds a value that is not finite", record.key)
+            yield Problem(Part.RAW, f"{folder}/{RAW}", "a vector contains a value that is not finite", record.key)
             return
     rows = catalog.rows_of_segment(connection, record.key)
     difference = _index_difference(store / folder / INDEX, files, raw, rows, embedder)
@@ -73,21 +73,21 @@ def _index_difference(
         for found, kept in index.contents():
             positions = np.minimum(np.searchsorted(rows, found), len(rows) - 1)
             if seen[positions].any() or not np.array_equal(rows[positions], found):
-                return "its ids are not the rows that the database names"
+                return "the ids in the index are not the rows that the database names"
             seen[positions] = True
             if embedder is None:
                 continue
             expected = to_vectors(raw[positions], embedder.postprocess_documents)
             rounded = None if spec.lossless else index.kept_of(expected)
             if not _alike(kept, index.as_searched(expected), rounded):
-                return "its vectors are not those that the embedder makes of the raw vectors"
+                return "the vectors in the index are not those that the embedder makes from the raw vectors"
     except StoreDamagedError as error:
         return str(error)
-    return None if seen.all() else "its ids are not the rows that the database names"
+    return None if seen.all() else "the ids in the index are not the rows that the database names"
 
 
 def _alike(kept: Floats, expected: Floats, rounded: Floats | None) -> bool:
-    """Tell whether an index keeps what it should: where it rounds, to about as much as it would round it to now."""
+    """Return whether an index holds the expected vectors, within the rounding error that it would have today."""
     if rounded is None:
         return bool(np.allclose(kept, expected, atol=_TOLERANCE))
     allowed = _ROUNDING * np.linalg.norm(rounded - expected, axis=1).max() + _TOLERANCE
@@ -95,7 +95,7 @@ def _alike(kept: Floats, expected: Floats, rounded: Floats | None) -> bool:
 
 
 def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Problem]:
-    """Compare the embedder's files with the hashes that the database holds."""
+    """Compare the embedder's files with their hashes in the database."""
     for name, expected in record["files"].items():
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
         if (message := file_difference(store / file, expected)) is not None:
@@ -103,7 +103,7 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
 
 
 def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare the embedder's baseline, if it has one, with the hash that the database holds."""
+    """Compare the embedder's baseline, if any, with its hash in the database."""
     if (record := baseline_record(connection)) is not None:
         file = baseline_file(store, record)
         if (message := file_difference(file, record["sha256"])) is not None:
@@ -111,19 +111,22 @@ def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:
-    """Encode some of the store's texts again; returns what differs from the raw vectors ``raw_of`` each segment."""
+    """Encode some of the store's texts again; return a message for each that differs from its stored raw vector.
+
+    ``raw_of`` maps a segment key to the raw vectors of the segment.
+    """
     records = _spread(connection)
     if not records:
         return []
     again = embedder.raw_documents([text for _, text, _, _ in records])
     stored = np.stack([raw_of[segment][position] for _, _, segment, position in records]).astype(np.float32)
     if again.shape != stored.shape or not np.isfinite(again).all():
-        return [f"texts give vectors of shape {again.shape} now: expected {stored.shape}, and finite numbers in them"]
+        return [f"encoding texts again gives vectors of shape {again.shape}: expected finite vectors of {stored.shape}"]
     cosines = (unit_rows(again) * unit_rows(stored)).sum(axis=1)
     cosines[~again.any(axis=1) & ~stored.any(axis=1)] = 1.0
     return [
-        f"the text of chunk {chunk_id!r} gives another vector now (cosine {cosine:.4f}): the model, its tokenizer or a "
-        "library is not the one that made the store"
+        f"encoding the text of chunk {chunk_id!r} again gives another vector (cosine {cosine:.4f}): the model, its "
+        "tokenizer or a library has changed since the store was made"
         for (chunk_id, _, _, _), cosine in zip(records, cosines.tolist(), strict=True)
         if cosine < _LEAST_COSINE
     ]
@@ -144,17 +147,17 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
 
 
 def file_difference(file: Path, expected: str) -> str | None:
-    """Tell what is wrong with a file that is to have the sha256 ``expected``, None where nothing is."""
+    """Return a message if a file is missing or does not have the sha256 ``expected``, else None."""
     try:
         found = read_sha256(file)
     except FileNotFoundError:
-        return "it is missing"
+        return "the file is missing"
     difference = hash_difference(found, expected)
-    return None if difference is None else f"it {difference}"
+    return None if difference is None else f"the file {difference}"
 
 
 def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare each file with the hash that the database holds, and its chunks with those that there are."""
+    """Compare each file with its hash in the database, and its chunks with those in the store."""
     for record in named_postings(connection):
         file = f"{POSTINGS}/{record.files.folder}/{BLOCK}"
         message = file_difference(store / file, record.files.sha256) or _stray(store / file, connection, record.key)
@@ -163,10 +166,10 @@ def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
 
 
 def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
-    """Tell of postings of chunks that the store does not have; which were deleted since is kept in the database."""
+    """Return a message if a file has postings of chunks that the store neither has nor had."""
     try:
         chunks = PostingsBlock.read(file).chunks
     except StoreDamagedError as error:
         return str(error)
     strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
-    return f"it has postings of {len(strays):,} chunks that the store does not have" if len(strays) else None
+    return f"the file has postings of {len(strays):,} chunks that are not in the store" if len(strays) else None

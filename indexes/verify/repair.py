@@ -1,6 +1,6 @@
-"""Rebuilding what can be rebuilt: an index from the raw vectors, these and postings from the texts, the embedder.
+"""Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-A damaged baseline is dropped: the next refit makes another.
+A damaged baseline is dropped; the next refit makes another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ragembed.indexes.storage.folders import publish, temporary_folder
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import (
-    TAKE_AS_IT_IS,
+    DATABASE_REMEDIES,
     Database,
     committed_file,
     open_for_writing,
@@ -39,17 +39,20 @@ _BATCH = 1024
 def repair_store(
     store: Path, report: Report, given: VectorEncoder | None, progress: Progress, *, trust_database: bool
 ) -> list[str]:
-    """Rebuild what ``report`` found damaged; returns notes on what could not be. The caller has the writer's lock."""
-    lost = f"{DATABASE} holds the texts and cannot be rebuilt from anything else"
+    """Rebuild the damaged parts in ``report``; return notes on those that could not be rebuilt.
+
+    The caller must hold the writer lock.
+    """
+    lost = f"{DATABASE} holds the texts and cannot be rebuilt"
     if Part.DATABASE in report.parts():
-        return [f"{lost}: put a copy in its place, or delete {store} and index again"]
+        return [f"{lost}: restore a copy, or delete {store} and index again"]
     if report.parts() & {Part.ROWS, Part.LOG} and not trust_database:
-        return [f"{lost}: {TAKE_AS_IT_IS}"]
+        return [f"{lost}: {DATABASE_REMEDIES}"]
     try:
         with write_errors(store):
             _Repair(store, report, given, progress).run()
     except RagembedError as error:
-        return [f"not everything could be rebuilt: {error}"]
+        return [f"cannot rebuild everything: {error}"]
     return []
 
 
@@ -113,7 +116,7 @@ class _Repair:
         return write_segment(self._store, blocks, embedder.postprocess_documents, make)[0]
 
     def _encode_again(self, database: Database, record: SegmentRecord, embedder: VectorEncoder) -> None:
-        """Make a segment's raw vectors from the texts of the chunks that use them; vectors that none uses go."""
+        """Rebuild a segment's raw vectors from the texts of its chunks; drop vectors that no chunk uses."""
         connection = database.connection
         dead = set(catalog.dead_rows(connection).tolist())
         rows = [row for row in catalog.rows_of_segment(connection, record.key).tolist() if row not in dead]
@@ -141,7 +144,7 @@ class _Repair:
         return load_embedder(self._store, record)
 
     def _save(self, database: Database, embedder: VectorEncoder, segments: Sequence[SegmentRecord]) -> None:
-        """Write the embedder's files again, and the indexes of ``segments`` with the vectors that it makes."""
+        """Write the embedder's files again, and rebuild the indexes of ``segments`` with its vectors."""
         final = self._store / EMBEDDERS / embedder.fingerprint
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
@@ -156,12 +159,13 @@ class _Repair:
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             catalog.set_meta(database.connection, "embedder", record)
-        if damaged:  # in their place last: killed before, they are found damaged again, and all of this is done again
+        # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.
+        if damaged:
             shutil.rmtree(final)
             publish(temporary, final)
 
     def _fit_again(self, database: Database) -> None:
-        """Fit the embedder again on what the store holds; raw vectors that are damaged are made again before."""
+        """Fit the embedder again on the texts in the store, after rebuilding damaged raw vectors."""
         connection = database.connection
         record = catalog.embedder(connection)
         if record["kind"] != "ragembed":
@@ -169,8 +173,8 @@ class _Repair:
         embedder = unfitted_embedder(self._store, record).fit_extractor(catalog.embedded_texts(connection))
         if embedder.raw_fingerprint != record["raw_fingerprint"]:
             raise RagembedError(
-                "the token weights of the damaged embedder cannot be fitted again, as the corpus has changed since: "
-                f"delete {self._store} and index again"
+                "cannot fit the token weights of the damaged embedder again, because the corpus has changed since the "
+                f"fit: delete {self._store} and index again"
             )
         provisional = embedder.with_postprocess(("normalize",), "shared")
         self._restore_segments(database, provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), []))

@@ -1,4 +1,4 @@
-"""What was checked of a store, and what was found."""
+"""The report of a verification."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Part(Enum):
-    """What a problem concerns, and so how it can be mended."""
+    """The part of a store that a problem concerns, which decides how it can be repaired."""
 
     DATABASE = "database"
     ROWS = "rows"
@@ -25,9 +25,9 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it was committed: ``file``, below the store's folder, and what is wrong with it.
+    """A difference from the committed state: ``file``, relative to the store's folder, and ``message``.
 
-    ``segment`` is the key of the segment that it belongs to, if it belongs to one.
+    ``segment`` is the key of the segment that the file belongs to, if any.
     """
 
     part: Part
@@ -38,9 +38,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What verifying a store gave.
+    """The result of verifying a store.
 
-    ``notes`` say what could not be checked, and why; ``leftovers`` counts folders of writes that never committed.
+    ``problems`` were found, and ``repaired`` were found and repaired. ``notes`` say what could not be checked, and why.
+    ``leftovers`` counts folders of writes that never committed. The other numbers count what was checked.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -55,5 +56,5 @@ class Report:
     canaries: int = 0
 
     def parts(self) -> set[Part]:
-        """Return what the problems concern."""
+        """Return the parts of the store that the problems concern."""
         return {problem.part for problem in self.problems}

@@ -1,4 +1,4 @@
-"""One verification of a store, from its bytes to the texts that its vectors were made from."""
+"""Verification of a store, from the bytes of its files to the texts that its vectors were made from."""
 
 from __future__ import annotations
 
@@ -42,35 +42,49 @@ def verify_store(
     trust_database: bool = False,
     wait_seconds: float = 0.0,
 ) -> Report:
-    """Read the whole store and report everything that could change an answer.
+    """Check every file and row of a store for damage.
 
     Parameters
     ----------
     store
         Folder of the store.
     embedder
-        Needed only if the store was made with an embedder that is not ragembed's own.
+        The embedder that the store was created with. You only need it if that is not a :class:`ragembed.Embedder`.
     progress
-        Where progress is shown.
+        Listener that receives the progress.
     repair
-        Rebuild what can be rebuilt: indexes from raw vectors, raw vectors from texts. The report then says what was
-        repaired and what is left.
+        Whether to rebuild damaged parts: indexes from raw vectors, raw vectors from texts. The report then lists the
+        repaired problems and the remaining ones.
     trust_database
-        Take the rows of the database as they are if they agree with one another but not with their digests, or if
-        commits are lost. Without it, both are damage that cannot be repaired.
+        Whether a repair accepts database rows that are consistent but do not match their digests, and a database with
+        lost commits. Otherwise, neither can be repaired.
     wait_seconds
-        How long to wait for another process that writes to the store; nobody writes to it during the verification.
+        Maximum time in seconds to wait for another writer. No process can write during the verification.
+
+    Returns
+    -------
+    Report
+        The problems found, the problems repaired, and notes on what could not be checked.
 
     Raises
     ------
     StoreLockedError
-        Another process writes to the store for longer than ``wait_seconds``.
-    StoreNotFoundError, IncompatibleStoreError
-        There is no store, or it has another format.
+        If another process writes for longer than ``wait_seconds``.
+    StoreNotFoundError
+        If ``store`` holds no store.
+    IncompatibleStoreError
+        If another version of ragembed wrote the store in another format.
+
+    Examples
+    --------
+    >>> from ragembed.indexes.verify import verify_store
+    >>> report = verify_store("notes")
+    >>> report.problems, report.chunks
+    ([], 3)
     """
     path = require_store(Path(store))
     progress = progress or SilentProgress()
-    with _alone(path, wait_seconds):
+    with _without_writers(path, wait_seconds):
         report = _Verification(path, embedder, progress).run()
         if not repair or not (report.problems or report.leftovers) or not has_application_id(path / DATABASE):
             return report
@@ -82,16 +96,16 @@ def verify_store(
 
 
 @contextmanager
-def _alone(store: Path, wait_seconds: float) -> Iterator[None]:
+def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
     if not os.access(store, os.W_OK) or not has_application_id(store / DATABASE):
-        yield  # nobody writes to a folder that cannot be written, nor to a database of another program
+        yield  # Nobody else can be writing: the folder is read-only, or the database belongs to another program.
         return
     with writer_lock(store, wait_seconds):
         yield
 
 
 class _Verification:
-    """Checks in order; what is damaged is not read any further."""
+    """The checks in their order. A part that is damaged is not read any further."""
 
     def __init__(self, store: Path, given: VectorEncoder | None, progress: Progress) -> None:
         self._store = store
@@ -122,20 +136,20 @@ class _Verification:
         ignore = self._store / GITIGNORE
         held = ignore.read_bytes() if ignore.is_file() and not ignore.is_symlink() else b""
         if held != GITIGNORE_TEXT and GITIGNORE_TEXT.startswith(held):
-            self._add(Part.FOLDER, GITIGNORE, f"it does not hold {GITIGNORE_TEXT.decode().strip()!r}")
+            self._add(Part.FOLDER, GITIGNORE, f"the file does not contain {GITIGNORE_TEXT.decode().strip()!r}")
         elif held != GITIGNORE_TEXT:
-            self._note(f"{GITIGNORE} was changed: the store may come under version control")
+            self._note(f"{GITIGNORE} was changed: version control may include the store")
         for name in (SEGMENTS, EMBEDDERS, POSTINGS):
             if (self._store / name).is_symlink():
-                self._add(Part.DATABASE, name, "it is a symbolic link, which no store has")
+                self._add(Part.DATABASE, name, "the folder is a symbolic link: expected a real folder")
 
     def _check_words(self) -> None:
         if not os.access(self._store, os.W_OK):
-            self._note("the full-text index was not checked: the folder cannot be written")
+            self._note("the full-text index was not checked: the folder is not writable")
             return
         try:
             self._report.problems += database.check_words(self._store)
-        except (ConfigError, MissingExtraError) as error:  # its language cannot be stemmed here
+        except (ConfigError, MissingExtraError) as error:  # No stemmer for its language is installed.
             self._note(f"the full-text index was not checked: {error}")
 
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
@@ -146,14 +160,14 @@ class _Verification:
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
         for record in records:
-            wrong = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
-            wrong += files.check_contents(self._store, connection, record, embedder) if not wrong else ()
-            report.problems += wrong
+            problems = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
+            problems += files.check_contents(self._store, connection, record, embedder) if not problems else ()
+            report.problems += problems
             report.vectors += record.files.rows
             self._progress.advance(record.files.rows)
-        for taking_over in catalog.rewritten(connection):
+        for rewritten in catalog.rewritten(connection):
             report.problems += files.check_files(
-                self._store, taking_over.files, Part.REWRITTEN, Part.REWRITTEN, taking_over.key
+                self._store, rewritten.files, Part.REWRITTEN, Part.REWRITTEN, rewritten.key
             )
         self._progress.finish()
         self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *catalog.rewritten(connection))])
@@ -163,16 +177,16 @@ class _Verification:
 
     def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder | None:
         record = catalog.embedder(connection)
-        wrong = list(files.check_embedder_files(self._store, record))
-        self._report.problems += wrong
+        problems = list(files.check_embedder_files(self._store, record))
+        self._report.problems += problems
         if self._given is not None and self._given.fingerprint == record["fingerprint"]:
             return self._given
-        if wrong:
+        if problems:
             return None
         if record["kind"] != "ragembed":
             self._note(
-                f"vectors were not compared with texts: they were made by {record['model']}, and the store was not "
-                "opened with it"
+                f"vectors were not compared with texts: they were made by {record['model']}, which was not passed to "
+                "the verification"
             )
             return None
         try:
@@ -199,7 +213,7 @@ class _Verification:
         left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
         if left:
             self._report.leftovers += len(left)
-            self._note(f"{len(left)} folders below {name} belong to no commit: the next run removes them")
+            self._note(f"{len(left)} folders in {name} belong to no commit: the next run removes them")
 
     def _add(self, part: Part, file: str, message: str) -> None:
         self._report.problems.append(Problem(part, file, message))

@@ -1,8 +1,8 @@
-"""Boilerplate in a store: what the database keeps, and what a run over files changes.
+"""Boilerplate in a store: what the database keeps, and what an indexing run changes.
 
-The store keeps the keys of the lines of every file (see :mod:`ragembed.documents.boilerplate`). So boilerplate depends
-on the files in the store, and not on the order in which they came. Chunks of unchanged files are looked at again only
-if one of their lines became boilerplate, or no longer is.
+The store keeps the keys of the lines of every file (see :mod:`ragembed.documents.boilerplate`). Boilerplate therefore
+depends on the files in the store, and not on the order in which they were indexed. Chunks of unchanged files are
+examined again only if the status of one of their lines changed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, SourceRecord
 
 STRIP, KEEP = MODES = ("strip", "keep")
-"""What is done with boilerplate: take it out of what is searched, or not."""
+"""How to treat boilerplate: remove it from the searched text, or keep it."""
 
 _KEY_TYPE = np.dtype("<u8")
 
 
 class BoilerplateLine(NamedTuple):
-    """A line that is boilerplate, as it stands in one of the ``files`` of its ``kind`` that repeat it."""
+    """A boilerplate line, as one file contains it. ``files`` counts the files of this ``kind`` that repeat it."""
 
     kind: str
     line: str
@@ -44,20 +44,20 @@ class BoilerplateLine(NamedTuple):
 
 
 class _CountedFile(NamedTuple):
-    """What is kept of a file: the hash of its content, and the keys of its lines, None where nobody counted."""
+    """A stored file: the hash of its content, and the keys of its lines, or None if they were not kept."""
 
     content: str
     keys: LineKeys | None
 
 
 def stored(connection: sqlite3.Connection) -> list[BoilerplateLine]:
-    """Return the lines that are boilerplate, those in most files first."""
+    """Return the boilerplate lines, those in most files first."""
     rows = connection.execute("SELECT kind, line, files FROM boilerplate ORDER BY files DESC, kind, line")
     return [BoilerplateLine(*row) for row in rows]
 
 
 def status(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Return how many lines are boilerplate, from how many chunks they were taken, and how many have nothing else."""
+    """Return the numbers of boilerplate lines, of chunks that contained some, and of chunks of nothing else."""
     chunks, alone = connection.execute(
         "SELECT count(*), total(searched = '') FROM chunks WHERE searched IS NOT NULL"
     ).fetchone()
@@ -66,34 +66,34 @@ def status(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 def lines_as_bytes(keys: LineKeys) -> bytes:
-    """Return keys as they are kept in the database."""
+    """Return keys in the format of the database."""
     return keys.astype(_KEY_TYPE).tobytes()
 
 
 def strip_all(stripper: Stripper, source: SourceRecord, chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Return the chunks of a file with the text in which they are searched."""
+    """Return the chunks of a file with their searched text."""
     kind = kind_of(source.path)
     return [stripper.strip(chunk, kind) for chunk in chunks]
 
 
 def lines_of(path: str, chunks: Sequence[Chunk]) -> LineKeys:
-    """Return the keys of the lines of a file, from all of its chunks."""
+    """Return the keys of the lines of a file from all of its chunks."""
     return line_keys((chunk.text for chunk in chunks), kind_of(path))
 
 
 def found_in(files: Mapping[str, tuple[str, LineKeys]]) -> BoilerplateCounts:
-    """Return what is boilerplate in files, by name, each with the hash of its content and the keys of its lines."""
+    """Return the boilerplate of files. ``files`` maps a name to the hash of the content and the keys of the lines."""
     kinds = {path: kind_of(path) for path in files}
     return find(FileLines(kind, *files[path]) for path, kind in kinds.items() if kind is not None)
 
 
 @dataclass(slots=True)
 class StrippingPlan:
-    """What a run does about boilerplate.
+    """The changes that an indexing run makes because of boilerplate.
 
-    ``stripper`` takes it out of chunks. ``again`` are the files in the store whose chunks are to be looked at again,
-    ``uncounted`` those of which no lines were kept, with their lines. ``before`` are the lines that were boilerplate;
-    they still are where nothing ``changes``.
+    ``stripper`` removes boilerplate from chunks. ``again`` are the stored files whose chunks must be examined again.
+    ``uncounted`` are the files without stored line keys, with their keys. ``before`` are the former boilerplate lines,
+    which remain so unless ``changes`` is true.
     """
 
     stripper: Stripper
@@ -103,7 +103,7 @@ class StrippingPlan:
     changes: bool = True
 
     def lines(self) -> list[BoilerplateLine]:
-        """Return the lines that are boilerplate after the run; ones that no chunk has in a long enough run are none."""
+        """Return the boilerplate lines after the run, without lines that no chunk contains in a long enough run."""
         if not self.changes:
             return self.before
         shown = {(line.kind, line_key(line.line)): line.line for line in self.before}
@@ -123,9 +123,9 @@ def plan(
     removed: Collection[str],
     mode: str,
 ) -> StrippingPlan:
-    """Return what is to be done where the files ``coming`` come and ``removed`` go.
+    """Return the changes for a run that adds the files ``coming`` and removes the files ``removed``.
 
-    ``coming`` are the hash of the content and the keys of the lines of each file by name.
+    ``coming`` maps the name of a file to the hash of its content and the keys of its lines.
     """
     unfinished = bool(catalog.meta(connection, "unfinished", False))
     before = stored(connection)
@@ -141,13 +141,13 @@ def plan(
         path: (kept.content, uncounted[path] if kept.keys is None else kept.keys) for path, kept in staying.items()
     }
     stripper = Stripper(found_in({**there, **coming}) if mode == STRIP else {})
-    # Chunks may have been made with what was boilerplate in a run that was interrupted.
+    # An interrupted run may have made chunks with different boilerplate.
     again = there if unfinished else _touched(there, _changed(before, stripper.found))
     return StrippingPlan(stripper, list(again), uncounted, before)
 
 
 def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
-    """Return what to keep of a run that is done, so that the next knows whether there is anything to do."""
+    """Return the record of a finished run, from which the next run sees whether anything has changed."""
     return {"mode": mode, "files": catalog.count(connection, "sources")}
 
 
@@ -157,12 +157,15 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
     )
     for path, content, keys in rows:
         if keys is not None and len(keys) % _KEY_TYPE.itemsize:
-            raise StoreDamagedError(f"the store's database holds {len(keys):,} bytes for the lines of {path!r}")
+            raise StoreDamagedError(
+                f"the store's database holds {len(keys):,} bytes for the lines of {path!r}: expected a multiple of "
+                f"{_KEY_TYPE.itemsize}"
+            )
         yield path, _CountedFile(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
 
 
 def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, LineKeys]:
-    """Return the keys of the lines of each kind that became boilerplate, or no longer are."""
+    """Return the keys of the lines of each kind that became boilerplate or no longer are."""
     former: dict[str, set[int]] = {}
     for line in before:
         former.setdefault(line.kind, set()).add(line_key(line.line))
@@ -180,6 +183,6 @@ def _touched(files: Mapping[str, tuple[str, LineKeys]], changed: Mapping[str, Li
 
 
 def restripped(stripper: Stripper, records: Sequence[ChunkRecord]) -> list[ChunkRecord]:
-    """Return the chunks of files whose searched text changed, with the new one."""
+    """Return the chunks whose searched text changed, with their new text."""
     pairs = [(record, stripper.strip(record.chunk, kind_of(record.source or ""))) for record in records]
     return [ChunkRecord(record.id, chunk, record.source) for record, chunk in pairs if chunk is not record.chunk]

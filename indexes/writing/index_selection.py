@@ -1,4 +1,4 @@
-"""The index of a whole store: when it is picked again, and what the one it has is measured to find."""
+"""The index of a whole store: when it is chosen again, and how well the current one works."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.types import Floats
 
 QUERIES = 300
-"""Pseudo-queries that an index is tuned on, and as many others that it is measured on."""
+"""Number of pseudo-queries that an index is tuned on, and of others that it is measured on."""
 
 _GROWTH, _SHRINKAGE, _DRIFT = 2, 4, 0.1
 _ROUNDING = 1e-9
@@ -42,11 +42,11 @@ _TEXTS_PER_QUERY = 4
 
 
 def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
-    """Tell whether the index that is ``wanted`` is to be picked for ``rows`` vectors that chunks use.
+    """Return whether an index for the settings ``wanted`` must be chosen, given ``rows`` used vectors.
 
-    It is where the one that there is was picked for something else, and where the store has doubled since, or is a
-    quarter of what it was. A store for which nothing was asked is flat until it has so many vectors that it could be
-    anything else, and without FAISS, until that is installed.
+    This is so if the current index was chosen for other settings, or if the store has doubled since, or shrunk to a
+    quarter. Without any settings, a store stays flat until it has enough vectors for an approximate index, and until
+    FAISS is installed.
     """
     choice = catalog.index_choice(connection)
     if rows == 0 or _exact_without_faiss(wanted):
@@ -56,7 +56,7 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
         return not (all_flat and _stays_flat(wanted, rows))
     open_kind = IndexConfig(wanted.kind, shards=wanted.shards)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
-        return True  # there were too few vectors for the kind that is asked for
+        return True  # The store had too few vectors for the configured kind.
     if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
         return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
@@ -75,13 +75,13 @@ def _exact_without_faiss(wanted: IndexConfig) -> bool:
 
 
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
-    """Return a warning if the store has outgrown exact search, and FAISS, which would do better, is not installed."""
+    """Return a warning if the store is too large for exact search, and FAISS is not installed."""
     outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
     return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}"] if outgrown else []
 
 
 def too_few(wanted: IndexConfig, rows: int) -> bool:
-    """Tell whether the kind that is asked for begins at more vectors than there are in a shard."""
+    """Return whether a shard has too few vectors for the configured index kind."""
     return wanted.kind != AUTO and min(shard_sizes(rows, wanted.shards)) < least_asked(parse_spec(wanted.kind))
 
 
@@ -94,10 +94,10 @@ def pick_index(
     gpus: Sequence[int] = (),
     built_on: str = "on the CPU",
 ) -> tuple[compaction.Rewritten, IndexSelection, IndexEvaluation]:
-    """Write all vectors that chunks use into segments with the index that is ``wanted``, one for each shard.
+    """Choose an index for the settings ``wanted``, and write all used vectors into new segments, one per shard.
 
-    Returns the segments and what is to be kept of the choice, once it is committed. Raises
-    :class:`ragembed.errors.BudgetError` where nothing meets what is asked for.
+    Returns the segments, and the choice and its measurement to store when the segments are committed. Raises
+    :class:`ragembed.errors.BudgetError` if no index meets the budget.
     """
     queries = _queries(connection, embedder)
     picked: list[Picked] = []
@@ -115,7 +115,7 @@ def pick_index(
 
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
-    """Tell whether the index is to be measured again: an approximate part of it is new, or a tenth of the rows is."""
+    """Return whether the index must be measured again: an approximate segment is new, or a tenth of the rows is."""
     approximate = _approximate_folders(connection)
     check = catalog.index_check(connection)
     if check is None:
@@ -126,7 +126,7 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 
 
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
-    """Measure what a search of the store's vectors finds of what exact search does, on pseudo-queries."""
+    """Measure the recall of the store's index against exact search, and its latency, with pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
     snapshot = Snapshot(
         connection,
@@ -155,7 +155,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
 def _bare_search(
     connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
 ) -> tuning.Search:
-    """Return a search of the indexes alone, as it is timed when one is picked."""
+    """Return a search of the indexes alone, timed in the same way as when an index is chosen."""
     choice = catalog.index_choice(connection)
     effort = None if choice is None else choice.effort
     indexes = [
@@ -171,9 +171,9 @@ def _bare_search(
 
 
 def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
-    """Return what is to be said where the index does not keep to what is wanted, None where it does.
+    """Return a warning if the index misses its recall or its budget, else None.
 
-    A recall is always wanted; latency and memory where they were asked for.
+    Recall always has a target. Latency and memory have one only if the budget sets it.
     """
     budget, found = wanted.budget, now.measurement
     missed = [
@@ -191,10 +191,10 @@ def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexE
     ]
     if not missed:
         return None
-    was = "" if before is None else f", and it was {before.measurement.describe()}"
+    was = "" if before is None else f", before: {before.measurement.describe()}"
     return (
-        f"the index has become worse than what is wanted ({', '.join(missed)}): {found.describe()}{was}; "
-        "build it again with ragembed optimize"
+        f"the index misses its target ({', '.join(missed)}): {found.describe()}{was}; "
+        "rebuild it with 'ragembed optimize'"
     )
 
 
@@ -203,7 +203,7 @@ def _above(value: float | None, limit: float | None) -> bool:
 
 
 def warn(notes: Iterable[str]) -> None:
-    """Warn of what is to be said of an index, with :class:`ragembed.errors.IndexWarning`."""
+    """Warn with :class:`ragembed.errors.IndexWarning` for each message."""
     for note in notes:
         warnings.warn(note, IndexWarning, stacklevel=3)
 
@@ -224,9 +224,9 @@ def _live_parts(
 
 
 def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries:
-    """Encode pseudo-queries that are drawn from texts all over the store, the same for the same texts.
+    """Encode pseudo-queries drawn from texts all over the store; the same texts give the same queries.
 
-    Where the embedder was fitted just now, those that it was fitted on are enough, and nothing is encoded.
+    If the embedder has just been fitted, the pseudo-queries of its fit are used, and nothing is encoded.
     """
     fitted = _fitted_queries(connection, embedder)
     if fitted is not None:
@@ -243,7 +243,7 @@ def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQ
 
 
 def _fitted_queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries | None:
-    """Return pseudo-queries that ``embedder`` was fitted on, None where it has too few that are no whole text."""
+    """Return pseudo-queries that ``embedder`` was fitted on, or None if too few of them are not whole texts."""
     if not isinstance(embedder, Embedder) or embedder.fitted_queries is None:
         return None
     queries = embedder.fitted_queries
@@ -257,7 +257,7 @@ def _fitted_queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> 
 
 
 def _texts(connection: sqlite3.Connection, count: int) -> Sequence[str]:
-    """Return the texts of up to ``count`` chunks that are spread evenly over the store."""
+    """Return the texts of up to ``count`` chunks, spread evenly over the store."""
     low, high = connection.execute("SELECT min(key), max(key) FROM chunks").fetchone()
     if low is None:
         return []

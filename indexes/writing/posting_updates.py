@@ -1,4 +1,4 @@
-"""Keeping the postings of a store up to date with its chunks."""
+"""Updates of a store's postings after its chunks changed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress
 
 LEAST_CHUNKS = 20_000
-"""Chunks from which a store has postings: FTS5 answers in some 20 ms up to there."""
+"""Number of chunks from which a store has postings. Below it, FTS5 answers in about 20 ms."""
 
 _BATCH, _BATCH_CHARACTERS = 20_000, 8_000_000
-"""Chunks, and characters of these, whose postings are made at once."""
+"""Number of chunks, and of their characters, whose postings are made at once."""
 
 
 def update_postings(store: Path, database: Database, progress: Progress) -> None:
-    """Make the postings of chunks that have none, and write blocks again that are small or mostly stale.
+    """Make the postings of new chunks, and rewrite blocks that are small or mostly stale.
 
-    A block is joined with new postings unless it is more than twice as large as all smaller ones and these together, so
-    that what is copied, and how many blocks there are, grows with the logarithm of the store.
+    New postings are merged with a block unless it is more than twice as large as the new postings and all smaller
+    blocks together. So the number of blocks, and how often a posting is copied, grow with the logarithm of the store's
+    size.
     """
     connection = database.connection
     if catalog.count(connection, "chunks") < LEAST_CHUNKS:
@@ -49,7 +50,7 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
     progress.start("indexing words", "chunks", len(new))
     written = write_postings(store, old.values(), _made(connection, new, progress))
     replaced = list(old)
-    del old  # Windows removes no file that is mapped
+    del old  # Unmaps the files, because Windows cannot remove a mapped file.
     with database.transaction():
         _replace(connection, replaced, written)
     progress.finish()
@@ -57,7 +58,7 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
 
 
 def _opened(store: Path, connection: sqlite3.Connection) -> dict[int, LiveBlock]:
-    """Return the blocks of postings by key."""
+    """Return the posting blocks by key."""
     return {
         record.key: LiveBlock.without(open_postings(store, record.files), stale_chunks(connection, record.key))
         for record in named_postings(connection)
@@ -65,7 +66,7 @@ def _opened(store: Path, connection: sqlite3.Connection) -> dict[int, LiveBlock]
 
 
 def _to_join(blocks: Mapping[int, LiveBlock], new: int) -> dict[int, LiveBlock]:
-    """Return those of ``blocks``, by key, that are to be joined with the postings of ``new`` chunks, oldest first."""
+    """Return the blocks, by key, to merge with the postings of ``new`` chunks, oldest first."""
     joined: dict[int, LiveBlock] = {}
     together = new
     for key, block in sorted(blocks.items(), key=lambda item: len(item[1])):
@@ -77,7 +78,7 @@ def _to_join(blocks: Mapping[int, LiveBlock], new: int) -> dict[int, LiveBlock]:
 
 
 def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Iterator[PostingsBlock]:
-    """Yield the postings of the chunks ``keys``, some at a time."""
+    """Yield the postings of the chunks ``keys`` in batches."""
     terms = IndexedTerms(catalog.analyzer_config(connection).language)
     batch_keys: list[int] = []
     texts: list[Columns] = []
@@ -97,7 +98,7 @@ def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Ite
 
 
 def _replace(connection: sqlite3.Connection, old: Sequence[int], new: PostingsFiles | None) -> None:
-    """Name new postings in place of the old, within the caller's transaction; notes that concern none go."""
+    """Replace the old postings by the new ones, within the caller's transaction; drop stale entries without effect."""
     connection.execute("DELETE FROM postings WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(old),))
     if new is not None:
         connection.execute(

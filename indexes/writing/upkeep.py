@@ -1,4 +1,4 @@
-"""What a writer keeps in order: segments, the index, and the space on the disk."""
+"""Maintenance of a store by its writer: segments, the index, and space on disk."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.posting_updates import update_postings
 
 _FREE_SHARE = 0.05
-"""Share of the database that nothing uses, above which it is given back."""
+"""Unused share of the database above which the space is returned to the disk."""
 
 
 class Upkeep:
-    """The part of a store's writer that changes how chunks are kept, and not which there are."""
+    """The part of a store's writer that changes how chunks are stored, but not the chunks themselves."""
 
     def __init__(self, store: Path, database: Database, embedder: VectorEncoder, device: str | None = None) -> None:
         self._store = store
@@ -42,10 +42,10 @@ class Upkeep:
         self._connection = database.connection
         self._embedder = embedder
         self._check_embedder()
-        wanted = catalog.index_config(self._connection)  # an error before anything is written
+        wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
         if device is not None:
-            building_gpus(device, embedder)  # one that is not there is an error before anything is done
+            building_gpus(device, embedder)  # Raises an error for a missing GPU before anything is written.
         compaction.sweep_unnamed(self._store, self._connection)
 
     def _check_embedder(self) -> None:
@@ -54,37 +54,37 @@ class Upkeep:
             given = self._embedder.describe()
             raise IncompatibleStoreError(
                 f"the store {self._store} was made with the embedder {stored['model']} ({stored['fingerprint'][:12]}), "
-                f"not with {given['model']} ({self._embedder.fingerprint[:12]}): open it without an embedder, or make "
-                "another store"
+                f"not with {given['model']} ({self._embedder.fingerprint[:12]}): open it without an embedder, or "
+                "create another store"
             )
 
     @cached_property
     def _gpus(self) -> tuple[Sequence[int], str]:
-        """The GPUs that indexes are built on, and what is said of them."""
+        """GPUs to build indexes on, and a description of the device."""
         return building_gpus(self._device, self._embedder)
 
     def meta(self, key: str) -> Any:
-        """Return the JSON value kept under ``key``, None if there is none."""
+        """Return the JSON value stored under ``key``, or None."""
         return catalog.meta(self._connection, key)
 
     def set_meta(self, values: Mapping[str, object]) -> None:
-        """Keep JSON values under their keys."""
+        """Store JSON values under their keys."""
         with write_errors(self._store), self._database.transaction():
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
     @property
     def has_baseline(self) -> bool:
-        """Whether it was kept what the store's embedder was fitted on."""
+        """Whether the store has a baseline of its embedder."""
         return baseline_record(self._connection) is not None
 
     def baseline(self) -> Baseline | None:
-        """Return what the store's embedder was fitted on, None where that was not kept."""
+        """Return the baseline of the store's embedder, or None."""
         try:
             return load_baseline(self._store, self._connection)
         except FileNotFoundError as error:
             raise StoreDamagedError(
-                f"a file of the store is missing: {error.filename}; drop it with: ragembed verify --repair"
+                f"a file of the store is missing: {error.filename}; remove its record with 'ragembed verify --repair'"
             ) from error
 
     # Segments
@@ -96,15 +96,15 @@ class Upkeep:
         meta: Mapping[str, object] | None = None,
         baseline: Baseline | None = None,
     ) -> None:
-        """Switch to another embedder with the same raw vectors: every index is rebuilt from them, no model runs.
+        """Switch to another embedder with the same raw vectors: rebuild every index from them, without running a model.
 
-        Each finished segment is kept, so that a run that was killed is carried on by the next with the same embedder;
-        all of them take over in one transaction, which also keeps the JSON values ``meta`` and what the embedder was
-        fitted on, ``baseline``. An approximate index becomes a flat one, until :meth:`refresh_index` picks another.
+        Each rebuilt segment is committed, so the next run with the same embedder continues an interrupted one. One
+        transaction then switches to all of them, and stores the JSON values ``meta`` and the new ``baseline``. An
+        approximate index becomes flat until :meth:`refresh_index` chooses another.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
-                f"the raw vectors of {self._store} were made by another model or other token weights: index again"
+                f"the raw vectors of {self._store} were made with another model or other token weights: index again"
             )
         with write_errors(self._store):
             record = self._saved(embedder)
@@ -129,11 +129,11 @@ class Upkeep:
         meta: Mapping[str, object],
         baseline: Baseline,
     ) -> None:
-        """Switch to another embedder with other raw vectors, of all rows that chunks use.
+        """Switch to another embedder with other raw vectors, for all rows that chunks use.
 
         ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction replaces
-        all vectors by them, drops the rows that no chunk uses, and keeps the JSON values ``meta`` and
-        what the embedder was fitted on, ``baseline``. The index is as after :meth:`adopt`.
+        all vectors, drops unused rows, and stores the JSON values ``meta`` and the new ``baseline``. The index is as
+        after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
@@ -151,20 +151,21 @@ class Upkeep:
         compaction.sweep_unnamed(self._store, self._connection)
 
     def _saved(self, embedder: VectorEncoder) -> dict[str, Any]:
-        """Write the embedder's files; where they stay as they were, so does what the database keeps of them.
+        """Write the embedder's files; if they are unchanged, return the existing record of them.
 
-        Those of a store that was moved name the model where it was, which only the former record leads on from.
+        In a store that was moved, only the existing record leads to the model, which the embedder names by its old
+        path.
         """
         stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
         same = all(record[name] == stored.get(name) for name in ("fingerprint", "files"))
         return stored if same else record
 
     def texts_of_rows(self) -> Iterator[tuple[int, str]]:
-        """Yield the rows that chunks use, ascending, and the embedded text of each."""
+        """Yield the rows that chunks use, ascending, with the embedded text of each."""
         return catalog.embedded_texts_by_row(self._connection)
 
     def _outdated_choice(self) -> dict[str, Any]:
-        """Return what to keep of the choice of the index when vectors change: it must be picked again."""
+        """Return the index choice to store when vectors change, marked to be made again."""
         choice = catalog.index_choice(self._connection)
         if choice is None or not self._approximate:
             return {}
@@ -175,7 +176,7 @@ class Upkeep:
         return catalog.index_spec(self._connection).family != "exhaustive"
 
     def _rewrite_for(self, embedder: VectorEncoder, progress: Progress) -> None:
-        """Rebuild for ``embedder`` the segments that an earlier run has not."""
+        """Rebuild for ``embedder`` the segments that an interrupted run has not rebuilt."""
         with self._database.transaction():
             self._connection.execute("DELETE FROM rewritten WHERE fingerprint <> ?", (embedder.fingerprint,))
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
@@ -191,34 +192,34 @@ class Upkeep:
         progress.finish()
 
     def merge(self) -> None:
-        """Rewrite small or mostly unused segments where it is worth it; rows that no chunk uses go, staged ones too."""
+        """Rewrite small or mostly unused segments if it is worthwhile; drops unused rows, even staged ones."""
         while groups := compaction.worth_rewriting(self._connection):
             self._merge(groups, SilentProgress())
 
     def optimize(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
-        """Join all segments that are small, drop all rows that no chunk uses, and give free space back to the disk.
+        """Merge small segments, drop all unused rows, and return free space to the disk.
 
-        ``wanted`` asks for another index than before. An approximate index is picked again if anything has changed. A
-        store with several shards gets as many segments, of about one size. Each step is committed on its own, so the
-        next run carries on one that was killed. Returns and raises as :meth:`refresh_index` does.
+        ``wanted`` sets new index settings. An approximate index is chosen again if anything has changed. A store with
+        several shards gets as many segments of similar size. Each step is committed on its own, so the next run
+        continues an interrupted one. Returns and raises as :meth:`refresh_index` does.
         """
         progress = progress or SilentProgress()
-        said = self.refresh_index(wanted, progress)
-        groups = compaction.all_worn_or_small(self._connection)
-        live = self.live_vectors() > 0  # else the groups only go
+        notes = self.refresh_index(wanted, progress)
+        groups = compaction.all_to_merge(self._connection)
+        live = self.live_vectors() > 0  # Without used vectors, the groups are only dropped.
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
-            said = self._pick_or_warn(catalog.index_config(self._connection), progress)
-            groups = compaction.all_worn_or_small(self._connection) if said else []
+            notes = self._pick_or_warn(catalog.index_config(self._connection), progress)
+            groups = compaction.all_to_merge(self._connection) if notes else []
         self._merge(groups, progress, catalog.index_config(self._connection).shards)
         with write_errors(self._store):
-            if catalog.rewritten(self._connection):  # of a refit that was given up
+            if catalog.rewritten(self._connection):  # Left over from a refit that was abandoned.
                 with self._database.transaction():
                     self._connection.execute("DELETE FROM rewritten")
                 compaction.sweep_unnamed(self._store, self._connection)
             self._database.merge_words()
             if self._database.free_share() > _FREE_SHARE:
                 self._database.vacuum()
-        return said
+        return notes
 
     def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress, shards: int = 1) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
@@ -236,13 +237,12 @@ class Upkeep:
     # Index
 
     def refresh_index(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
-        """Bring up to date what is made of chunks: postings, and the index.
+        """Update the postings and the index after chunks changed; return warnings.
 
-        The index is picked where the store has outgrown it or another is ``wanted``, and measured where it changed.
-
-        Returns warnings. Nothing is done while a run over files is unfinished. Raises
-        :class:`ragembed.errors.BudgetError` if no index meets a new request: the store keeps its index and the
-        former request.
+        A new index is chosen if the store has outgrown the current one, or if ``wanted`` differs from the current
+        settings. A changed index is measured. While an indexing run is unfinished, only the settings are stored. Raises
+        :class:`ragembed.errors.BudgetError` if no index meets new settings; the store then keeps its index and
+        settings.
         """
         if wanted is not None:
             self._require_usable(wanted, next((record.files.dim for record in self._segments()), None))
@@ -263,12 +263,12 @@ class Upkeep:
             self.set_meta({"index": wanted.to_dict(), **forgotten})
             if index_selection.too_few(wanted, rows):
                 return [f"the index stays flat: {beginning(wanted)}"]
-        said = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
-        return [*said, *index_selection.exact_note(wanted, rows)]
+        notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
+        return [*notes, *index_selection.exact_note(wanted, rows)]
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:
-        """Raise :class:`ConfigError` for a factory string that cannot be used, however few vectors there are yet."""
+        """Raise :class:`ConfigError` for an invalid factory string, even if there are too few vectors to use it yet."""
         require_library(wanted.kind)
         if wanted.kind != AUTO and dim is not None:
             check(parse_spec(wanted.kind), dim)
@@ -279,7 +279,7 @@ class Upkeep:
         return check is not None and index_selection.degradation(wanted, None, check) is not None
 
     def _pick_or_warn(self, wanted: IndexConfig, progress: Progress) -> list[str]:
-        """Pick the index; if none meets the former request, keep the present one and return a warning."""
+        """Choose an index; if none meets the unchanged settings, keep the current one and return a warning."""
         choice = catalog.index_choice(self._connection)
         try:
             self._pick(wanted, progress)
@@ -287,8 +287,8 @@ class Upkeep:
             if choice is None or choice.wanted != wanted:
                 raise
             rows = self.live_vectors()
-            self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # not again before it has doubled
-            return [f"the index has outgrown what was asked of it: {error}"]
+            self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # Try again once the store doubles.
+            return [f"the store has outgrown the budget of its index: {error}"]
         return []
 
     def _check(self, rows: int, progress: Progress) -> list[str]:
@@ -297,8 +297,8 @@ class Upkeep:
         now = index_selection.check_index(self._store, self._connection, self._embedder, rows)
         progress.finish()
         self.set_meta({"index_check": now.to_dict()})
-        said = index_selection.degradation(catalog.index_config(self._connection), before, now)
-        return [] if said is None else [said]
+        warning = index_selection.degradation(catalog.index_config(self._connection), before, now)
+        return [] if warning is None else [warning]
 
     def _pick(self, wanted: IndexConfig, progress: Progress) -> None:
         with write_errors(self._store):
@@ -313,15 +313,15 @@ class Upkeep:
         compaction.sweep_unnamed(self._store, self._connection)
 
     def live_vectors(self) -> int:
-        """Return how many vectors chunks use."""
+        """Return the number of vectors that chunks use."""
         return catalog.count(self._connection, "vectors") - catalog.count(self._connection, "tombstones")
 
     def last_row(self) -> int:
-        """Return the highest row of a vector, 0 where there is none."""
+        """Return the highest vector row, or 0 if there are no vectors."""
         return catalog.last_row(self._connection)
 
     def live_raw(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, in order of row, in blocks."""
+        """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, ordered by row, in blocks."""
         return compaction.live_raw(self._store, self._connection, self._segments())
 
     def _segments(self) -> list[SegmentRecord]:

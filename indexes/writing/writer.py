@@ -1,7 +1,7 @@
-"""Writing to a store: vectors first, then one transaction that makes them count.
+"""Writing to a store: vectors are written first, then one transaction makes them part of the store.
 
-Work done in the ``with`` block of :meth:`ragembed.indexes.Store.writer`, which holds the store's lock. Merging, and the
-choice of the index, are in :mod:`upkeep`.
+:meth:`ragembed.indexes.Store.writer` holds the store's lock and returns the writer for its ``with`` block. Merging and
+the choice of the index are in :mod:`upkeep`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Floats]"
-"""Makes raw vectors of texts, and tells how many more are done."""
+"""Makes raw vectors from texts, and reports progress."""
 
 BATCH = 1024
-"""Texts that are encoded and committed together: what an interruption costs at most."""
+"""Number of texts that are encoded and committed together. An interruption loses at most this many."""
 
 _SAME = 1e-3
-"""Cosine, short of 1, of two vectors that are taken to be the same: more than rounding to float16 makes."""
+"""Two vectors are the same if their cosine is at least 1 minus this, which is more than rounding to float16 changes."""
 
 
 class StoreWriter(Upkeep):
-    """The write side of a store. Nothing is visible to readers before the transaction at the end of each method."""
+    """The write side of a store. Readers see the changes of a method when its transaction has been committed."""
 
     # Vectors
 
@@ -48,11 +48,11 @@ class StoreWriter(Upkeep):
         batch_size: int | None = None,
         encode: Encode | None = None,
     ) -> int:
-        """Encode and commit those of ``texts`` that the store has no vector for, in batches of ``BATCH``.
+        """Encode and commit the ``texts`` that have no vector in the store, in batches of ``BATCH``.
 
-        Returns how many were encoded. Vectors that no chunk uses are invisible to search, and are found again by
-        their text when an interrupted run is repeated. ``progress`` is told how many more are done, now and then.
-        ``encode`` gives the raw vectors where it is not for the store's embedder to make them.
+        Returns the number of encoded texts. Search does not see vectors that no chunk uses. A repeated run finds them
+        by their text. ``progress`` is called from time to time with the number of texts encoded since the last call.
+        ``encode`` makes the raw vectors; by default the store's embedder does.
         """
         encode = encode or self._embedder.raw_documents
         wanted = {text_hash(text): text for text in texts}
@@ -65,17 +65,17 @@ class StoreWriter(Upkeep):
         return len(missing)
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:
-        """Commit raw vectors, float32, shape ``(n, d)``, made elsewhere for ``texts``.
+        """Commit raw vectors, float32, shape ``(n, d)``, that were made elsewhere for ``texts``.
 
-        A text has one vector: raises :class:`ConfigError` where it is given two that differ, or one that differs from
-        that of a chunk in the store. A vector that no chunk uses gives way.
+        A text can have only one vector. Raises :class:`ConfigError` if two different vectors are given for a text, or
+        if the vector of a text in use differs from the given one. A stored vector that no chunk uses is replaced.
         """
         keys: dict[bytes, int] = {}
         for i, text in enumerate(texts):
             first = keys.setdefault(text_hash(text), i)
             if first != i and _differ(vectors[first], vectors[i]):
                 raise ConfigError(
-                    f"two vectors are given for the text {text[:40]!r}: expected one, or the same for both"
+                    f"two different vectors were given for the text {text[:40]!r}: expected one vector per text"
                 )
         kept = self._same_as_stored(texts, vectors, keys)
         new = [key for key in keys if key not in kept]
@@ -83,34 +83,34 @@ class StoreWriter(Upkeep):
             self._commit_vectors(new, vectors[[keys[key] for key in new]])
 
     def _same_as_stored(self, texts: Sequence[str], vectors: Floats, keys: Mapping[bytes, int]) -> set[bytes]:
-        """Return those of ``keys``, with the position of each in ``texts``, that have the given vector in the store."""
+        """Return the ``keys`` (with positions in ``texts``) whose stored vector is the same as the given one."""
         places = {key: place for key in self.known(keys) if (place := catalog.vector_place(self._connection, key))}
         segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
-        given_way: list[int] = []
+        replaced: list[int] = []
         for key, place in places.items():
             stored = segments[place.segment].raw()[place.position].astype(np.float32)
             if not _differ(stored, vectors[keys[key]]):
                 continue
             if place.used:
                 raise ConfigError(
-                    f"the store {self._store} has another vector for the text {texts[keys[key]][:40]!r} than the one "
-                    "given: delete what has this text first, or make another store where the model is another"
+                    f"the store {self._store} holds a different vector for the text {texts[keys[key]][:40]!r}: delete "
+                    "the chunks with this text first, or create another store if the model is different"
                 )
-            given_way.append(place.row)
-        if given_way:
+            replaced.append(place.row)
+        if replaced:
             with write_errors(self._store), self._database.transaction():
-                changes.detach_vectors(self._connection, given_way)
-        return {key for key, place in places.items() if place.row not in given_way}
+                changes.detach_vectors(self._connection, replaced)
+        return {key for key, place in places.items() if place.row not in replaced}
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """Return those hashes of texts that the store has a vector for."""
+        """Return the text hashes for which the store has a vector."""
         return set(catalog.rows_of_hashes(self._connection, hashes))
 
     def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
         try:
             raw = to_raw(vectors)
         except ValueError as error:
-            raise ConfigError(f"the embedder gave vectors that cannot be stored: {error}") from error
+            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
         self._check_dimension(vectors)
         first = self._next_row()
         rows = np.arange(first, first + len(keys), dtype=np.int64)
@@ -136,7 +136,8 @@ class StoreWriter(Upkeep):
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
         elif stored != vectors.shape[1]:
             raise DimensionError(
-                f"the store {self._store} holds vectors of dimension {stored}, the embedder gave {vectors.shape[1]}"
+                f"the embedder returned vectors of dimension {vectors.shape[1]}: expected {stored}, the dimension of "
+                f"the vectors in the store {self._store}"
             )
 
     def _next_row(self) -> int:
@@ -154,11 +155,11 @@ class StoreWriter(Upkeep):
         expected: Iterable[Expected] = (),
         lines: Mapping[str, LineKeys] = MappingProxyType({}),
     ) -> None:
-        """Make a change visible in one transaction.
+        """Commit a change of chunks and files in one transaction.
 
-        ``sources`` replace whatever the store holds of these files. A chunk whose id is there already, or comes
-        earlier in ``chunks``, replaces that one; records of indexing runs about it stay. Every chunk's text must have
-        been staged. ``expected`` are the chunks that an indexing run has not taken note of yet, ``lines`` the keys of
+        ``sources`` replace the stored files of the same names. A chunk replaces any chunk with the same id, in the
+        store or earlier in ``chunks``; records of indexing runs about it are kept. The text of every chunk must have
+        been staged. ``expected`` are the chunks that an indexing run has not recorded yet. ``lines`` are the keys of
         the lines of ``sources``, by name.
         """
         chunks = list({record.id: record for record in chunks}.values())
@@ -176,15 +177,16 @@ class StoreWriter(Upkeep):
                 changes.insert_source(self._connection, source)
             self._insert_lines(lines)
             affected |= changes.insert_chunks(self._connection, chunks)
-            run_records.put_back(self._connection, records)
+            run_records.restore(self._connection, records)
             run_records.expect(self._connection, expected)
             changes.mark_unused(self._connection, affected)
 
     def delete(self, ids: Iterable[str] = (), paths: Iterable[str] = (), where: Filter | None = None) -> int:
-        """Delete chunks by id, files by name (or all below a folder), and chunks that ``where`` selects, at once.
+        """Delete chunks by id, files by name, and chunks that match ``where``, in one transaction.
 
-        Returns how many chunks went. Unknown ids and names are no error. A file of which chunks are deleted by id or
-        filter stays known, so that they do not come back before it changes.
+        The name of a folder stands for all files below it. Returns the number of deleted chunks. Unknown ids and names
+        are ignored. If some chunks of a file are deleted by id or filter, the store keeps the record of the file, so
+        its chunks return only when the file changes.
         """
         names = catalog.sources_below(self._connection, paths)
         keys = catalog.selected_keys(self._connection, ids, names, where)
@@ -198,23 +200,23 @@ class StoreWriter(Upkeep):
         return len(keys)
 
     def note_run(self, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None) -> None:
-        """Take note that an indexing run has seen these chunks; see :func:`note`."""
+        """Record that an indexing run wrote these chunks; see :func:`ragembed.indexes.storage.run_records.note`."""
         with write_errors(self._store), self._database.transaction():
             run_records.note(self._connection, namespace, keys, group_ids)
 
     def take_run_records(self, records: Sequence[Record]) -> None:
-        """Take over records of indexing runs about chunks of the same ids, from another store; others are left out."""
+        """Copy records of indexing runs from another store, for chunks with the same ids; others are ignored."""
         known = catalog.rows_of_ids(self._connection, [key for _, key, *_ in records])
         with write_errors(self._store), self._database.transaction():
-            run_records.put_back(self._connection, [record for record in records if record[1] in known])
+            run_records.restore(self._connection, [record for record in records if record[1] in known])
 
     def forget_run(self, namespace: str, keys: Sequence[str]) -> None:
-        """Delete what indexing runs have noted of these chunks."""
+        """Delete the records of indexing runs about these chunks."""
         with write_errors(self._store), self._database.transaction():
             run_records.forget(self._connection, namespace, keys)
 
     def touch_sources(self, sources: Sequence[SourceRecord]) -> None:
-        """Take note of new sizes and modification times of files whose content is the same."""
+        """Update the sizes and modification times of files whose content is unchanged."""
         if not sources:
             return
         with write_errors(self._store), self._database.transaction():
@@ -224,7 +226,7 @@ class StoreWriter(Upkeep):
             )
 
     def set_skipped(self, skipped: Mapping[str, str], roots: Sequence[str]) -> None:
-        """Keep the reason for each skipped file, in place of all reasons kept for files below ``roots``."""
+        """Store the reason for each skipped file, replacing all reasons for files below ``roots``."""
         kept = catalog.skipped(self._connection)
         old = {name: reason for name, reason in kept.items() if any(is_below(name, root) for root in roots)}
         if old == skipped:
@@ -235,20 +237,20 @@ class StoreWriter(Upkeep):
                 "INSERT OR REPLACE INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items())
             )
 
-    # Boilerplate: what is searched of chunks
+    # Boilerplate
 
     def plan_stripping(
         self, coming: Mapping[str, tuple[str, LineKeys]], removed: Collection[str], mode: str
     ) -> StrippingPlan:
-        """Return what a run is to do about boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
+        """Return the changes because of boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
         return plan(self._connection, coming, removed, mode)
 
     def done_stripping(self, mode: str) -> dict[str, Any]:
-        """Return what to keep of a run that has done it, as the JSON value ``boilerplate``."""
+        """Return the record of a finished run, for the JSON value ``boilerplate``."""
         return done(self._connection, mode)
 
     def keep_lines(self, lines: Mapping[str, LineKeys]) -> None:
-        """Keep the keys of the lines of files, by name, in place of those that were kept of them."""
+        """Store the keys of the lines of files, by name, replacing earlier ones."""
         if not lines:
             return
         with write_errors(self._store), self._database.transaction():
@@ -261,9 +263,9 @@ class StoreWriter(Upkeep):
         )
 
     def search_by(self, records: Sequence[ChunkRecord]) -> None:
-        """Let chunks that are in the store be searched by the ``searched`` of these, which differs, and nothing else.
+        """Update the searched text of stored chunks to that of ``records``, and change nothing else.
 
-        Its text must have been staged.
+        The embedded text of each record must have been staged.
         """
         if not records:
             return
@@ -278,7 +280,7 @@ class StoreWriter(Upkeep):
             changes.mark_unused(self._connection, {*rows.values(), *before.values()})
 
     def keep_boilerplate(self, lines: Iterable[BoilerplateLine]) -> None:
-        """Keep the lines that are boilerplate now, in place of those that were."""
+        """Store the boilerplate lines, replacing the former ones."""
         with write_errors(self._store), self._database.transaction():
             self._connection.execute("DELETE FROM boilerplate")
             self._connection.executemany(
@@ -291,4 +293,4 @@ def _differ(one: Floats, other: Floats) -> bool:
     if one.shape != other.shape:
         return True
     a, b = unit_rows(np.stack([one, other]))
-    return bool((a - b) @ (a - b) > 2 * _SAME)  # of unit vectors, this is twice what their cosine is short of 1
+    return bool((a - b) @ (a - b) > 2 * _SAME)  # For unit vectors, this is 2 * (1 - cosine).

@@ -341,7 +341,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha is of use for hybrid search"),
         (
             ["small", "--compare", "hybrid:alpha=2", "hybrid"],
-            "'hybrid:alpha=2': alpha is 2.0: expected 0 (words alone)",
+            "'hybrid:alpha=2': alpha is 2.0: expected a number from 0 (lexical only)",
         ),
         (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (

@@ -132,7 +132,7 @@ def test_why_not_tells_that_a_file_is_boilerplate(in_folder, cli, tiny_model):
     (in_folder / "src" / "__init__.py").write_text(header)
     cli("index", in_folder / "src", "--model", tiny_model)
     result = cli("why-not", "obtain the lift", "src/__init__.py", "-k", "2", exit_code=2)
-    assert "src/__init__.py is not searched: it is nothing but boilerplate" in result.stderr
+    assert "src/__init__.py is not searched: it holds only boilerplate" in result.stderr
 
 
 def test_why_not_tells_ranks_and_lost_words(indexed, cli):
@@ -167,7 +167,7 @@ def test_why_not_of_a_file_that_is_not_in_the_store(docs, cli, tiny_model):
         ("broken.pdf", "docs/broken.pdf is not in the store: the last run skipped it: "),
         ("empty.md", "the last run skipped it: no text in it"),
         ("missing.md", "never indexed"),
-        (".", "docs is a folder in the store: expected one file"),
+        (".", "docs is a folder in the store: expected a file"),
     ):
         result = cli("why-not", "lock", docs / name, exit_code=2)
         assert message in result.stderr

@@ -198,7 +198,7 @@ def test_a_corpus_that_outgrows_its_budget_is_told_so_and_not_of_a_choice(index,
     for i in range(CHUNKS, 2 * CHUNKS):
         (corpus / f"{i:03}.txt").write_text(text(i))
     result = index()
-    assert "note: the index has outgrown what was asked of it: no index of 120 vectors" in result.stderr
+    assert "note: the store has outgrown the budget of its index: no index of 120 vectors" in result.stderr
     assert not any(line.startswith("index: ") for line in result.stderr.splitlines())
     assert as_json(cli("status", "--json"))["chunks"] == 2 * CHUNKS
 

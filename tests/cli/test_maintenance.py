@@ -113,7 +113,7 @@ def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
     (store / "store.db").write_bytes(stored.replace(text, text[::-1]))
     result = cli("verify", "--repair", exit_code=2)
     assert "store.db" in result.stdout
-    assert "note: store.db holds the texts and cannot be rebuilt from anything else: put a copy" in result.stderr
+    assert "note: store.db holds the texts and cannot be rebuilt: restore a copy" in result.stderr
     assert "--repair" not in result.stderr
     (store / "store.db").write_bytes(b"")
     assert "Traceback" not in cli("verify", exit_code=2).output
@@ -300,7 +300,8 @@ def test_a_second_writer_fails_at_once_and_names_the_first(store, held, cli, com
     started = time.monotonic()
     result = cli(*command, exit_code=2)
     assert time.monotonic() - started < 60  # it did not wait for the other, which goes on
-    assert f"is being written by another process (PID {held.pid})" in result.stderr
+    assert "another process is writing to the store" in result.stderr
+    assert f"(PID {held.pid})" in result.stderr
     assert result.stderr.strip().count("\n") == 0
     assert "--wait" in result.stderr
 

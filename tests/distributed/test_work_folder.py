@@ -145,7 +145,7 @@ def test_conflicting_file_is_an_error(docs):
     interrupted(docs, work)
     notes_in(work, "read/00000/notes.txt")
     (docs / "0.md").write_text("something else")
-    with pytest.raises(ConfigError, match="00000 holds files that are not ours: move them away"):
+    with pytest.raises(ConfigError, match="00000 holds files that ragembed did not write: move them away"):
         index(docs, work=work)
     assert (work / "read/00000/notes.txt").read_text() == "years of work"
 

@@ -1,8 +1,8 @@
-"""Random changes and searches of a store, beside a dictionary and brute force.
+"""Random changes and searches of a store, compared with a dictionary and brute force.
 
-Every search has min(k, matches) results, each selected and with its right score; on an exact index they are the best,
-on the others nearly all of them are. Some limits of the package are lowered meanwhile, so that stores of a few hundred
-chunks have approximate indexes and postings, and search them under filters.
+Every search has min(k, matches) results, all selected and with the right scores. On an exact index they are the best
+chunks; on other indexes, nearly all of them are. Some limits of the package are lowered, so stores of a few hundred
+chunks have approximate indexes and postings, and use them with filters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _K1, _B, _LEAST_IDF = 1.2, 0.75, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A chunk: ``order`` grows with each that is added, ``bucket`` is in its metadata, ``path`` is its file or None."""
+    """A chunk: ``order`` grows with each added chunk, ``bucket`` is in its metadata, ``path`` is its file or None."""
 
     order: int
     text: str
@@ -53,7 +53,7 @@ Ranking = list[tuple[str, float]]
 
 @dataclass
 class Mirror:
-    """What a store should hold: chunks by id."""
+    """The expected contents of a store: chunks by id."""
 
     encoder: KnownEncoder
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Mirror:
     _units: dict[str, Floats] = field(default_factory=dict)
 
     def put(self, chunk_id: str, text: str, bucket: int, path: str | None) -> None:
-        """Add a chunk, in place of one with that id."""
+        """Add a chunk, replacing one with the same id."""
         self._added += 1
         self.entries[chunk_id] = Entry(self._added, text, bucket, path)
 
@@ -70,7 +70,7 @@ class Mirror:
         self.entries = {name: entry for name, entry in self.entries.items() if not condition(name, entry)}
 
     def dense(self, question: str, selected: Predicate) -> Ranking:
-        """Return all selected chunks by cosine, with vectors as a store rounds them."""
+        """Return all selected chunks by cosine, with vectors rounded as in a store."""
         chosen = [(name, entry) for name, entry in self.entries.items() if selected(entry)]
         if not chosen:
             return []
@@ -79,7 +79,7 @@ class Mirror:
         return _ranked(chosen, vectors @ (query / np.linalg.norm(query)))
 
     def lexical(self, question: str, selected: Predicate) -> Ranking:
-        """Return the selected chunks that have a word of the question by BM25 over all chunks."""
+        """Return the selected chunks that contain a word of the query, by BM25 over all chunks."""
         counts = {name: Counter(entry.text.split()) for name, entry in self.entries.items()}
         average = sum(map(Counter.total, counts.values())) / max(len(counts), 1)
         scores = dict.fromkeys(counts, 0.0)
@@ -107,7 +107,7 @@ def _ranked(chosen: Sequence[tuple[str, Entry]], scores: NDArray[np.floating]) -
 
 
 def same_ranking(found: Ranking, expected: Ranking, tolerance: float) -> bool:
-    """Tell whether scores agree, and ids too, except for ties."""
+    """Return whether the scores are equal, and the ids too, except for ties."""
     mine, theirs = (np.array([score for _, score in hits]) for hits in (found, expected))
     if mine.shape != theirs.shape or not np.allclose(mine, theirs, rtol=tolerance, atol=tolerance):
         return False
@@ -126,7 +126,7 @@ _TOLERANCE = 2e-5
 
 
 def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
-    """Return modules, names in them, and what these are while the operations on ``kind`` run."""
+    """Return modules, names in them, and the values of these while the operations on ``kind`` run."""
     least = _LEAST_OF_CODES if kind == "ivf-pq" else _LEAST
     return [
         (segments, "LEAST_APPROXIMATE", least),
@@ -140,7 +140,7 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
 
 @contextmanager
 def low_limits(kind: str) -> Iterator[None]:
-    """Let small stores have what large ones have, for the time of the ``with`` block."""
+    """Let small stores behave like large ones during the ``with`` block."""
     lowered = limits(kind)
     before = [getattr(module, name) for module, name, _ in lowered]
     for module, name, value in lowered:
@@ -154,7 +154,7 @@ def low_limits(kind: str) -> Iterator[None]:
 
 @dataclass
 class Tally:
-    """What became of the operations on one kind of index; ``overlaps`` has the share of the best k that were found."""
+    """Counts of the operations on one kind of index; ``overlaps`` has the share of the best k that were found."""
 
     changes: int = 0
     searches: int = 0
@@ -164,7 +164,7 @@ class Tally:
 
 
 class Operations:
-    """A store, the dictionary that it should agree with, and random operations on both."""
+    """A store, the dictionary that it must agree with, and random operations on both."""
 
     def __init__(self, path: Path, kind: str, seed: int) -> None:
         self._path = path
@@ -177,7 +177,7 @@ class Operations:
         self.tally = Tally()
 
     def run(self, count: int) -> Tally:
-        """Fill the store, make ``count`` operations, half of them searches, and compare all that is left."""
+        """Fill the store, run ``count`` operations, half of them searches, and compare the final contents."""
         self._add(_FIRST)
         changes: Sequence[Callable[[], None]] = (
             *(self._add_some, self._upsert, self._put_file),
@@ -227,7 +227,7 @@ class Operations:
 
     def _new(self, name: str, path: str | None) -> ChunkRecord:
         texts = [entry.text for entry in list(self._mirror.entries.values())[-50:]]
-        shared = texts and self._rng.random() < 0.1  # a text that another chunk has, and so its vector
+        shared = texts and self._rng.random() < 0.1  # The text of another chunk, which shares its vector.
         text = texts[self._rng.integers(len(texts))] if shared else self._text(int(self._rng.integers(3, 9)))
         bucket = int(self._rng.integers(_BUCKETS))
         self._mirror.put(name, text, bucket, path)
@@ -315,7 +315,7 @@ class Operations:
         if not kept:
             self.tally.wrong.append(f"{self._kind}, operation {self._turn}: {otherwise}")
 
-    # What is drawn
+    # Random choices
 
     def _text(self, length: int) -> str:
         return " ".join(f"w{i}x" for i in self._rng.integers(_WORDS, size=length).tolist())
@@ -344,9 +344,9 @@ class Operations:
 
 
 def measure(folder: Path, kind: str, count: int, seed: int) -> Tally:
-    """Make ``count`` operations on a new store of ``kind`` below ``folder``."""
+    """Run ``count`` operations on a new store of ``kind`` below ``folder``."""
     with low_limits(kind), warnings.catch_warnings():
-        warnings.simplefilter("ignore", IndexWarning)  # what is found is compared here
+        warnings.simplefilter("ignore", IndexWarning)  # Results are compared here.
         tally = Operations(folder / kind, kind, seed).run(count)
     shutil.rmtree(folder / kind)
     return tally

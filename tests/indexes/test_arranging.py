@@ -1,4 +1,4 @@
-"""What becomes of candidates: folded, reranked, few of a file, unlike each other; k are found where k are left."""
+"""Ranking of candidates: folding, reranking, limits per file and diversity; k results if there are so many."""
 
 import math
 from itertools import pairwise
@@ -24,7 +24,7 @@ def ids(hits):
 
 
 class ByTable:
-    """A reranker with a table of scores by the first word of a text, 0 for others; ``asked`` is what it read."""
+    """A reranker that looks up scores by the first word of a text, 0 for others; ``asked`` holds the texts it read."""
 
     def __init__(self, table=None):
         self.table = table or {}
@@ -35,7 +35,7 @@ class ByTable:
         return [self.table.get(text.split()[0], 0.0) for text in texts]
 
 
-# Candidates as they are given
+# Given candidates
 
 
 def hit(name, text=None, source=None, **fields):
@@ -43,7 +43,7 @@ def hit(name, text=None, source=None, **fields):
 
 
 def arrange(hits, k, ranking, *, at_once=None):
-    """Arrange hits that come in this order, with scores that fall from 1."""
+    """Rank hits that come in this order, with scores that fall from 1."""
     scored = [Hit(each.id, each.chunk, each.source, 1.0 - i / 1000) for i, each in enumerate(hits)]
     looked = []
 
@@ -59,14 +59,14 @@ def arrange(hits, k, ranking, *, at_once=None):
     return found
 
 
-def test_without_settings_the_best_come_as_they_are():
+def test_default_options_keep_the_order():
     hits = [hit(name) for name in "abcde"]
     assert ids(arrange(hits, 3, RankingOptions())) == ["a", "b", "c"]
     assert ids(arrange(hits, 9, RankingOptions())) == list("abcde")
     assert arrange([], 3, RankingOptions(dedupe=True, per_file=1)) == []
 
 
-def test_a_near_duplicate_is_folded_into_the_better_one():
+def test_near_duplicates_are_folded_into_better_hits():
     hits = [hit("a", "one two three"), hit("b", "x y z"), hit("c", "One, two, three!", source="c.md"), hit("d", "last")]
     found = arrange(hits, 3, DEDUPE)
     assert ids(found) == ["a", "b", "d"]
@@ -75,19 +75,19 @@ def test_a_near_duplicate_is_folded_into_the_better_one():
     assert ids(arrange(hits, 4, RankingOptions())) == list("abcd")
 
 
-def test_the_last_of_the_results_tells_its_duplicates_too():
+def test_last_result_lists_its_duplicates():
     hits = [hit("a", "one two three"), *(hit(f"a{i}", "one two three") for i in range(80)), hit("b", "else")]
     [found] = arrange(hits, 1, DEDUPE)
     assert len(found.duplicates) == 80
 
 
-def test_title_and_headings_tell_short_texts_apart():
+def test_title_and_headings_distinguish_short_texts():
     hits = [hit(name, "Deprecated.", headings=(name,)) for name in ("open", "close", "open")]
     assert [len(found.duplicates) for found in arrange(hits, 3, DEDUPE)] == [1, 0]
 
 
 @pytest.mark.parametrize("copies", [0, 1, 3000])
-def test_results_fill_k_however_many_are_folded(copies):
+def test_folding_still_fills_k(copies):
     hits = [hit(f"copy {i}", "the same words") for i in range(copies)] + [hit(f"other {i}", f"n{i}") for i in range(20)]
     found = arrange(hits, 10, DEDUPE)
     assert len(found) == 10
@@ -96,12 +96,12 @@ def test_results_fill_k_however_many_are_folded(copies):
     assert len(arrange(hits, 50, DEDUPE)) == 20 + min(copies, 1)
 
 
-def test_all_alike_are_one_result():
+def test_equal_texts_give_one_result():
     [found] = arrange([hit(str(i), "the same") for i in range(3000)], 10, DEDUPE)
     assert [duplicate.id for duplicate in found.duplicates] == [str(i) for i in range(1, 3000)]
 
 
-def test_few_of_a_file_and_k_all_the_same():
+def test_per_file_limit_still_fills_k():
     hits = [hit(f"a{i}", source="a.md") for i in range(700)] + [hit("b", source="b.md"), hit("c", source="c.md")]
     assert ids(arrange(hits, 3, RankingOptions(per_file=1))) == ["a0", "b", "c"]
     assert ids(arrange(hits, 3, RankingOptions(per_file=2))) == ["a0", "a1", "b"]
@@ -109,7 +109,7 @@ def test_few_of_a_file_and_k_all_the_same():
     assert ids(arrange(hits[:700], 9, RankingOptions(per_file=1))) == ["a0"]
 
 
-def test_the_file_of_a_chunk_of_no_file_is_the_source_in_its_metadata():
+def test_per_file_uses_the_source_in_the_metadata():
     hits = [
         hit("a", metadata={"source": "x"}),
         hit("b", source="x"),
@@ -120,7 +120,7 @@ def test_the_file_of_a_chunk_of_no_file_is_the_source_in_its_metadata():
     assert ids(arrange(hits, 5, RankingOptions(per_file=1))) == ["a", "c", "d", "e"]
 
 
-def test_a_duplicate_takes_the_place_of_one_whose_file_is_full():
+def test_duplicate_replaces_a_hit_of_a_full_file():
     hits = [hit(f"{file}{n}", text, f"{file}.md") for n, text in enumerate(["one two", "three four"]) for file in "ab"]
     assert ids(hits) == ["a0", "b0", "a1", "b1"]
     found = arrange(hits, 2, RankingOptions(dedupe=True, per_file=1))
@@ -128,7 +128,7 @@ def test_a_duplicate_takes_the_place_of_one_whose_file_is_full():
     assert [ids(each.duplicates) for each in found] == [["b0"], ["a1"]]
 
 
-def test_a_reranker_orders_the_best():
+def test_reranker_orders_the_best_candidates():
     reranker = ByTable({"b": 1.0, "c": 5.0, "d": 9.0})
     hits = [hit(name) for name in "abcde"]
     found = arrange(hits, 5, RankingOptions(reranker=reranker, rerank_depth=3))
@@ -141,8 +141,8 @@ def test_a_reranker_orders_the_best():
     assert len(reranker.asked) == 1
 
 
-def test_a_reranker_reads_a_text_below_its_headings_and_none_twice():
-    """Near-duplicates take no place in its depth, and what it has read it is not asked again."""
+def test_reranker_reads_each_text_once_with_headings():
+    """Near-duplicates do not count for its depth, and it reads no text twice."""
     reranker = ByTable()
     hits = [hit(f"a{i}", "the same", title="T", source="a.md") for i in range(400)]
     hits += [hit(f"b{i}", f"other n{i}", source="a.md") for i in range(400)] + [hit("c", source="c.md")]
@@ -151,19 +151,21 @@ def test_a_reranker_reads_a_text_below_its_headings_and_none_twice():
     assert reranker.asked == [("the question", ["T\nthe same", "other n0", "other n1"])]
 
 
-def test_of_a_file_the_chunks_that_the_reranker_prefers_remain():
+def test_per_file_keeps_the_chunks_that_the_reranker_prefers():
     hits = [hit("a", source="x"), hit("b", source="y"), hit("c", source="x")]
     found = arrange(hits, 2, RankingOptions(reranker=ByTable({"c": 2.0, "b": 1.0}), per_file=1))
     assert ids(found) == ["c", "b"]
 
 
 @pytest.mark.parametrize("answer", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 0.0], []])
-def test_a_reranker_that_does_not_score_every_text_is_told(answer):
+def test_wrong_reranker_scores_are_refused(answer):
     class Wrong:
         def scores(self, query, texts):
             return answer
 
-    with pytest.raises(ConfigError, match=r"the reranker gave .* for 2 texts: expected a finite number for each"):
+    with pytest.raises(
+        ConfigError, match=r"the reranker returned .* for 2 texts: expected one finite number for each text"
+    ):
         arrange([hit("a"), hit("b")], 2, RankingOptions(reranker=Wrong()))
 
 
@@ -174,19 +176,19 @@ def test_a_reranker_that_does_not_score_every_text_is_told(answer):
         ({"per_file": -3}, "per_file is -3"),
         ({"rerank_depth": 0}, "rerank_depth is 0: expected 1 or more"),
         ({"mmr_depth": 0}, "mmr_depth is 0: expected 1 or more"),
-        ({"reranker": "a model"}, r"reranker is a str: expected an object with scores\(question, texts\)"),
-        ({"mmr": 2.0}, r"mmr is 2.0: expected 0 \(unlike each other\) to 1 \(by score\)"),
+        ({"reranker": "a model"}, r"reranker is of type str: expected an object with scores\(query, texts\)"),
+        ({"mmr": 2.0}, r"mmr is 2.0: expected a number from 0 \(unlike each other\) to 1 \(by score\)"),
         ({"mmr": -0.1}, "mmr is -0.1"),
         ({"mmr": math.nan}, "mmr is nan"),
     ],
 )
-def test_what_there_cannot_be_is_refused(settings, message):
+def test_invalid_options_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         RankingOptions(**settings)
 
 
-def plain_loop(hits, k, dedupe, table, depth, per_file):
-    """The steps one after the other over all candidates; texts of a letter are near-duplicates where they are equal."""
+def reference(hits, k, dedupe, table, depth, per_file):
+    """Apply the steps one after the other to all candidates; equal texts of one letter are near-duplicates."""
     groups = []
     for each in hits:
         same = next((group for group in groups if dedupe and group[0].chunk.text == each.chunk.text), None)
@@ -213,11 +215,11 @@ def plain_loop(hits, k, dedupe, table, depth, per_file):
     st.integers(1, 6),
     st.none() | st.integers(1, 3),
 )
-def test_the_steps_are_those_of_a_plain_loop(drawn, k, dedupe, table, depth, per_file):
+def test_ranking_equals_the_reference(drawn, k, dedupe, table, depth, per_file):
     hits = [hit(str(i), text, source) for i, (text, source) in enumerate(drawn)]
     reranker = None if table is None else ByTable(table)
     ranking = RankingOptions(dedupe=dedupe, reranker=reranker, rerank_depth=depth, per_file=per_file)
-    assert ids(arrange(hits, k, ranking)) == plain_loop(hits, k, dedupe, table, depth, per_file)
+    assert ids(arrange(hits, k, ranking)) == reference(hits, k, dedupe, table, depth, per_file)
 
 
 # In a store
@@ -227,7 +229,7 @@ WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "que
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """600 chunks of 30 files, each third one a copy of the one before."""
+    """600 chunks of 30 files; every third chunk is a copy of the one before."""
     draw = np.random.default_rng(5)
     texts = []
     for i in range(600):
@@ -241,13 +243,13 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_arranged_without_settings_is_not_arranged(store, mode):
+def test_default_options_equal_no_options(store, mode):
     assert store.search("lock store", 20, mode, ranking=RankingOptions()) == store.search("lock store", 20, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("k", [1, 10, 300])
-def test_k_are_found_in_every_mode(store, mode, k):
+def test_ranking_fills_k_in_every_mode(store, mode, k):
     texts = {hit.chunk.text.lower() for hit in store.search("lock store", 600, mode)}
     found = store.search("lock store", k, mode, ranking=DEDUPE)
     assert len(found) == min(k, len(texts))
@@ -255,7 +257,7 @@ def test_k_are_found_in_every_mode(store, mode, k):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_left_comes_in_the_order_and_with_the_scores_that_it_had(store, mode):
+def test_folding_keeps_order_and_scores(store, mode):
     first = {}
     for each in store.search("lock store", 20, mode):
         first.setdefault(each.chunk.text.lower(), each)
@@ -265,7 +267,7 @@ def test_what_is_left_comes_in_the_order_and_with_the_scores_that_it_had(store, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_filters_hold_together_with_all_of_it(store, mode):
+def test_ranking_applies_filters(store, mode):
     ranking = RankingOptions(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
     found = store.search("lock store", 10, mode, where="i < 90", ranking=ranking)
     assert len(found) == len({hit.chunk.metadata["source"] for hit in found}) == 10
@@ -276,7 +278,7 @@ def test_filters_hold_together_with_all_of_it(store, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
+def test_ranking_with_large_and_zero_k(store, mode, tmp_path):
     everything = RankingOptions(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
     assert len(store.search("lock store", 10**6, mode, ranking=everything)) <= 60
     assert store.search("lock", 0, mode, ranking=everything) == []
@@ -286,14 +288,14 @@ def test_more_than_there_are_and_none_at_all(store, mode, tmp_path):
         assert empty.search("lock", 10, mode, ranking=everything) == []
 
 
-def test_several_queries_are_each_arranged(store):
+def test_ranking_of_several_queries(store):
     ranking = RankingOptions(dedupe=True, per_file=1)
     queries = ["lock store", "writer", "?!"]
     together = store.search_many(queries, 5, ranking=ranking)
     assert [ids(hits) for hits in together] == [ids(store.search(q, 5, ranking=ranking)) for q in queries]
 
 
-def test_all_chunks_equal(tmp_path):
+def test_ranking_of_equal_chunks(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add(record(str(i), "the lock of the store") for i in range(500))
         for mode in MODES:
@@ -302,7 +304,7 @@ def test_all_chunks_equal(tmp_path):
             assert len(store.search("lock", 10, mode)) == 10
 
 
-def test_without_an_arrangement_every_copy_is_found(store):
+def test_copies_are_found_without_ranking(store):
     found = store.search("lock store", 600, "dense")
     assert len(found) == 600
     assert all(hit.duplicates == () and hit.rerank is None for hit in found)
@@ -325,7 +327,7 @@ def circle(tmp_path):
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("k", [1, 2, 4, 9])
-def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
+def test_mmr_option_equals_search_mmr_in_dense_mode(store, circle, weight, k):
     for searched, query in ((circle, "east"), (store, "lock store")):
         expected = searched.search_mmr(query, k, fetch_k=50, lambda_mult=weight)
         found = searched.search(query, k, "dense", ranking=RankingOptions(mmr=weight))
@@ -333,7 +335,7 @@ def test_by_cosine_it_is_what_it_was(store, circle, weight, k):
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
 
 
-def test_no_more_than_its_depth_is_looked_at(circle):
+def test_mmr_chooses_from_mmr_depth(circle):
     assert ids(circle.search("east", 2, "dense", ranking=RankingOptions(mmr=0.5))) == ["10", "-30"]
     assert ids(circle.search("east", 2, "dense", ranking=RankingOptions(mmr=0.5, mmr_depth=2))) == ["10", "12"]
     assert ids(circle.search("east", 3, "dense", ranking=RankingOptions(mmr=0.5, mmr_depth=1))) == [
@@ -344,7 +346,7 @@ def test_no_more_than_its_depth_is_looked_at(circle):
 
 
 def by_definition(scores, cosines, between, k, weight):
-    """Choose as Carbonell & Goldstein do, by scores mapped to the range of the cosines."""
+    """Choose as Carbonell & Goldstein do, with scores scaled to the range of the cosines."""
     low, high = min(scores), max(scores)
     relevance = [min(cosines) + (s - low) / (high - low) * (max(cosines) - min(cosines)) for s in scores]
     chosen = []
@@ -359,7 +361,7 @@ def by_definition(scores, cosines, between, k, weight):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "lexical"])
-def test_fused_scores_and_bm25_weigh_as_cosines_do(store, mode):
+def test_mmr_scales_fused_scores_and_bm25(store, mode):
     pool = store.search("lock store", 20, mode)
     vectors = store.vectors(ids(pool)).astype(float)
     cosines = {hit.id: hit.score for hit in store.search("lock store", 600, "dense")}
@@ -371,12 +373,12 @@ def test_fused_scores_and_bm25_weigh_as_cosines_do(store, mode):
     assert ids(found) == [pool[i].id for i in chosen]
 
 
-def test_scores_that_do_not_tell_candidates_apart_leave_difference_alone(circle):
+def test_mmr_with_equal_scores_uses_diversity_only(circle):
     found = circle.search("at", 3, "lexical", ranking=RankingOptions(mmr=0.5))
     assert ids(found) == ["12", "80", "-30"]
 
 
-def test_it_chooses_by_the_reranker_where_there_is_one(circle):
+def test_mmr_uses_reranker_scores(circle):
     by_table = ByTable({"at": 1.0})
 
     class Far:
@@ -384,12 +386,12 @@ def test_it_chooses_by_the_reranker_where_there_is_one(circle):
             return [float(text == "at a80") for text in texts]
 
     assert ids(circle.search("east", 1, "dense", ranking=RankingOptions(mmr=1.0, reranker=Far()))) == ["80"]
-    # What was not read counts as the least that was: 80, at first in the last place, stays there.
+    # A hit that was not read gets the lowest score of those that were: 80 is last before and after.
     few = RankingOptions(mmr=1.0, reranker=by_table, rerank_depth=2)
     assert ids(circle.search("east", 4, "dense", ranking=few)) == ["10", "12", "-30", "80"]
 
 
-def test_the_query_of_a_hybrid_search_is_fused_as_before(store):
+def test_mmr_does_not_change_fusion(store):
     fusion = Fusion("rrf", 0.3, 0.0)
     plain = store.search("lock store", 10, fusion=fusion)
     assert store.search("lock store", 10, fusion=fusion, ranking=RankingOptions()) == plain

@@ -1,7 +1,7 @@
-"""Every write is whole or not at all: cut off at any moment, by an exception, a full disk or the death of the process.
+"""Every write is atomic: interrupted at any step by an exception, a full disk or the death of the process.
 
-The moments are those before and after every fsync, rename, removal, transaction and checkpoint. After each the store is
-as it was before or after the write, nothing in it is damaged, and the write can be repeated.
+The steps are those before and after every fsync, rename, removal, transaction and checkpoint. After each, the store is
+in the state before or after the write, nothing is damaged, and the write can be repeated.
 """
 
 import errno
@@ -36,7 +36,7 @@ DIED, REFUSED = 7, 3
 
 
 class Shifted(KnownEncoder):
-    """The known encoder with another post-processor, which makes other vectors of the same raw ones."""
+    """The known encoder with another post-processor: other vectors from the same raw vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ STEPS = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.sl
 
 
 def make(path: Path) -> Path:
-    """A store of 14 chunks in three segments with unused rows, with pages in the database that nothing uses."""
+    """A store of 14 chunks in three segments with unused rows and unused database pages."""
     with Store.create(path, KnownEncoder()) as store:
         store.add([record("long", "word " * 4000)])
         store.add([record(f"id{i}", f"text number {i}", metadata={"i": i}) for i in range(8)])
@@ -112,7 +112,7 @@ def make(path: Path) -> Path:
 
 
 def state(path: Path) -> object:
-    """What can be seen of a store: its chunks, its index, and the answers to some questions."""
+    """Return the visible contents of a store: its chunks, its index, and the results of some queries."""
     with opened(path) as store:
         answers = [
             [(hit.id, round(hit.score, 5)) for hit in store.search(text, 9, mode)]
@@ -132,12 +132,12 @@ def assert_sound(path: Path) -> None:
         assert store.verify().problems == []
 
 
-# Cutting off
+# Interruptions
 
 
 @contextmanager
 def watched(moment: Callable[[str], None]) -> Iterator[None]:
-    """Call ``moment`` with a name, ``before`` or ``after`` in it, whenever something reaches the disk."""
+    """Call ``moment`` with a name that contains ``before`` or ``after`` whenever something reaches the disk."""
 
     def around(name, original):
         @functools.wraps(original)
@@ -170,7 +170,7 @@ def watched(moment: Callable[[str], None]) -> Iterator[None]:
 
 
 def moments(operation: Callable[[Path], None], path: Path) -> list[str]:
-    """The names of all moments of an operation on the store at ``path``."""
+    """Return the names of all steps of an operation on the store at ``path``."""
     names: list[str] = []
     with watched(names.append):
         operation(path)
@@ -178,7 +178,7 @@ def moments(operation: Callable[[Path], None], path: Path) -> list[str]:
 
 
 def run_until(nth: int, act: Callable[[str], None], operation: Callable[[Path], None], path: Path) -> None:
-    """Run the operation, and ``act`` at its n-th moment, from 0."""
+    """Run the operation, and call ``act`` at its n-th step, from 0."""
     left = nth
 
     def moment(name: str) -> None:
@@ -231,7 +231,7 @@ def disk_is_full(name: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_operations_change_something_and_have_many_moments(operation, template, states, tmp_path):
+def test_operations_change_the_store_in_many_steps(operation, template, states, tmp_path):
     before, after = states[operation]
     assert (before == after) is (operation is optimize)
     names = moments(operation, shutil.copytree(template, tmp_path / "s"))
@@ -244,7 +244,7 @@ def test_the_operations_change_something_and_have_many_moments(operation, templa
 
 @STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, step, template, states, tmp_path):
+def test_exception_at_any_step_is_atomic(operation, step, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
     for nth, name in enumerate(names):
         if nth % step and "TRUNCATE" not in name:
@@ -257,9 +257,7 @@ def test_an_exception_at_any_moment_leaves_the_state_before_or_after(operation, 
 
 @STEPS
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_after(
-    operation, step, template, states, tmp_path
-):
+def test_full_disk_at_any_step_is_atomic(operation, step, template, states, tmp_path):
     names = moments(operation, shutil.copytree(template, tmp_path / "count"))
     possible = [nth for nth, name in enumerate(names) if name.startswith("before") and "rmtree" not in name]
     for nth in possible[::step]:
@@ -267,12 +265,12 @@ def test_a_full_disk_at_any_moment_is_one_error_and_leaves_the_state_before_or_a
         try:
             run_until(nth, disk_is_full, operation, path)
         except StoreError as error:
-            assert "its last state is intact" in str(error)  # noqa: PT017  where it is told, it is told in this way
+            assert "its last committed state is intact" in str(error)  # noqa: PT017  not every step raises
         check(path, operation, states[operation])
 
 
 def die_at_moments(template: str, folder: str, step: str) -> None:
-    """For each operation and moment, let a child do it on a copy of ``template`` and die there; in a fresh process."""
+    """For each operation and step, let a child process die there, on a copy of ``template``; runs in a new process."""
     for operation in OPERATIONS:
         for nth in itertools.count(step=int(step) if operation in MANY else 1):
             path = Path(folder) / f"{operation.__name__}-{nth}"
@@ -287,8 +285,8 @@ def die_at_moments(template: str, folder: str, step: str) -> None:
 
 
 def in_fresh_process(function: str, *args: object) -> str:
-    """Run a function of this module in a process that no library has started threads in."""
-    # At the end of the path, where the folder ragembed/ beside tests/ does not hide the installed package.
+    """Run a function of this module in a process in which no library has started threads."""
+    # At the end of sys.path, so that the folder ragembed/ beside tests/ does not hide the installed package.
     script = "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2])[sys.argv[3]](*sys.argv[4:])"
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", script, str(root), __file__, function, *map(str, args)]
@@ -299,7 +297,7 @@ def in_fresh_process(function: str, *args: object) -> str:
 
 @STEPS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_that_dies_at_any_moment_leaves_the_state_before_or_after(step, template, states, tmp_path):
+def test_process_death_at_any_step_is_atomic(step, template, states, tmp_path):
     in_fresh_process("die_at_moments", template, tmp_path, step)
     for operation in OPERATIONS:
         paths = sorted(tmp_path.glob(f"{operation.__name__}-*"))
@@ -313,7 +311,7 @@ def create(path: Path) -> None:
 
 
 def with_a_limit(operation: str, template: str, folder: str) -> None:
-    """Create a store or write to a copy of one while no file may grow beyond so many bytes; prints how that ended."""
+    """Create a store, or write to a copy of one, with a limit on file size; print the outcome."""
     import resource
 
     for limit in (0, 1, 100, 600, 4096, 10_000, 30_000, 60_000, 90_000, 120_000, 10_000_000):
@@ -334,9 +332,7 @@ def with_a_limit(operation: str, template: str, folder: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
 @pytest.mark.parametrize("operation", [add, another_index])
-def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_after(
-    operation, template, states, tmp_path
-):
+def test_file_size_limit_is_atomic(operation, template, states, tmp_path):
     printed = in_fresh_process("with_a_limit", operation.__name__, template, tmp_path)
     ended = [line.split() for line in printed.splitlines()]
     assert {code for _, code in ended} == {str(REFUSED), "0"}
@@ -346,7 +342,7 @@ def test_files_that_cannot_grow_are_one_error_and_leave_the_state_before_or_afte
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
-def test_a_store_that_cannot_be_made_is_one_error_and_can_be_made_later(tmp_path):
+def test_failed_creation_can_be_repeated(tmp_path):
     ended = [line.split() for line in in_fresh_process("with_a_limit", "create", "", tmp_path).splitlines()]
     for limit, code in ended:
         path = tmp_path / limit
@@ -358,10 +354,10 @@ def test_a_store_that_cannot_be_made_is_one_error_and_can_be_made_later(tmp_path
     assert {code for _, code in ended} == {str(REFUSED), "0"}
 
 
-# Where a write is made of several
+# Writes of several transactions
 
 
-def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
+def test_interrupted_optimize_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(compaction, "_MERGED_ROWS", 8)
     path = tmp_path / "s"
     with Store.create(path, KnownEncoder()) as store:
@@ -389,9 +385,7 @@ def test_an_optimization_that_is_cut_off_is_carried_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [Interrupted, StoreDamagedError])
-def test_an_error_in_the_middle_of_a_query_to_the_database_is_told_and_does_no_damage(
-    error, template, tmp_path, monkeypatch
-):
+def test_database_error_during_a_write_does_no_damage(error, template, tmp_path, monkeypatch):
     path = shutil.copytree(template, tmp_path / "s")
 
     def fail(segment: Segment) -> None:
@@ -413,8 +407,8 @@ def test_an_error_in_the_middle_of_a_query_to_the_database_is_told_and_does_no_d
     assert_sound(path)
 
 
-def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template, tmp_path, monkeypatch):
-    """The last checkpoint finds a reader in its way, which closes before the writer's connection does."""
+def test_reader_closing_during_the_last_checkpoint_does_no_damage(template, tmp_path, monkeypatch):
+    """A reader blocks the writer's last checkpoint, and closes before the writer's connection does."""
     path = shutil.copytree(template, tmp_path / "s")
     reader = Store.open(path, KnownEncoder())
     pinned = reader._reader.snapshot()
@@ -445,7 +439,7 @@ def test_a_reader_that_goes_while_a_writer_ends_leaves_no_false_damage(template,
     assert_sound(path)
 
 
-def test_readers_and_a_writer_do_not_disturb_one_another(template, tmp_path):
+def test_concurrent_readers_and_writer(template, tmp_path):
     path = shutil.copytree(template, tmp_path / "s")
     errors: list[BaseException] = []
     done = threading.Event()
@@ -461,7 +455,7 @@ def test_readers_and_a_writer_do_not_disturb_one_another(template, tmp_path):
                     for hit in store.search(f"text number {draw.integers(20)}", 5, mode, where=where):
                         assert where != "i >= 4" or hit.chunk.metadata["i"] >= 4
                     found = store.get([f"pair{n}{side}" for n in range(3) for side in "ab"])
-                    assert len(found) % 2 == 0  # pairs come and go together
+                    assert len(found) % 2 == 0  # Both chunks of a pair are added and deleted together.
                     if draw.integers(10) == 0:
                         store.close()
                     elif draw.integers(10) == 0:

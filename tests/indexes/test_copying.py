@@ -1,4 +1,4 @@
-"""A copy of a store is whole or not there, answers as the store does, and leaves what was there before if it fails."""
+"""A copy of a store is complete or absent, gives the same results, and on failure leaves the target unchanged."""
 
 import errno
 import functools
@@ -31,7 +31,7 @@ QUERIES = ("text number 5", "text number 11", "another third text", "nothing lik
 
 
 def fill(path):
-    """A store of 14 chunks in three segments, some rows of which no chunk uses, with records of a run."""
+    """A store of 14 chunks in three segments, with unused rows and records of a run."""
     with Store.create(path, KnownEncoder()) as store:
         for start in (0, 6, 12):
             chunks = [record(f"id{i}", f"text number {i}", metadata={"i": i}) for i in range(start, start + 6)]
@@ -48,7 +48,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def other(tmp_path):
-    """A store with other chunks, to be replaced."""
+    """A store with other chunks, which the copy replaces."""
     with Store.create(tmp_path / "other", KnownEncoder()) as store:
         store.add([record("old", "old text")])
     return tmp_path / "other"
@@ -60,7 +60,7 @@ def copy(store, target, wait_seconds=0.0):
 
 
 def seen(store, encoder=None):
-    """What can be seen of a store."""
+    """Return the visible contents of a store."""
     with Store.open(store, encoder or KnownEncoder()) as opened:
         answers = [
             [(hit.id, hit.score) for hit in opened.search(query, 9, mode)]
@@ -78,15 +78,15 @@ def assert_sound(store, encoder=None):
 
 
 def contents(folder):
-    """The hashes of all that is in a folder but what a running SQLite, or a lock, leaves there."""
+    """Return the hashes of all files in a folder, except those of a running SQLite or a lock."""
     files = [file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(("-wal", "-shm", ".lock"))]
     return {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-# What a copy is
+# Contents of a copy
 
 
-def test_a_copy_is_sound_and_answers_alike(store, tmp_path):
+def test_copy_is_sound_and_gives_the_same_results(store, tmp_path):
     before = contents(store)
     copy(store, tmp_path / "far" / "away" / "copy")
     assert_sound(tmp_path / "far" / "away" / "copy")
@@ -94,14 +94,14 @@ def test_a_copy_is_sound_and_answers_alike(store, tmp_path):
     assert contents(store) == before
 
 
-def test_a_copy_has_the_files_of_the_store_byte_by_byte(store, tmp_path):
+def test_copy_has_identical_files(store, tmp_path):
     copy(store, tmp_path / "copy")
     found, expected = contents(tmp_path / "copy"), contents(store)
     assert expected.keys() - found.keys() == {"store.db-generation"}
     assert {name for name in found if found[name] != expected[name]} <= {"store.db"}
 
 
-def test_a_copy_goes_its_own_way(store, tmp_path):
+def test_copy_is_independent(store, tmp_path):
     copy(store, tmp_path / "copy")
     with Store.open(store, KnownEncoder()) as opened:
         opened.add([record("here", "here alone")])
@@ -117,7 +117,7 @@ def test_a_copy_goes_its_own_way(store, tmp_path):
     assert_sound(tmp_path / "copy")
 
 
-def test_an_empty_store_is_copied(tmp_path, encoder):
+def test_copy_of_an_empty_store(tmp_path, encoder):
     Store.create(tmp_path / "s", encoder).close()
     copy(tmp_path / "s", tmp_path / "copy")
     assert_sound(tmp_path / "copy")
@@ -128,7 +128,7 @@ def test_an_empty_store_is_copied(tmp_path, encoder):
     assert_sound(tmp_path / "copy")
 
 
-def test_an_approximate_index_is_copied_with_its_choice(tmp_path, encoder, monkeypatch):
+def test_copy_keeps_an_approximate_index(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 4)
     monkeypatch.setattr(index_selection, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder) as store:
@@ -142,7 +142,7 @@ def test_an_approximate_index_is_copied_with_its_choice(tmp_path, encoder, monke
     assert_sound(tmp_path / "copy")
 
 
-def test_a_store_of_files_is_copied_with_its_embedder(in_folder, tiny_config, monkeypatch):
+def test_copy_contains_the_embedder(in_folder, tiny_config, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     docs = in_folder / "docs"
     docs.mkdir()
@@ -160,7 +160,7 @@ def test_a_store_of_files_is_copied_with_its_embedder(in_folder, tiny_config, mo
     assert (again.encoded, again.scan.changed, again.scan.removed) == (0, [], [])
 
 
-def test_what_no_commit_names_is_not_copied(store, tmp_path):
+def test_copy_skips_unnamed_files(store, tmp_path):
     (store / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
     (store / "embedders" / ("0" * 32)).mkdir()
     (store / "notes.txt").write_text("not of the store")
@@ -172,10 +172,10 @@ def test_what_no_commit_names_is_not_copied(store, tmp_path):
     assert not (tmp_path / "copy" / "notes.txt").exists()
 
 
-def test_commits_that_are_only_in_the_log_are_copied(store, tmp_path):
+def test_copy_includes_commits_in_the_log(store, tmp_path):
     with closing(sqlite3.connect(f"{(store / 'store.db').as_uri()}?mode=ro", uri=True, isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM chunks").fetchone()  # keeps the log from being copied into the file
+        reader.execute("SELECT count(*) FROM chunks").fetchone()  # This reader prevents a checkpoint of the log.
         with Store.open(store, KnownEncoder()) as opened:
             opened.add([record("late", "late text")])
             assert (store / "store.db-wal").stat().st_size > 0
@@ -186,7 +186,7 @@ def test_commits_that_are_only_in_the_log_are_copied(store, tmp_path):
     assert_sound(tmp_path / "copy")
 
 
-def test_a_refit_that_was_cut_off_is_carried_on_in_the_copy(store, tmp_path):
+def test_copy_continues_an_interrupted_refit(store, tmp_path):
     class Shifted(KnownEncoder):
         def __init__(self):
             super().__init__()
@@ -211,23 +211,23 @@ def test_a_refit_that_was_cut_off_is_carried_on_in_the_copy(store, tmp_path):
         assert opened.search("text number 5", 1) != []
 
 
-# Where it goes
+# Target of a copy
 
 
-def test_a_copy_takes_the_place_of_a_store(store, other):
+def test_copy_replaces_a_store(store, other):
     copy(store, other)
     assert seen(other) == seen(store)
     assert_sound(other)
     assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
 
 
-def test_a_copy_goes_to_an_empty_folder(store, tmp_path):
+def test_copy_to_an_empty_folder(store, tmp_path):
     (tmp_path / "empty").mkdir()
     copy(store, tmp_path / "empty")
     assert seen(tmp_path / "empty") == seen(store)
 
 
-def test_a_copy_replaces_nothing_but_stores(store, tmp_path):
+def test_copy_refuses_a_foreign_folder(store, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("years of work")
     (tmp_path / "file").write_text("more work")
@@ -236,12 +236,12 @@ def test_a_copy_replaces_nothing_but_stores(store, tmp_path):
             copy(store, tmp_path / name)
     assert (tmp_path / "folder" / "thesis.txt").read_text() == "years of work"
     assert (tmp_path / "file").read_text() == "more work"
-    with pytest.raises(StoreError, match="could not be copied"):
+    with pytest.raises(StoreError, match="cannot copy the store"):
         copy(store, tmp_path / "file" / "below")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder", "store"]
 
 
-def test_a_store_that_is_copied_to_its_own_place_stays_as_it_is(store, tmp_path, monkeypatch):
+def test_copy_to_itself_changes_nothing(store, tmp_path, monkeypatch):
     before = contents(store)
     monkeypatch.chdir(tmp_path)
     copy(store, "store")
@@ -254,16 +254,16 @@ def test_a_store_that_is_copied_to_its_own_place_stays_as_it_is(store, tmp_path,
     assert contents(store) == before
 
 
-def test_a_copy_by_a_relative_path_is_made_where_that_leads(store, tmp_path, monkeypatch):
+def test_copy_to_a_relative_path(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copy(Path("store"), Path("copies/one"))
     assert seen(tmp_path / "copies" / "one") == seen(store)
 
 
-# Beside others
+# Concurrent access
 
 
-def test_a_store_that_is_written_is_waited_for_or_named(store, other, tmp_path):
+def test_copy_waits_for_a_writer(store, other, tmp_path):
     for written in (store, other):
         with writer_lock(written), pytest.raises(StoreLockedError, match=rf"PID {os.getpid()}"):
             copy(store, other)
@@ -275,7 +275,7 @@ def test_a_store_that_is_written_is_waited_for_or_named(store, other, tmp_path):
     assert seen(other) == seen(store)
 
 
-def test_readers_are_no_obstacle_and_see_the_store_they_read(store, other, tmp_path):
+def test_copy_does_not_disturb_readers(store, other, tmp_path):
     with Store.open(store, KnownEncoder()) as reader, Store.open(other, KnownEncoder()) as former:
         chunks, old = reader.chunks(), former.chunks()
         first, last = next(chunks), next(old)
@@ -294,7 +294,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def watched(moment):
-    """Call ``moment`` before and after everything that a copy does to the disk."""
+    """Call ``moment`` before and after every disk operation of a copy."""
 
     def around(original):
         @functools.wraps(original)
@@ -328,7 +328,7 @@ def disk_is_full():
 @pytest.mark.parametrize(("act", "error"), [(interrupt, Interrupted), (disk_is_full, StoreError)])
 @pytest.mark.parametrize("place", ["nothing", "empty folder", "store"])
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_copy_that_fails_at_any_moment_leaves_what_was_there(tmp_path, act, error, place, step):
+def test_failed_copy_leaves_the_target_unchanged(tmp_path, act, error, place, step):
     store = fill(tmp_path / "store")
     target = tmp_path / "target"
     if place == "empty folder":
@@ -367,17 +367,17 @@ def test_a_copy_that_fails_at_any_moment_leaves_what_was_there(tmp_path, act, er
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "target"]
 
 
-def test_a_full_disk_is_one_clear_error(store, other, monkeypatch):
+def test_copy_to_a_full_disk_raises_one_error(store, other, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(copying.shutil, "copyfileobj", full)
-    with pytest.raises(StoreError, match=r"store .*store could not be copied to .*other: No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot copy the store .*store to .*other: No space left on device"):
         copy(store, other)
     assert seen(other)[1][0].id == "old"
 
 
-def test_a_damaged_file_is_copied_as_it_is_and_found_there(store, tmp_path):
+def test_damaged_file_is_copied_and_still_detected(store, tmp_path):
     file = next((store / "segments").glob("*/raw.f16"))
     data = bytearray(file.read_bytes())
     data[3] ^= 1
@@ -404,10 +404,11 @@ copying.copy_store(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def test_a_process_that_dies_leaves_the_former_store_and_nothing_in_the_way(store, other):
+def test_killed_copy_leaves_the_former_store(store, other):
     before = seen(other)
     command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
-    assert subprocess.run([*command, "1"], check=False).returncode == 9  # the copy is made and not in its place yet
+    # The process dies when the copy is complete but does not have its final name yet.
+    assert subprocess.run([*command, "1"], check=False).returncode == 9
     assert seen(other) == before
     assert_sound(other)
     copy(store, other)
@@ -415,14 +416,14 @@ def test_a_process_that_dies_leaves_the_former_store_and_nothing_in_the_way(stor
     assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
 
 
-def test_a_process_that_dies_between_two_names_leaves_both_stores_beside(store, other):
+def test_copy_killed_between_two_renames_keeps_both_stores(store, other):
     before = seen(other)
     command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
     assert subprocess.run([*command, "2"], check=False).returncode == 9
     assert not other.exists()
     assert seen(other.with_name(".other.former")) == before
     assert seen(other.with_name(".other.tmp")) == seen(store)
-    assert subprocess.run([*command, "1"], check=False).returncode == 9  # before the next copy is in its place
+    assert subprocess.run([*command, "1"], check=False).returncode == 9  # Before the next copy gets its final name.
     assert seen(other.with_name(".other.former")) == before
     copy(store, other)
     assert seen(other) == seen(store)

@@ -1,4 +1,4 @@
-"""Every term of a score: the printed score is their sum, in every mode and fusion, and each term is what it says."""
+"""Explanations: in every mode and fusion, the terms sum to the score, and each term has the right value."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def check_sums(explanation):
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
-def test_the_terms_of_a_hybrid_score_sum_to_it(store, fusion):
+def test_hybrid_terms_sum_to_the_score(store, fusion):
     hits = store.search(QUERY, 5, fusion=fusion)
     explanations = store.explain(QUERY, 5, fusion=fusion)
     assert [each.hit for each in explanations] == hits
@@ -70,7 +70,7 @@ def test_the_terms_of_a_hybrid_score_sum_to_it(store, fusion):
         assert (each.unit == "cosine") == (fusion.method == "rrf" or fusion.alpha == 0.0)
 
 
-def test_feedback_is_divided_by_the_chunks_that_the_query_was_moved_towards(store, embedder):
+def test_feedback_has_one_term_per_chunk(store, embedder):
     fusion = Fusion(feedback=0.5)
     explanation = store.explain(QUERY, 4, fusion=fusion)[3]
     [query] = unit_rows(embedder.encode_queries([QUERY]))
@@ -87,7 +87,7 @@ def test_feedback_is_divided_by_the_chunks_that_the_query_was_moved_towards(stor
     assert by_kind(explanation, "query")[0].value == pytest.approx(factor * (query @ vector), abs=1e-5)
 
 
-def test_the_scale_is_that_of_all_candidates(store):
+def test_scale_comes_from_all_candidates(store):
     every = store.explain(QUERY, len(TEXTS))
     for kind in ("dense", "lexical"):
         parts = [getattr(each, kind) for each in every]
@@ -101,7 +101,7 @@ def test_the_scale_is_that_of_all_candidates(store):
 
 
 @pytest.mark.parametrize("question", [QUERY, '"lock of" the writer', "Notes cat.sleeps", "the the dog"])
-def test_bm25_is_the_sum_of_that_of_each_phrase(store, question):
+def test_bm25_is_the_sum_over_phrases(store, question):
     for each in store.explain(question, 7, "lexical"):
         assert each.phrases == pytest.approx({term.name: term.value for term in by_kind(each, "phrase")})
         assert sum(each.phrases.values()) == pytest.approx(each.hit.score)
@@ -109,14 +109,14 @@ def test_bm25_is_the_sum_of_that_of_each_phrase(store, question):
         check_sums(each)
 
 
-def test_phrases_are_found_where_they_are(store):
+def test_phrases_are_reported_for_chunks_that_contain_them(store):
     explanations = {each.hit.id: each.phrases for each in store.explain('"boundary layer" wing', 7, "lexical")}
     assert explanations.keys() == {"wings/a", "wings/b"}
     assert explanations["wings/a"].keys() == {"boundary layer", "wing"}
     assert explanations["wings/b"].keys() == {"boundary layer"}
 
 
-def test_pairs_of_tokens_sum_to_the_cosine(store):
+def test_token_pairs_sum_to_the_cosine(store):
     for each in store.explain(QUERY, 7, "dense"):
         check_sums(each)
         assert each.contributions.pairs.sum() == pytest.approx(each.hit.score, abs=1e-5)
@@ -127,13 +127,13 @@ def test_pairs_of_tokens_sum_to_the_cosine(store):
                 assert text[token.start : token.end] == token.text
 
 
-def test_a_query_without_words_is_explained_by_its_vector(store):
+def test_query_without_words_is_explained_by_its_vector(store):
     for each in store.explain("?!", 3):
         check_sums(each)
         assert (each.mode, each.dense, dict(each.phrases)) == ("dense", None, {})
 
 
-def test_a_quantile_has_its_residual(tmp_path, tiny_model, make_record):
+def test_quantile_explanation_has_a_residual(tmp_path, tiny_model, make_record):
     config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("quantile-u",))
     with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
@@ -142,7 +142,7 @@ def test_a_quantile_has_its_residual(tmp_path, tiny_model, make_record):
             assert each.contributions.pairs.sum() + each.contributions.residual == pytest.approx(each.score)
 
 
-def test_documents_in_bfloat16_are_explained_with_their_rounding(tmp_path, tiny_model, make_record):
+def test_bfloat16_explanation_includes_rounding(tmp_path, tiny_model, make_record):
     config = EmbedderConfig(model=str(tiny_model), dtype="bfloat16", postprocess=("center", "normalize"))
     with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
@@ -151,19 +151,19 @@ def test_documents_in_bfloat16_are_explained_with_their_rounding(tmp_path, tiny_
             assert each.contributions.rounding != 0.0
 
 
-def test_vectors_that_are_not_ragembeds_own_have_no_tokens(tmp_path, encoder, make_record):
+def test_other_embedders_have_no_tokens(tmp_path, encoder, make_record):
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([make_record(name, text) for name, text in TEXTS.items()])
         for mode in ("hybrid", "dense"):
             for each in store.explain(QUERY, 3, mode):
                 check_sums(each)
                 assert each.contributions is None
-                assert "known: ragembed sees no tokens" in each.note
+                assert "known: ragembed does not know their tokens" in each.note
                 assert by_kind(each, "query")
         assert store.explain(QUERY, 3, "lexical")[0].note is None
 
 
-def test_a_score_that_was_given_afterwards_is_told_from_the_one_explained(store):
+def test_note_reports_a_score_changed_by_a_later_step(store):
     def reranked(view):
         hits = [Hit(hit.id, hit.chunk, hit.source, 9.0, hit.dense, hit.lexical) for hit in found]
         return explain_hits(view, QUERY, hits, "dense", Fusion(), None)
@@ -171,10 +171,10 @@ def test_a_score_that_was_given_afterwards_is_told_from_the_one_explained(store)
     found = store.search(QUERY, 2, "dense")
     for hit, each in zip(found, store._reader.read(reranked), strict=True):
         assert each.score == pytest.approx(hit.score)
-        assert "9.000 was given afterwards" in each.note
+        assert "a later step set the score to 9.000" in each.note
 
 
-def test_filters_hold_and_no_hit_is_no_explanation(store):
+def test_explain_applies_filters_and_accepts_no_hits(store):
     assert [each.hit.id for each in store.explain("lock", 5, where={"title": "nothing"})] == []
     assert store.explain("zebra", 5, "lexical") == []
 
@@ -183,9 +183,7 @@ def test_filters_hold_and_no_hit_is_no_explanation(store):
 
 
 @pytest.mark.parametrize("searched", [None, "lock and writer", "the lock\nagain", "again\nlock and writer\nagain"])
-def test_words_of_the_text_that_is_searched_have_their_places_in_the_whole_text(
-    tmp_path, embedder, make_record, searched
-):
+def test_places_map_searched_text_to_the_whole_text(tmp_path, embedder, make_record, searched):
     text = "All rights reserved\nthe lock\nagain\nlock and writer\nagain\nAll rights reserved"
     with Store.create(tmp_path / "s", embedder) as store:
         store.add([make_record("a", text, title="Notes", searched=searched)])
@@ -193,19 +191,19 @@ def test_words_of_the_text_that_is_searched_have_their_places_in_the_whole_text(
     embedded = explanation.hit.chunk.embedded_text
     lines = [embedded[start:end] for start, end, _ in explanation.places]
     assert [text[own : own + len(line)] for line, (_, _, own) in zip(lines, explanation.places, strict=True)] == lines
-    # The single "again" of one text could be either.
+    # A single line "again" could match either of two lines.
     assert "\n".join(lines) == {"the lock\nagain": "the lock"}.get(searched, searched or text)
     expected = None if searched else len("Notes\n")
     assert explanation.text_start == explanation.to_dict()["tokens"]["text_start"] == expected
 
 
-def test_no_place_is_told_for_what_is_not_lines_of_the_text(store, make_record):
+def test_places_are_empty_for_unrelated_text(store, make_record):
     store.add([make_record("part", "Nobody owns it. Zebras sleep.", searched="Zebras sleep.")])
     [explanation] = [each for each in store.explain("zebra", 8, "dense") if each.hit.id == "part"]
     assert (explanation.places, explanation.text_start) == ([], None)
 
 
-def test_an_explanation_as_json_values(store):
+def test_to_dict_returns_json_values(store):
     import json
 
     [explanation] = store.explain(QUERY, 1)

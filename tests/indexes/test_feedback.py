@@ -1,4 +1,4 @@
-"""What the best chunks tell of what else to look for."""
+"""Pseudo-relevance feedback from the vectors and words of the best chunks."""
 
 from collections import Counter
 from math import log
@@ -15,7 +15,7 @@ TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join)
 
 
 def likeness(texts, best):
-    """Return the likeness of texts, the same whether words of none of the best have numbers or not."""
+    """Return the likeness of texts, after checking that new words may be left without numbers."""
     numbers, few = WordNumbers(), WordNumbers()
     found = likeness_of_numbers([numbers.of(text) for text in texts], best)
     of_best = [few.of(text) for text in texts[:best]]
@@ -23,8 +23,8 @@ def likeness(texts, best):
     return found
 
 
-def plain_likeness(texts, best):
-    """BM25 of each text for the words of the best, each as much as it weighs in them."""
+def reference_likeness(texts, best):
+    """BM25 of each text for the words of the best texts, weighted as in those."""
     counted = [Counter(text.split()) for text in texts]
     mean = max(np.mean([sum(counts.values()) for counts in counted]), 1.0)
     rarity = {}
@@ -43,26 +43,26 @@ def plain_likeness(texts, best):
 
 
 @given(TEXTS, st.integers(0, 4))
-def test_likeness_equals_a_plain_loop(texts, best):
+def test_likeness_equals_the_reference(texts, best):
     found = likeness(texts, best)
     assert found.shape == (len(texts),)
     if texts:
-        np.testing.assert_allclose(found, plain_likeness(texts, best), atol=1e-9)
+        np.testing.assert_allclose(found, reference_likeness(texts, best), atol=1e-9)
 
 
-def test_a_text_with_the_rare_words_of_the_best_is_most_like_it():
+def test_shared_rare_words_score_highest():
     texts = ["boundary layer suction", "suction in a boundary layer", "the layer of paint", "tea"]
     of_each = likeness(texts, 1)
     assert of_each[1] > of_each[2] > of_each[3] == 0.0
 
 
-def test_case_does_not_matter_and_no_text_has_no_likeness():
+def test_likeness_ignores_case_and_accepts_no_texts():
     assert likeness(["Wing", "WING", "tea"], 1)[1] == likeness(["wing", "wing", "tea"], 1)[1] > 0
     assert likeness([], 3).shape == (0,)
     assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
 
 
-def test_a_query_moves_towards_the_mean_of_the_best():
+def test_moved_query_is_nearer_to_the_mean():
     query, best = np.array([1.0, 0.0], dtype=np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
     assert moved(query, best, 1.0) == pytest.approx([0.5**0.5, 0.5**0.5])
     assert moved(query, best, 0.0) == pytest.approx([1.0, 0.0])

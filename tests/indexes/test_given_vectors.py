@@ -1,4 +1,4 @@
-"""Vectors that were made elsewhere: a text has one, and one that nothing uses gives way to another."""
+"""Vectors that were made elsewhere: a text has one vector, and an unused vector can be replaced."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def add(store, texts, vectors):
 
 
 def assert_sound(store, **vectors):
-    """Assert that the store is as it was committed, for an encoder that makes these vectors."""
+    """Assert that the store is undamaged, for an encoder that makes these vectors."""
     store.embedder.table.update(vectors)
     assert store.verify().problems == []
 
@@ -38,13 +38,13 @@ def nearest(store, query):
 
 
 def everything(store):
-    """What can be seen of a store, and of its vectors whether they are used or not."""
+    """Return the visible contents of a store, and its vectors, used or not."""
     status = store.status()
     counts = [status[name] for name in ("chunks", "vectors", "unused_vectors", "segments", "generation")]
     return counts, list(store.chunks()), [nearest(store, name) for name in ("east", "north", "west")]
 
 
-def test_vectors_that_are_given_are_kept_and_none_is_encoded(store):
+def test_given_vectors_are_stored_without_encoding(store):
     add(store, ["one", "two"], [EAST, [0.0, 5.0]])
     assert store.embedder.encoded == 0
     np.testing.assert_allclose(store.vectors(["one", "two"]), [EAST, NORTH], atol=1e-6)
@@ -59,7 +59,7 @@ def test_no_vectors_change_nothing(store):
     assert everything(store) == before
 
 
-def test_what_is_given_is_found_by_what_is_encoded(store):
+def test_encoded_queries_find_given_vectors(store):
     add(store, ["north"], [EAST])
     store.add([record("again", "north"), record("w", "west")])
     assert store.embedder.encoded == 1
@@ -67,7 +67,7 @@ def test_what_is_given_is_found_by_what_is_encoded(store):
 
 
 @pytest.mark.parametrize("vector", [EAST, [3.0, 0.0], [1.0, 1e-3]])
-def test_the_same_vector_again_changes_nothing(store, vector):
+def test_same_vector_again_changes_nothing(store, vector):
     add(store, ["one", "two"], [EAST, NORTH])
     before = everything(store)
     stage(store, ["one", "one"], [vector, EAST])
@@ -75,31 +75,31 @@ def test_the_same_vector_again_changes_nothing(store, vector):
 
 
 @pytest.mark.parametrize("vector", [NORTH, WEST, [0.9, 0.1], [0.0, 0.0], [1.0, 0.0, 0.0]])
-def test_another_vector_for_a_text_that_is_used_is_refused_and_nothing_changes(store, vector):
+def test_different_vector_for_a_used_text_is_refused(store, vector):
     add(store, ["one", "two"], [EAST, NORTH])
     before = everything(store)
-    with pytest.raises((ConfigError, IncompatibleStoreError), match="another vector for the text 'one'"):
+    with pytest.raises((ConfigError, IncompatibleStoreError), match="a different vector for the text 'one'"):
         stage(store, ["one"], [vector])
     assert everything(store) == before
-    with pytest.raises(ConfigError, match="another vector for the text 'one'"):
+    with pytest.raises(ConfigError, match="a different vector for the text 'one'"):
         stage(store, ["new", "one"], [NORTH, WEST])
     assert everything(store) == before
 
 
-def test_two_vectors_for_one_text_are_refused_and_nothing_changes(store):
+def test_two_vectors_for_one_text_are_refused(store):
     add(store, ["one"], [EAST])
     before = everything(store)
-    with pytest.raises(ConfigError, match="two vectors are given for the text 'new'"):
+    with pytest.raises(ConfigError, match="two different vectors were given for the text 'new'"):
         stage(store, ["new", "other", "new"], [EAST, EAST, NORTH])
     assert everything(store) == before
 
 
-def test_the_same_vector_twice_is_kept_once(store):
+def test_equal_vectors_for_one_text_are_stored_once(store):
     add(store, ["one", "one"], [EAST, [2.0, 0.0]])
     assert store.status()["vectors"] == len(store) == 1
 
 
-def test_another_vector_takes_the_place_of_one_that_nothing_uses(store):
+def test_unused_vector_is_replaced(store):
     stage(store, ["one"], [EAST])
     add(store, ["one", "two"], [NORTH, EAST])
     assert nearest(store, "north") == ["one", "two"]
@@ -108,7 +108,7 @@ def test_another_vector_takes_the_place_of_one_that_nothing_uses(store):
     assert_sound(store, one=NORTH, two=EAST)
 
 
-def test_what_is_deleted_can_come_back_with_another_vector(store):
+def test_deleted_text_can_return_with_another_vector(store):
     add(store, ["one", "two", "three"], [EAST, NORTH, WEST])
     store.delete(["one"])
     add(store, ["one"], [WEST])
@@ -127,7 +127,7 @@ def test_what_is_deleted_can_come_back_with_another_vector(store):
         ([[1e9, 0.0]], ConfigError, "not finite in float16"),
     ],
 )
-def test_vectors_that_cannot_be_stored_change_nothing(store, vectors, error, message):
+def test_invalid_vectors_change_nothing(store, vectors, error, message):
     add(store, ["one"], [EAST])
     before = everything(store)
     with pytest.raises(error, match=message):
@@ -135,7 +135,7 @@ def test_vectors_that_cannot_be_stored_change_nothing(store, vectors, error, mes
     assert everything(store) == before
 
 
-def test_a_failed_commit_leaves_the_given_vectors_unseen(store):
+def test_failed_commit_hides_the_given_vectors(store):
     add(store, ["one"], [EAST])
     with store.writer() as writer:
         writer.stage_vectors(["new"], np.array([NORTH], dtype=np.float32))
@@ -146,7 +146,7 @@ def test_a_failed_commit_leaves_the_given_vectors_unseen(store):
     assert nearest(store, "west")[0] == "new"
 
 
-def test_a_damaged_file_is_told_before_vectors_are_compared(store, tmp_path):
+def test_damaged_file_is_reported_before_comparing(store, tmp_path):
     add(store, ["one"], [EAST])
     store.close()
     [file] = (tmp_path / "store" / "segments").glob("*/raw.f16")

@@ -485,7 +485,7 @@ def test_a_second_writer_fails_at_once(docs, run, in_folder):
 
 def test_invalid_place_for_a_store(docs, tiny_config, in_folder):
     (in_folder / "file").write_text("")
-    with pytest.raises(StoreError, match="no store can be made at"):
+    with pytest.raises(StoreError, match="cannot create a store at"):
         index_files(IndexingRequest(in_folder / "file" / "store", (docs,), None, tiny_config))
 
 

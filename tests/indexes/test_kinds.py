@@ -302,7 +302,7 @@ def test_vectors_that_are_not_the_embedders_are_found_whatever_the_kind(store):
         with writer._database.transaction():
             writer._connection.execute("UPDATE segments SET index_sha256 = ?", (digest,))
     [problem] = verify_store(store.path, encoder()).problems
-    assert problem.message == "its vectors are not those that the embedder makes of the raw vectors"
+    assert problem.message == "the vectors in the index are not those that the embedder makes from the raw vectors"
 
 
 def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
@@ -317,7 +317,7 @@ def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
         with writer._database.transaction():
             writer._connection.execute("UPDATE segments SET index_sha256 = ?", (file_sha256(index),))
     [problem] = verify_store(store.path, encoder()).problems
-    assert problem.message == "its ids are not the rows that the database names"
+    assert problem.message == "the ids in the index are not the rows that the database names"
 
 
 # What is asked for

@@ -1,4 +1,4 @@
-"""Ids, chunks under a filter, and filters by id."""
+"""Reading ids and chunks, with and without filters."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ NAMES = [f"n{i}" for i in range(20)]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Twenty chunks, every other one of the file a.md, whose metadata counts them."""
+    """Twenty chunks, numbered in their metadata; every other one comes from the file a.md."""
     with Store.create(tmp_path_factory.mktemp("looking") / "s", KnownEncoder()) as store:
         with store.writer() as writer:
             chunks = [
@@ -30,7 +30,7 @@ def ids(chunks):
     return [chunk.id for chunk in chunks]
 
 
-def test_ids_are_in_order_of_insertion(tmp_path, encoder):
+def test_ids_are_in_insertion_order(tmp_path, encoder):
     with Store.create(tmp_path / "s", encoder) as store:
         assert store.ids() == []
         store.add([record(name, name) for name in ("z", "a", "m")])
@@ -52,23 +52,23 @@ def test_ids_are_in_order_of_insertion(tmp_path, encoder):
         ("ext = 'md' AND i < 4", ["n1", "n3"]),
     ],
 )
-def test_chunks_under_a_filter_are_in_order_of_insertion(store, where, expected):
+def test_filtered_chunks_are_in_insertion_order(store, where, expected):
     assert ids(store.chunks(where=where)) == expected
 
 
-def test_chunks_of_a_file_under_a_filter(store):
+def test_chunks_of_a_file_with_a_filter(store):
     assert ids(store.chunks("a.md", where="i < 6")) == ["n1", "n3", "n5"]
     assert ids(store.chunks("a.md", where=Or((Ids(("n1", "n2")), parse("i = 9"))))) == ["n1", "n9"]
     assert ids(store.chunks("b.md", where=And(()))) == []
 
 
 @pytest.mark.parametrize("where", [{"x": {"$near": 1}}, "x = ", 5])
-def test_what_is_no_filter_is_refused(store, where):
+def test_invalid_filter_is_refused(store, where):
     with pytest.raises(ConfigError):
         list(store.chunks(where=where))
 
 
-def test_chunks_are_those_of_the_moment_when_they_are_first_asked_for(tmp_path, encoder):
+def test_chunks_come_from_one_snapshot(tmp_path, encoder):
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([record(name, name) for name in "abc"])
         chunks = store.chunks(where=Ids(("a", "c", "d")))
@@ -80,7 +80,7 @@ def test_chunks_are_those_of_the_moment_when_they_are_first_asked_for(tmp_path, 
 
 
 @given(chosen=st.lists(st.sampled_from([*NAMES, "nowhere", "'", '"', "%", ""]), max_size=8), below=st.integers(0, 20))
-def test_a_filter_by_id_joins_with_others_as_sets_do(store, chosen, below):
+def test_id_filter_combines_with_other_filters(store, chosen, below):
     some, few = Ids(tuple(chosen)), Comparison(Field("i"), "<", below)
     assert ids(store.chunks(where=some)) == [name for name in NAMES if name in chosen]
     assert ids(store.chunks(where=Not(some))) == [name for name in NAMES if name not in chosen]
@@ -92,14 +92,14 @@ def test_a_filter_by_id_joins_with_others_as_sets_do(store, chosen, below):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_a_search_finds_the_chunks_with_these_ids_alone(store, mode):
+def test_search_with_an_id_filter(store, mode):
     hits = store.search("text 4", 9, mode, where=Ids(("n4", "n11", "n0", "nowhere")))
     assert hits[0].id == "n4"
     assert {hit.id for hit in hits} == {"n4", "n11", "n0"}
     assert store.search("text 4", 9, mode, where=Ids(())) == []
 
 
-def test_more_ids_than_sqlite_takes_parameters(tmp_path, encoder):
+def test_more_ids_than_sqlite_parameters(tmp_path, encoder):
     names = [f"id {i}" for i in range(40_000)]
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([record(name, "one text") for name in (names[0], names[-1], "other")])

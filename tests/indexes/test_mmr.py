@@ -1,4 +1,4 @@
-"""Maximal marginal relevance: by hand, against a plain loop, and on every kind of index."""
+"""Maximal marginal relevance: by hand, against a reference implementation, and on every kind of index."""
 
 import math
 
@@ -23,8 +23,8 @@ def at_angles(*degrees):
     return np.array([[math.cos(math.radians(a)), math.sin(math.radians(a))] for a in degrees], dtype=np.float32)
 
 
-def plain_loop(query, vectors, k, lambda_mult):
-    """As Carbonell & Goldstein write it, in double precision."""
+def direct_mmr(query, vectors, k, lambda_mult):
+    """The formula of Carbonell & Goldstein in double precision."""
     query, vectors = query.astype(float), vectors.astype(float)
     chosen = []
     while len(chosen) < min(k, len(vectors)):
@@ -44,29 +44,29 @@ EAST, DIRECTIONS = at_angles(0)[0], at_angles(12, -30, 10)
 
 
 @pytest.mark.parametrize(("lambda_mult", "order"), [(1.0, [2, 0, 1]), (0.5, [2, 1, 0]), (0.0, [0, 1, 2])])
-def test_an_example_by_hand(lambda_mult, order):
+def test_mmr_example_by_hand(lambda_mult, order):
     assert mmr(EAST, DIRECTIONS, 3, lambda_mult) == order
     assert mmr(EAST, DIRECTIONS, 2, lambda_mult) == order[:2]
     assert mmr(EAST, DIRECTIONS, 9, lambda_mult) == order
     assert mmr(EAST, DIRECTIONS, 0, lambda_mult) == []
 
 
-def test_of_equals_the_first_is_chosen():
+def test_mmr_prefers_the_first_of_equals():
     assert mmr(EAST, at_angles(20, -20, 20, -20), 4, 0.5) == [0, 1, 2, 3]
     assert mmr(EAST, at_angles(5, 5, 5), 3, 1.0) == [0, 1, 2]
     assert mmr(EAST, np.zeros((0, 2), dtype=np.float32), 3, 0.5) == []
 
 
-def test_a_copy_comes_after_what_is_unlike_it():
+def test_mmr_chooses_copies_late():
     assert mmr(EAST, at_angles(5, 5, -50), 3, 0.4) == [0, 2, 1]
 
 
 @given(st.integers(0, 12), st.integers(0, 15), st.integers(1, 10), st.integers(0, 10**6))
-def test_it_is_the_plain_loop(count, k, tenths, seed):
+def test_mmr_equals_the_reference(count, k, tenths, seed):
     draw = np.random.default_rng(seed)
     vectors, query = (unit_rows(draw.normal(size=(n, 6)).astype(np.float32)) for n in (count, 1))
     chosen = mmr(query[0], vectors, k, tenths / 10)
-    assert chosen == plain_loop(query[0], vectors, k, tenths / 10)
+    assert chosen == direct_mmr(query[0], vectors, k, tenths / 10)
 
 
 # In a store
@@ -102,7 +102,7 @@ def ids(hits):
     return [hit.id for hit in hits]
 
 
-def test_hits_come_in_the_order_in_which_they_are_chosen(plane):
+def test_search_mmr_returns_hits_in_order_of_choice(plane):
     hits = plane.search_mmr("east", 3)
     assert ids(hits) == ["10", "-30", "12"]
     assert [hit.score for hit in hits] == pytest.approx([math.cos(math.radians(a)) for a in (10, 30, 12)], abs=1e-3)
@@ -112,31 +112,31 @@ def test_hits_come_in_the_order_in_which_they_are_chosen(plane):
     assert ids(plane.search_mmr("east", 3, lambda_mult=1.0)) == ["10", "12", "-30"]
 
 
-def test_no_more_than_the_nearest_are_looked_at(plane):
+def test_search_mmr_chooses_from_fetch_k(plane):
     assert ids(plane.search_mmr("east", 2, fetch_k=2)) == ["10", "12"]
     assert ids(plane.search_mmr("east", 2, fetch_k=0)) == ["10", "12"]
     assert ids(plane.search_mmr("east", 2, fetch_k=3)) == ["10", "-30"]
     assert ids(plane.search_mmr("east", 10**6, fetch_k=10**6)) == ["10", "-30", "12"]
 
 
-def test_a_filter_holds(plane):
+def test_search_mmr_applies_filters(plane):
     assert ids(plane.search_mmr("east", 3, where="angle > 0")) == ["10", "12"]
     assert plane.search_mmr("east", 3, where="angle > 90") == []
 
 
 @pytest.mark.parametrize("lambda_mult", [-0.01, 1.01, math.nan, math.inf])
-def test_a_lambda_out_of_range_is_refused(plane, lambda_mult):
-    with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected 0 \(unlike each other\) to 1"):
+def test_lambda_out_of_range_is_refused(plane, lambda_mult):
+    with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected a number from 0 \(unlike each other\) to 1"):
         plane.search_mmr("east", 3, lambda_mult=lambda_mult)
 
 
-def test_how_many_may_be_asked_for(plane):
+def test_search_mmr_accepts_any_k(plane):
     assert plane.search_mmr("east", 0) == []
     with pytest.raises(ConfigError, match="k is -1"):
         plane.search_mmr("east", -1)
 
 
-def test_an_empty_store_has_nothing_to_choose_from(tmp_path, plane):
+def test_search_mmr_of_an_empty_store(tmp_path, plane):
     assert Store.create(tmp_path / "empty", KnownEncoder()).search_mmr("east") == []
     plane.delete(["12", "-30", "10"])
     assert plane.search_mmr("east") == []
@@ -144,7 +144,7 @@ def test_an_empty_store_has_nothing_to_choose_from(tmp_path, plane):
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
-def test_it_chooses_the_same_on_every_index(kind, tmp_path):
+def test_search_mmr_is_the_same_on_every_index(kind, tmp_path):
     vectors = clusters()
     table = {f"text {i}": vectors[i].tolist() for i in range(SIZE)}
     draw = np.random.default_rng(5)
@@ -155,5 +155,5 @@ def test_it_chooses_the_same_on_every_index(kind, tmp_path):
     kept = unit_rows(vectors.astype(np.float16).astype(np.float32))
     for question, vector in queries.items():
         query = unit_rows(np.array([vector], dtype=np.float32))[0]
-        expected = plain_loop(query, kept, 10, 0.6)
+        expected = direct_mmr(query, kept, 10, 0.6)
         assert ids(store.search_mmr(question, 10, fetch_k=SIZE, lambda_mult=0.6)) == [str(i) for i in expected]

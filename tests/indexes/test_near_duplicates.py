@@ -1,4 +1,4 @@
-"""Near-duplicates by words: what is one, what is not, and that it is found as a plain loop finds it."""
+"""Near-duplicates by words: which texts are near-duplicates, compared with a reference implementation."""
 
 import random
 
@@ -53,7 +53,7 @@ def with_words(text, words, *places):
         "Copied from elsewhere. " + PROSE,
     ],
 )
-def test_a_text_that_says_nothing_new_is_a_near_duplicate(later):
+def test_texts_without_new_words_are_duplicates(later):
     assert is_duplicate(later, PROSE)
 
 
@@ -68,11 +68,11 @@ def test_a_text_that_says_nothing_new_is_a_near_duplicate(later):
         " ".join(PROSE.split()[::-1]),
     ],
 )
-def test_a_text_that_says_something_new_is_none(later):
+def test_texts_with_new_words_are_not_duplicates(later):
     assert not is_duplicate(later, PROSE)
 
 
-def test_a_longer_text_is_no_duplicate_of_its_part_but_the_part_is_of_it():
+def test_a_part_duplicates_the_whole_but_not_vice_versa():
     part = PROSE[: len(PROSE) // 2]
     assert is_duplicate(part, PROSE)
     assert not is_duplicate(PROSE, part)
@@ -91,7 +91,7 @@ def test_a_longer_text_is_no_duplicate_of_its_part_but_the_part_is_of_it():
     ],
 )
 @pytest.mark.parametrize("row", ["Error {}: access denied", ROW, f"{ROW}; {{}}, see the manual of the server"])
-def test_rows_that_differ_by_a_number_are_not_the_same(row, one, other):
+def test_rows_with_different_numbers_are_not_duplicates(row, one, other):
     texts = [row.format(*[number] * row.count("{}")) for number in (one, other)]
     assert not is_duplicate(*texts)
     assert not is_duplicate(*reversed(texts))
@@ -112,14 +112,14 @@ def test_rows_that_differ_by_a_number_are_not_the_same(row, one, other):
         ("", "***"),
     ],
 )
-def test_short_texts_are_the_same_in_every_word_or_not_at_all(one, other):
+def test_short_duplicates_have_exactly_the_same_words(one, other):
     assert not is_duplicate(one, other)
     assert not is_duplicate(other, one)
     assert is_duplicate(one, one)
 
 
-def test_what_is_new_is_measured_by_the_length():
-    """Up to 39 words none may be new, from 40 on one; from 100 on that may be a number."""
+def test_allowed_new_words_depend_on_the_length():
+    """Up to 39 words, no word may be new; from 40 words on, one may be; from 100 words on, it may be a number."""
     words = [
         f"{a}{b}" for a in "bcdfghjk" for b in ("a", "e", "i", "o", "u", "au", "eu", "ou", "ai", "oi", "ei", "ui", "oo")
     ]
@@ -130,28 +130,28 @@ def test_what_is_new_is_measured_by_the_length():
             assert is_duplicate(" ".join(changed), " ".join(text)) is duplicate, (length, place)
 
 
-def test_a_few_words_are_not_told_by_a_text_that_has_them_in_passing():
+def test_few_words_inside_a_long_text_are_not_duplicates():
     words = PROSE.split()
     assert not is_duplicate(" ".join(words[20:29]), PROSE)
     assert is_duplicate(" ".join(words[20:30]), PROSE)
 
 
-def test_words_are_those_of_any_language():
+def test_words_of_other_scripts_are_compared():
     assert words_of("Ein »Straßen«-Café, no. 3.1 (−5 °C)") == ("ein", "strassen", "café", "no", "3.1", "−5", "c")
     assert words_of("使用faiss索引。") == ("使", "用", "faiss", "索", "引")
     assert words_of("ﬁle x >= y") == ("file", "x", ">=", "y")
     assert words_of("**bold** — `code` | cell") == ("bold", "code", "cell")
 
 
-def test_a_copy_belongs_to_the_first_of_its_kind():
+def test_a_copy_joins_the_first_matching_text():
     near = NearDuplicates()
     assert [near.place(text) for text in ("a b c", "d e f", "A B C", "d, e, f", "a b c", "g", "g")] == [
         *(None, None, 0, 1, 0, None, 2)
     ]
 
 
-def plain_loop(texts):
-    """Compare each text with every kept one."""
+def loop_over_pairs(texts):
+    """Compare each text with every kept text."""
     kept, placed = [], []
     for text in texts:
         found = next((i for i, other in enumerate(kept) if text == other or is_duplicate(text, other)), None)
@@ -162,7 +162,7 @@ def plain_loop(texts):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 30))
-def test_none_is_missed_among_many(seed, vocabulary):
+def test_no_duplicate_is_missed_among_many_texts(seed, vocabulary):
     draw = random.Random(seed)
     base = [[f"w{chr(97 + draw.randrange(vocabulary))}" for _ in range(draw.randrange(60))] for _ in range(3)]
     texts = []
@@ -172,19 +172,19 @@ def test_none_is_missed_among_many(seed, vocabulary):
             words.insert(draw.randrange(len(words) + 1), draw.choice(["x", "y", "7", "wa"]))
         texts.append(" ".join(words[draw.randrange(3) :]))
     near = NearDuplicates()
-    assert [near.place(text) for text in texts] == plain_loop(texts)
+    assert [near.place(text) for text in texts] == loop_over_pairs(texts)
 
 
 def test_few_texts_are_compared_word_by_word(monkeypatch):
-    """Rows of one form are many and alike; what tells them apart is looked up."""
+    """Table rows are many and similar; an index finds those that share rare words."""
     compared = []
-    told = NearDuplicates._told
+    covers = NearDuplicates._covers
 
-    def counted(self, words, shingles, kept):
+    def counted(self, kept, words, shingles):
         compared.append(kept)
-        return told(self, words, shingles, kept)
+        return covers(self, kept, words, shingles)
 
-    monkeypatch.setattr(deduplication.NearDuplicates, "_told", counted)
+    monkeypatch.setattr(deduplication.NearDuplicates, "_covers", counted)
     near = NearDuplicates()
     assert {near.place(ROW.format(number)) for number in range(500)} == {None}
     assert near.place(ROW.format(77).upper()) == 77
@@ -193,6 +193,6 @@ def test_few_texts_are_compared_word_by_word(monkeypatch):
     assert compared == [77]
 
 
-def test_texts_that_would_make_a_pattern_slow_do_not():
+def test_repetitive_texts_do_not_slow_down_the_word_pattern():
     for text in ("1" + "." * 100_000, "-" * 100_000, "=" * 99_999, "x" * 100_000, "错" * 100_000, "1," * 50_000):
         assert is_duplicate(text, text)

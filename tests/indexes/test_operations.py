@@ -1,4 +1,4 @@
-"""A store agrees with a dictionary through random changes and searches; tests/slow has many more of them."""
+"""A store agrees with a dictionary through random changes and searches; tests/slow runs many more of them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ QUICK = {"flat", "hnsw-sq8", "ivf-pq", "IVF8,SQ6"}
 @pytest.mark.parametrize(
     "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_a_store_agrees_with_a_dictionary_through_random_operations(tmp_path, kind):
+def test_random_operations_agree_with_a_dictionary(tmp_path, kind):
     tally = measure(tmp_path, kind, 40, seed=1)
     assert tally.wrong == []
     assert tally.searches == 20
@@ -28,7 +28,7 @@ def test_a_store_agrees_with_a_dictionary_through_random_operations(tmp_path, ki
         (lambda hits: hits[::-1], "not the best"),
     ],
 )
-def test_an_answer_that_is_not_the_dictionarys_is_told(tmp_path, monkeypatch, change, told):
+def test_a_wrong_result_is_reported(tmp_path, monkeypatch, change, told):
     right = Store.search
 
     def wrong(store, *arguments, **named):
@@ -39,7 +39,7 @@ def test_an_answer_that_is_not_the_dictionarys_is_told(tmp_path, monkeypatch, ch
     assert any(told in sentence for sentence in tally.wrong)
 
 
-def test_brute_force_scores_are_sqlites(tmp_path, make_record):
+def test_brute_force_scores_equal_sqlite(tmp_path, make_record):
     texts = {"a": "wing wing air", "b": "wing air air heat heat heat", "c": "air"}
     mirror = Mirror(KnownEncoder(dim=8))
     with Store.create(tmp_path / "s", mirror.encoder) as store:

@@ -1,4 +1,4 @@
-"""Who may read and write a store, and where a store may lie: modes follow the umask, nothing depends on its place."""
+"""Permissions and location of a store: modes follow the umask, and a store can be moved."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def umask(mask):
 
 
 def wrong_modes(folder, mask):
-    """The names of what has another mode than it should have, with that."""
+    """Return the files and folders with an unexpected mode, and that mode."""
     found = {}
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -47,7 +47,7 @@ def wrong_modes(folder, mask):
 
 
 def fill(path, embedder):
-    """Use all that writes to a store, and return the modes of what was in it while it was written to."""
+    """Use every function that writes to a store, and return the modes of its files during the writes."""
     with Store.create(path, embedder) as store:
         for i in range(10):
             store.add([record(f"id{i}", f"the writer holds lock {i} of the store", metadata={"i": i})])
@@ -64,14 +64,14 @@ def fill(path, embedder):
 
 
 class Plain(KnownEncoder):
-    """An encoder that leaves no file, whose mode would be its own affair."""
+    """An encoder that saves no file, because the mode of such a file is its own responsibility."""
 
     def save(self, folder):
         pass
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=oct)
-def test_files_and_folders_have_the_mode_that_the_mask_leaves(tmp_path, mask):
+def test_modes_follow_the_umask(tmp_path, mask):
     with umask(mask):
         written = fill(tmp_path / "store", Plain())
     assert {"store.db-wal", "store.db-shm", "writer.lock", "writer.pid", "store.db-generation"} <= written.keys()
@@ -84,7 +84,7 @@ def test_files_and_folders_have_the_mode_that_the_mask_leaves(tmp_path, mask):
 
 
 @pytest.mark.parametrize("mask", [0o027, 0o000], ids=oct)
-def test_a_store_of_files_has_the_mode_that_the_mask_leaves(in_folder, tiny_config, monkeypatch, mask):
+def test_modes_of_an_indexed_store_follow_the_umask(in_folder, tiny_config, monkeypatch, mask):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     docs = in_folder / "docs"
     docs.mkdir()
@@ -101,7 +101,7 @@ def test_a_store_of_files_has_the_mode_that_the_mask_leaves(in_folder, tiny_conf
     assert files == ["baseline", "config.json", "state.safetensors"]
 
 
-def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
+def test_parent_folders_are_not_world_writable(tmp_path):
     with umask(0):
         Store.create(tmp_path / "a" / "b" / "store", Plain()).close()
     for folder in (tmp_path / "a", tmp_path / "a" / "b"):
@@ -110,7 +110,7 @@ def test_folders_above_the_store_are_not_writable_by_the_world_either(tmp_path):
 
 @contextmanager
 def without_rights():
-    """An empty folder of a user that is not root: root may enter what is closed."""
+    """An empty folder of a user that is not root, because root may enter any folder."""
     with tempfile.TemporaryDirectory() as folder:
         user = os.geteuid() or 65534
         os.chown(folder, user, -1)
@@ -122,7 +122,7 @@ def without_rights():
             os.seteuid(before)
 
 
-def test_closed_folders_are_named():
+def test_folders_without_permission_are_named():
     with without_rights() as folder:
         for name in ("docs", "store"):
             (folder / name).mkdir()
@@ -133,11 +133,11 @@ def test_closed_folders_are_named():
             "cannot be listed: Permission denied",
             True,
         )
-        with pytest.raises(StoreError, match="store cannot be opened: you have no permission to enter the folder"):
+        with pytest.raises(StoreError, match=r"cannot open the store .*: you have no permission to enter the folder"):
             Store.open(folder / "store")
 
 
-def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
+def test_read_only_lock_raises_a_store_error(tmp_path):
     path = tmp_path / "store"
     with Store.create(path, Plain()) as store:
         store.add([record("a", "b")])
@@ -150,7 +150,7 @@ def test_a_lock_that_may_not_be_written_is_an_error_of_ragembeds(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["writer.pid", "store.db-generation"])
-def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path, name):
+def test_symbolic_links_are_not_written_through(tmp_path, name):
     path, victim = tmp_path / "store", tmp_path / "victim"
     victim.write_bytes(b"precious " * 100)
     with Store.create(path, Plain()) as store:
@@ -184,7 +184,7 @@ def best(store):
         return [(hit.source, round(hit.score, 5)) for hit in opened.search("the zebra sleeps", 3)]
 
 
-def test_a_store_is_moved_with_its_model_and_documents(beside, tmp_path):
+def test_store_can_be_moved_with_its_model_and_documents(beside, tmp_path):
     before = best(beside / ".ragembed")
     moved = beside.rename(tmp_path / "elsewhere")
     assert best(moved / ".ragembed") == before
@@ -198,7 +198,7 @@ def test_a_store_is_moved_with_its_model_and_documents(beside, tmp_path):
     assert len(best(again / ".ragembed")) == 3
 
 
-def test_a_store_that_is_moved_without_its_model_is_told_where_that_is(beside, tmp_path, monkeypatch):
+def test_moved_store_uses_the_model_variable(beside, tmp_path, monkeypatch):
     before = best(beside / ".ragembed")
     away = (beside / "model").rename(tmp_path / "the model")
     with pytest.raises(ModelError, match=r"project/model of the store .* is not there.*RAGEMBED_MODEL=PATH"):
@@ -211,7 +211,7 @@ def test_a_store_that_is_moved_without_its_model_is_told_where_that_is(beside, t
     assert verify_store(beside / ".ragembed").problems == []
 
 
-def test_another_model_than_the_stores_is_refused(beside, tmp_path, monkeypatch):
+def test_another_model_is_refused(beside, tmp_path, monkeypatch):
     (beside / "model").rename(tmp_path / "the model")
     weights = bytearray((tmp_path / "the model" / "model.safetensors").read_bytes())
     weights[-1] ^= 1
@@ -224,12 +224,12 @@ def test_another_model_than_the_stores_is_refused(beside, tmp_path, monkeypatch)
         best(beside / ".ragembed")
 
 
-def test_a_model_where_it_was_is_used_whatever_the_variable_says(beside, monkeypatch):
+def test_existing_model_takes_precedence_over_the_variable(beside, monkeypatch):
     monkeypatch.setenv("RAGEMBED_MODEL", "/nowhere")
     assert best(beside / ".ragembed")[0][0] == "docs/zebra.txt"
 
 
-def test_a_damaged_embedder_of_a_moved_store_is_fitted_again(beside, tmp_path):
+def test_moved_store_can_refit_a_damaged_embedder(beside, tmp_path):
     before = best(beside / ".ragembed")
     moved = beside.rename(tmp_path / "elsewhere") / ".ragembed"
     next(moved.glob("embedders/*/state.safetensors")).write_bytes(b"damaged")
@@ -238,7 +238,7 @@ def test_a_damaged_embedder_of_a_moved_store_is_fitted_again(beside, tmp_path):
     assert [name for name, _ in best(moved)] == [name for name, _ in before]
 
 
-def test_nothing_in_the_database_is_an_absolute_path_but_the_models(beside):
+def test_database_has_no_absolute_path_but_the_model(beside):
     index_files(IndexingRequest(beside / ".ragembed"))
     with closing(sqlite3.connect(beside / ".ragembed" / "store.db")) as connection:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]

@@ -272,7 +272,7 @@ def test_postings_of_missing_chunks_are_reported(many):
     with closing(connect(many.path / "store.db", writable=True)) as connection:
         connection.execute("DELETE FROM stale_postings WHERE chunk = (SELECT min(chunk) FROM stale_postings)")
     problems = {problem.part: problem for problem in many.verify().problems}
-    assert "postings of 1 chunks that the store does not have" in problems[Part.POSTINGS].message
+    assert "postings of 1 chunks that are not in the store" in problems[Part.POSTINGS].message
 
 
 def test_rebuilt_full_text_index_gets_new_postings(many):

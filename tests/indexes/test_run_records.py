@@ -1,4 +1,4 @@
-"""Records of indexing runs live and die with the chunks that they are about."""
+"""Records of indexing runs exist as long as their chunks."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def store(tmp_path, encoder):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time that the system tells, in a list, to be set."""
+    """The system time, as a list with one number that tests can change."""
     times = [1000.0]
     monkeypatch.setattr(run_records.time, "time", lambda: times[0])
     return times
@@ -41,7 +41,7 @@ def write(store, chunks, *expected):
 # Noting
 
 
-def test_what_was_noted_is_known_and_nothing_else(store):
+def test_noted_returns_recorded_ids_only(store):
     records = store.run_records("pages")
     assert records.noted(NAMES) == set()
     records.note(["a", "c", "nowhere"])
@@ -51,7 +51,7 @@ def test_what_was_noted_is_known_and_nothing_else(store):
     assert records.noted([]) == set()
 
 
-def test_a_namespace_knows_nothing_of_another(store):
+def test_namespaces_are_independent(store):
     one, other = store.run_records("one"), store.run_records("other")
     one.note(["a", "b"], ["x", "y"])
     other.note(["b", "c"])
@@ -62,14 +62,14 @@ def test_a_namespace_knows_nothing_of_another(store):
 
 
 @pytest.mark.parametrize("name", ["'; DROP TABLE run_records; --", "größe/✓", "", "a" * 5000])
-def test_any_text_is_a_namespace_a_group_and_a_key(store, name):
+def test_any_text_can_be_a_namespace_group_or_key(store, name):
     store.add([record(name, "a text")])
     store.run_records(name).note([name, "a"], [name, None])
     assert store.run_records(name).noted([name, "b"]) == {name}
     assert store.run_records(name).keys(group_ids=[name]) == [name]
 
 
-def test_keys_come_by_time_and_then_by_name(store, clock):
+def test_keys_are_ordered_by_time_and_name(store, clock):
     records = store.run_records("pages")
     for at, names in ((2000.0, "db"), (3000.0, "a"), (4000.0, "c")):
         clock[0] = at
@@ -96,7 +96,7 @@ def test_keys_of_groups(store):
     assert records.keys(group_ids=["x"], limit=1) == ["a"]
 
 
-def test_groups_stay_where_none_are_given_and_change_where_they_are(store):
+def test_groups_change_only_if_given(store):
     records = store.run_records("pages")
     records.note(["a", "b"], ["x", "x"])
     records.note(["a"])
@@ -108,7 +108,7 @@ def test_groups_stay_where_none_are_given_and_change_where_they_are(store):
         records.note(["a", "b"], ["y"])
 
 
-def test_the_time_is_later_than_every_record_though_the_clock_stands_or_goes_back(store, clock):
+def test_now_is_later_than_every_record(store, clock):
     records, other = store.run_records("pages"), store.run_records("other")
     told = [records.now()]
     for at in (1000.0, 1000.0, 5.0, 5.0, 999.0):
@@ -117,11 +117,11 @@ def test_the_time_is_later_than_every_record_though_the_clock_stands_or_goes_bac
         told.append(records.now())
     assert told == sorted(set(told))
     assert records.keys(before=told[-1]) == ["a"]
-    assert records.keys(before=told[-2]) == []  # what is noted after the time was told is not before it
+    assert records.keys(before=told[-2]) == []  # Records that follow a call of now() are not earlier than its result.
     assert other.now() == 999.0
 
 
-def test_many_are_noted_at_once(store):
+def test_many_keys_can_be_noted_at_once(store):
     names = [f"n{i}" for i in range(3000)]
     store.add([record(name, "the same text") for name in names])
     records = store.run_records("pages")
@@ -132,7 +132,7 @@ def test_many_are_noted_at_once(store):
     assert records.keys() == ["n0"]
 
 
-def test_a_note_waits_for_another_writer_or_names_it(store):
+def test_note_waits_for_another_writer(store):
     with store.writer(), pytest.raises(StoreLockedError, match="PID"):
         store.run_records("pages").note(["a"])
     with store.writer(), pytest.raises(StoreLockedError, match="PID"):
@@ -151,7 +151,7 @@ def test_a_note_waits_for_another_writer_or_names_it(store):
     ],
     ids=["by id", "by filter", "by file"],
 )
-def test_a_record_goes_with_its_chunk(tmp_path, encoder, delete):
+def test_record_is_deleted_with_its_chunk(tmp_path, encoder, delete):
     store = Store.create(tmp_path / "s", encoder)
     with store.writer() as writer:
         writer.stage(["one", "two"])
@@ -167,7 +167,7 @@ def test_a_record_goes_with_its_chunk(tmp_path, encoder, delete):
     assert store.run_records("pages").keys() == ["b"]
 
 
-def test_a_chunk_that_is_replaced_keeps_its_records(store, clock):
+def test_replaced_chunk_keeps_its_records(store, clock):
     records = store.run_records("pages")
     records.note(["a", "b"], ["x", "y"])
     clock[0] = 2000.0
@@ -177,7 +177,7 @@ def test_a_chunk_that_is_replaced_keeps_its_records(store, clock):
     assert store.get(["a"])[0].chunk.text == "a third text"
 
 
-def test_a_change_that_fails_changes_no_record(store):
+def test_failed_change_keeps_the_records(store):
     records = store.run_records("pages")
     records.note(["a"], ["x"])
     with store.writer() as writer:
@@ -190,7 +190,7 @@ def test_a_change_that_fails_changes_no_record(store):
     assert records.keys(group_ids=["x"]) == records.keys() == ["a"]
 
 
-def test_records_are_there_when_the_store_is_opened_again(store):
+def test_records_are_persistent(store):
     store.run_records("pages").note(["a", "b"], ["x", "y"])
     store.delete(["b"])
     store.optimize()
@@ -200,7 +200,7 @@ def test_records_are_there_when_the_store_is_opened_again(store):
         assert again.verify().problems == []
 
 
-def test_all_records_are_taken_over_where_their_chunks_are(store, tmp_path, make_encoder, clock):
+def test_take_run_records_copies_records_of_existing_chunks(store, tmp_path, make_encoder, clock):
     store.run_records("pages").note(["a", "b"], ["x", None])
     clock[0] = 2000.0
     write(store, [record("c", "another")], Expected("others", frozenset("c")))
@@ -219,7 +219,7 @@ def test_all_records_are_taken_over_where_their_chunks_are(store, tmp_path, make
     assert ("others", "c", None, 2000.0, 0) in store._all_run_records()
 
 
-def test_no_change_of_chunks_looks_through_all_records(store):
+def test_changes_use_an_index_on_records(store):
     """Every statement of a commit and of a note finds records by an index."""
     asked = []
     with store.writer() as writer:
@@ -239,7 +239,7 @@ def test_no_change_of_chunks_looks_through_all_records(store):
 # Expected
 
 
-def test_what_is_expected_is_listed_for_every_group_and_not_noted(store):
+def test_expected_chunks_match_every_group(store):
     records = store.run_records("pages")
     write(store, [record("new", "n"), record("more", "m")], Expected("pages", frozenset({"new"})))
     assert records.noted(["new", "more"]) == set()
@@ -250,7 +250,7 @@ def test_what_is_expected_is_listed_for_every_group_and_not_noted(store):
     assert records.keys(group_ids=["y"]) == []
 
 
-def test_what_was_noted_stays_so_when_it_is_expected_again(store):
+def test_expected_chunks_keep_existing_records(store):
     records = store.run_records("pages")
     records.note(["a"], ["x"])
     write(store, [record("a", "another")], Expected("pages", frozenset("a")), Expected("others", frozenset("a")))
@@ -259,7 +259,7 @@ def test_what_was_noted_stays_so_when_it_is_expected_again(store):
     assert (store.run_records("others").noted(["a"]), store.run_records("others").keys()) == (set(), ["a"])
 
 
-def test_what_was_expected_can_be_forgotten_and_goes_with_its_chunk(store):
+def test_expected_chunks_can_be_forgotten_or_deleted(store):
     records = store.run_records("pages")
     write(store, [record("n", "n"), record("m", "m")], Expected("pages", frozenset("nm")))
     records.forget(["n"])
@@ -272,7 +272,7 @@ def test_what_was_expected_can_be_forgotten_and_goes_with_its_chunk(store):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_runs_equal_a_dictionary(tmp_path, encoder, seed):
-    """The plain model: for each namespace and chunk that is there, its group, or that it is expected."""
+    """The model maps each namespace and existing chunk to its group, or to the mark that it is expected."""
     draw = np.random.default_rng(seed)
     store = Store.create(tmp_path / "s", encoder)
     there: set[str] = set()

@@ -1,4 +1,4 @@
-"""Hybrid search against a plain loop, deeper than its candidate lists."""
+"""Hybrid search compared with a reference implementation, deeper than its candidate lists."""
 
 import threading
 
@@ -24,8 +24,8 @@ def large(tmp_path, encoder, make_record):
     return store
 
 
-def plain_loop(store, encoder, query, k, depth, fusion):
-    """Search as documented: fuse, move the question towards the best three, fuse again, and with their words."""
+def reference_search(store, encoder, query, k, depth, fusion):
+    """Search as documented: fuse, move the query towards the best three, fuse again, then fuse with shared words."""
     [vector] = unit_rows(encoder.encode_queries([query]))
     fused = fuse(store, query, vector, depth, fusion)
     if fusion.feedback and fusion.alpha:
@@ -39,9 +39,9 @@ def plain_loop(store, encoder, query, k, depth, fusion):
 
 
 def fuse(store, query, vector, depth, fusion, among=None):
-    """Candidates of both searches and their ties, their scores made one; best first, then by insertion.
+    """Fuse the candidates of both searches, including ties; best first, then by insertion.
 
-    Those ``among`` which words are compared are in the order of before.
+    ``among`` are the candidates whose words are compared, in the order of the earlier fusion.
     """
     dense = {hit.id: hit.score for hit in store.search_vector(vector, CHUNKS)}
     words = {hit.id: hit.score for hit in store.search(query, CHUNKS, "lexical")}
@@ -60,15 +60,15 @@ FUSIONS = [Fusion(), Fusion(feedback=0), *(Fusion(method, alpha) for method in M
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
 @pytest.mark.parametrize("query", ["lock store", "n17 folder"])
-def test_hybrid_equals_the_plain_loop(large, encoder, query, fusion):
+def test_hybrid_search_equals_the_reference(large, encoder, query, fusion):
     found = large.search(query, 20, fusion=fusion)
-    expected = plain_loop(large, encoder, query, 20, 200, fusion)
+    expected = reference_search(large, encoder, query, 20, 200, fusion)
     np.testing.assert_allclose([hit.score for hit in found], [score for _, score in expected], atol=1e-4)
     tied = {name for name, score in expected if score <= expected[9][1] + 1e-4}
     assert {hit.id for hit in found[:10]} - tied == {name for name, _ in expected[:10]} - tied
 
 
-def test_a_hybrid_hit_tells_both_scores_of_the_query_itself(large):
+def test_hybrid_hits_have_both_scores_of_the_query(large):
     dense = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "dense")}
     words = {hit.id: hit.score for hit in large.search("lock store", CHUNKS, "lexical")}
     for hit in large.search("lock store", 30):
@@ -76,8 +76,8 @@ def test_a_hybrid_hit_tells_both_scores_of_the_query_itself(large):
         assert hit.lexical == pytest.approx(words.get(hit.id, 0.0), abs=1e-5)
 
 
-def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_record):
-    """A chunk that has no word and no direction of the question is like those that are found first."""
+def test_feedback_finds_chunks_similar_to_the_best(tmp_path, make_encoder, make_record):
+    """A chunk that shares no word and no direction with the query is similar to the first hits."""
     found_first = {f"asked {name}": (0.8, 0.6, 0.0) for name in "abc"}
     table = {"asked": (1.0, 0.0, 0.0), **found_first, "like them": (0.0, 1.0, 0.0), "other": (0.1, 0.0, 0.995)}
     with Store.create(tmp_path / "s", make_encoder(table)) as store:
@@ -87,19 +87,19 @@ def test_feedback_finds_what_is_like_the_best(tmp_path, make_encoder, make_recor
     assert [order[3:] for order in orders] == [["other", "like them"], ["like them", "other"]]
 
 
-def test_each_vector_is_read_once_for_a_query_and_before_its_own_is_there(large, encoder, monkeypatch):
+def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, monkeypatch):
     read, waited = [], threading.Event()
 
-    def noted(self, rows, vectors=Snapshot.vectors):
+    def recording(self, rows, vectors=Snapshot.vectors):
         read.extend(rows)
         waited.set()
         return vectors(self, rows)
 
     def encode(texts, queries=encoder.encode_queries):
-        assert waited.wait(30), "the vectors of what has the words are to be read meanwhile"
+        assert waited.wait(30), "the vectors of lexical matches must be read meanwhile"
         return queries(texts)
 
-    monkeypatch.setattr(Snapshot, "vectors", noted)
+    monkeypatch.setattr(Snapshot, "vectors", recording)
     monkeypatch.setattr(encoder, "encode_queries", encode)
     assert large.search("lock store", 10)
     assert read

@@ -1,4 +1,4 @@
-"""Many questions at once are answered like one after the other, whatever the index; and what must not come up."""
+"""Several queries at once give the same results as single searches, on every kind of index."""
 
 import shutil
 
@@ -21,7 +21,7 @@ QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for
 
 
 def small_stores(patched):
-    """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
+    """Let small stores have the index kinds of large stores, on a machine with a known speed."""
     patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(picking, "LEAST_ASKED", 256)
     patched.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
@@ -42,7 +42,7 @@ def records(start, stop):
 
 
 def fill(folder, kind):
-    """A store of two segments, the smaller one flat, some of whose chunks were deleted."""
+    """A store of two segments, the smaller one flat, with some deleted chunks."""
     store = Store.create(folder / "s", KnownEncoder(dim=DIM), index=kind)
     store.add(records(0, 300))
     store.add(records(300, SIZE))
@@ -52,7 +52,7 @@ def fill(folder, kind):
 
 @pytest.fixture(scope="module", params=["flat", "hnsw", "ivf-pq"])
 def store(request, tmp_path_factory):
-    """One that no test changes."""
+    """A store that no test changes."""
     with pytest.MonkeyPatch.context() as patched:
         small_stores(patched)
         with fill(tmp_path_factory.mktemp("store"), request.param) as store:
@@ -63,7 +63,7 @@ def found(hits):
     return [hit.id for hit in hits], [hit.score for hit in hits]
 
 
-def assert_alike(many, one):
+def assert_same_hits(many, one):
     assert len(many) == len(one)
     for a, b in zip(many, one, strict=True):
         assert found(a)[0] == found(b)[0]
@@ -75,22 +75,22 @@ def assert_alike(many, one):
 
 @pytest.mark.parametrize("where", [None, "i >= 100", "i < 0"])
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_many_queries_are_answered_like_one_after_the_other(store, mode, where):
+def test_search_many_equals_single_searches(store, mode, where):
     few = [*QUERIES[:4], "?!", "", QUERIES[0]]
     for k, queries in ((3, [*QUERIES, *few]), (10**9, few)):
         many = store.search_many(queries, k, mode, where=where)
-        assert_alike(many, [store.search(query, k, mode, where=where) for query in queries])
+        assert_same_hits(many, [store.search(query, k, mode, where=where) for query in queries])
 
 
-def test_many_vectors_are_searched_for_like_one_after_the_other(store):
+def test_search_vectors_equals_single_searches(store):
     vectors = np.random.default_rng(1).normal(size=(25, DIM))
     for where in (None, "i >= 100"):
         many = store.search_vectors(vectors, 10, where=where)
-        assert_alike(many, [store.search_vector(vector, 10, where=where) for vector in vectors])
-        assert_alike(store.search_vectors(vectors.tolist(), 10, where=where), many)
+        assert_same_hits(many, [store.search_vector(vector, 10, where=where) for vector in vectors])
+        assert_same_hits(store.search_vectors(vectors.tolist(), 10, where=where), many)
 
 
-def test_the_same_query_has_the_same_answer_wherever_it_comes(store):
+def test_results_do_not_depend_on_the_position_of_a_query(store):
     for where in (None, "i >= 100"):
         many = store.search_many([*QUERIES, *QUERIES], 20, "dense", where=where)
         assert many[: len(QUERIES)] == many[len(QUERIES) :]
@@ -105,7 +105,7 @@ def test_queries_are_encoded_together(store, monkeypatch):
     assert [list(texts) for texts in asked] == [QUERIES]
 
 
-def test_all_queries_are_answered_from_one_generation(store, tmp_path, monkeypatch):
+def test_all_queries_read_one_generation(store, tmp_path, monkeypatch):
     store = Store.open(shutil.copytree(store.path, tmp_path / "s"), KnownEncoder(dim=DIM))
     before = store.search_many(QUERIES, 10**6, "dense")
     encode = KnownEncoder.encode_queries
@@ -116,23 +116,23 @@ def test_all_queries_are_answered_from_one_generation(store, tmp_path, monkeypat
         return encode(self, texts)
 
     monkeypatch.setattr(KnownEncoder, "encode_queries", encode_while_another_writes)
-    assert_alike(store.search_many(QUERIES, 10**6, "dense"), before)
+    assert_same_hits(store.search_many(QUERIES, 10**6, "dense"), before)
     monkeypatch.setattr(KnownEncoder, "encode_queries", encode)
     assert len(store.search_many(QUERIES, 10**6, "dense")[0]) == 95
 
 
-def test_no_queries_have_no_answers(store):
+def test_no_queries_give_no_results(store):
     for mode in ("dense", "lexical", "hybrid"):
         assert store.search_many([], 5, mode) == []
         assert store.search_many(["a", "b"], 0, mode) == [[], []]
 
 
-def test_no_vectors_have_no_answers(store):
+def test_no_vectors_give_no_results(store):
     assert store.search_vectors(np.zeros((0, DIM)), 5) == []
     assert store.search_vectors([], 5) == []
 
 
-def test_an_empty_store_has_no_answers(tmp_path):
+def test_empty_store_gives_no_results(tmp_path):
     empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
     assert empty.search_vectors(np.zeros((2, DIM)), 5) == [[], []]
     for mode in ("dense", "lexical", "hybrid"):
@@ -140,8 +140,8 @@ def test_an_empty_store_has_no_answers(tmp_path):
         assert empty.search_many(["a", "b"], 5, mode) == [[], []]
 
 
-def test_what_is_asked_wrongly_is_refused(store):
-    with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; ask one with search"):
+def test_invalid_arguments_are_refused(store):
+    with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; use search for one"):
         store.search_many("lock")
     with pytest.raises(ConfigError, match="k is -1"):
         store.search_many(["lock"], -1)
@@ -150,13 +150,13 @@ def test_what_is_asked_wrongly_is_refused(store):
 
 
 @pytest.mark.parametrize("shape", [(), (DIM,), (2, DIM + 1), (2, 0), (1, 1, DIM)])
-def test_vectors_of_a_wrong_shape_are_refused(store, shape):
+def test_wrong_vector_shapes_are_refused(store, shape):
     with pytest.raises(IncompatibleStoreError, match="shape"):
         store.search_vectors(np.zeros(shape), 5)
 
 
 @pytest.mark.parametrize("shape", [(), (DIM,), (1, 1, DIM)])
-def test_an_empty_store_refuses_what_are_no_vectors(tmp_path, shape):
+def test_empty_store_refuses_wrong_vector_shapes(tmp_path, shape):
     empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
     with pytest.raises(IncompatibleStoreError, match="shape"):
         empty.search_vectors(np.zeros(shape), 5)
@@ -168,14 +168,14 @@ def test_an_empty_store_refuses_what_are_no_vectors(tmp_path, shape):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_no_more_threads_search_than_are_allowed(store, threads, monkeypatch):
+def test_threads_limit_is_kept(store, threads, monkeypatch):
     used = []
     set_threads = faiss.omp_set_num_threads
     set_threads(4)
     monkeypatch.setattr(faiss, "omp_set_num_threads", lambda count: used.append(count) or set_threads(count))
     with Store.open(store.path, KnownEncoder(dim=DIM), threads=threads) as bounded:
         bounded.search_many(QUERIES, 5, "dense")
-        assert set(used[::2]) == {threads}  # and back to what it was
+        assert set(used[::2]) == {threads}  # Restores the default.
         assert set(used[1::2]) == {4}
         used.clear()
         bounded.search("lock", 5, "dense")
@@ -185,7 +185,7 @@ def test_no_more_threads_search_than_are_allowed(store, threads, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_no_threads_are_refused(store, threads):
+def test_zero_threads_are_refused(store, threads):
     with pytest.raises(ConfigError, match=f"threads is {threads}: expected 1 or more"):
         Store.open(store.path, threads=threads)
 
@@ -195,7 +195,7 @@ def test_no_threads_are_refused(store, threads):
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
-def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
+def test_deleted_and_uncommitted_chunks_are_not_found(tmp_path, kind):
     store = fill(tmp_path, kind)
     with store.writer() as writer:
         writer.stage([f"never committed {i}" for i in range(50)])
@@ -211,12 +211,12 @@ def test_what_was_deleted_or_never_committed_is_not_found(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.usefixtures("_small")
-def test_ties_come_in_order_of_insertion_in_every_index(tmp_path, kind):
+def test_ties_keep_insertion_order_in_every_index(tmp_path, kind):
     draw = np.random.default_rng(3)
     few = draw.normal(size=(3, DIM)).tolist()
     table = {f"t{i:03}": few[i // 10 % 3] if i % 10 == 0 else draw.normal(size=DIM).tolist() for i in range(SIZE)}
     store = Store.create(tmp_path / "s", KnownEncoder(table), index=kind)
-    for numbers in (range(300), range(300, SIZE)):  # ties lie in segments of two kinds
+    for numbers in (range(300), range(300, SIZE)):  # The ties are in segments of two kinds.
         store.add([record(f"t{i:03}", f"t{i:03}", metadata={"i": i}) for i in numbers])
     for where, last in ((None, SIZE), ("i >= 0", SIZE), ("i < 200", 200)):
         for count in (3, 30):

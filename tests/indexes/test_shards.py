@@ -1,4 +1,4 @@
-"""A store in several shards answers as in one, and keeps their number whatever becomes of it."""
+"""A store gives the same results in several shards as in one, and keeps their number through all changes."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def _small(monkeypatch):
 
 
 def small(patched):
-    """Let small stores have the kinds that otherwise large ones have, on a machine whose speed is known."""
+    """Let small stores have the index kinds of large stores, on a machine with a known speed."""
     patched.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patched.setattr(picking, "LEAST_ASKED", LEAST)
     patched.setattr(index_selection, "QUERIES", 30)
@@ -48,7 +48,7 @@ def small(patched):
 
 
 def encoder():
-    """Vectors of texts; those of every ninth are the same, so that there are ties in any shard."""
+    """Vectors of texts; every ninth text has the same vector, so every shard has ties."""
     same = np.random.default_rng(5).normal(size=DIM).astype(np.float16).tolist()
     return KnownEncoder({text_of(i): same for i in range(0, SIZE, 9)}, dim=DIM)
 
@@ -62,7 +62,7 @@ def records(start, stop):
 
 
 def fill(folder, shards, kind="auto", deleted=True):
-    """A store in ``shards``, with rows that no chunk uses in each."""
+    """A store in ``shards``, each with unused rows."""
     store = Store.create(folder / f"s{shards}", encoder(), index=kind, shards=shards)
     for start in range(0, SIZE, 120):
         store.add(records(start, start + 120))
@@ -91,7 +91,7 @@ def assert_sound(store):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Flat stores with the same chunks in one shard and in more, which no test changes."""
+    """Flat stores with the same chunks in one and in several shards. No test changes them."""
     folder = tmp_path_factory.mktemp("stores")
     with pytest.MonkeyPatch.context() as patched:
         small(patched)
@@ -103,7 +103,7 @@ def stores(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_kinds(tmp_path_factory):
-    """Stores of several kinds in two shards, which no test changes."""
+    """Stores of several index kinds in two shards. No test changes them."""
     folder = tmp_path_factory.mktemp("kinds")
     with pytest.MonkeyPatch.context() as patched:
         small(patched)
@@ -113,11 +113,11 @@ def of_kinds(tmp_path_factory):
             store.close()
 
 
-# What a shard is
+# Contents of a shard
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))
-def test_shards_are_of_about_one_size(total, shards):
+def test_shards_have_similar_sizes(total, shards):
     sizes = shard_sizes(total, shards)
     assert sum(sizes) == total
     assert len(sizes) == max(1, min(total, shards))
@@ -125,13 +125,13 @@ def test_shards_are_of_about_one_size(total, shards):
     assert total == 0 or min(sizes) > 0
 
 
-def test_the_best_scores_of_shards_are_the_best_of_all():
+def test_best_scores_of_shards_are_the_best_overall():
     left, right = np.array([[0.9, 0.2]], dtype=np.float32), np.array([[0.5, -np.inf]], dtype=np.float32)
     assert best_scores([left, right], 3).tolist() == [[np.float32(0.9), 0.5, np.float32(0.2)]]
     assert best_scores([left], 1) is left
 
 
-def test_what_is_wanted_is_kept_with_its_shards():
+def test_index_config_keeps_shards():
     wanted = IndexConfig("hnsw", Budget(min_recall=0.9), 4)
     assert IndexConfig.from_dict(wanted.to_dict()) == wanted
     assert wanted.describe() == "hnsw in 4 shards within recall@10 0.9"
@@ -140,14 +140,14 @@ def test_what_is_wanted_is_kept_with_its_shards():
 
 
 @pytest.mark.parametrize("shards", [0, -1, 1.0, True, "2", None])
-def test_a_number_of_shards_that_there_cannot_be_is_refused(shards):
+def test_invalid_number_of_shards_is_refused(shards):
     with pytest.raises(ConfigError, match=f"shards is {shards}: expected a whole number, 1 or more"):
         IndexConfig(shards=shards)
     with pytest.raises(ConfigError, match="shards"):
         IndexConfig.from_dict({**IndexConfig().to_dict(), "shards": shards})
 
 
-def test_costs_are_those_of_all_shards_and_building_that_of_one():
+def test_costs_of_several_shards():
     machine, spec = Machine(0.1, 0.1, 10**12), parse_spec("hnsw")
     in_four = {option.spec.name: option.cost for option in choose(10**6, 64, Budget(), machine, 4)}["hnsw"]
     one = cost(spec, 250_000, 64, machine)
@@ -156,13 +156,13 @@ def test_costs_are_those_of_all_shards_and_building_that_of_one():
     assert choose(10**6, 64, Budget(), machine, 1) == choose(10**6, 64, Budget(), machine)
 
 
-# Answers
+# Results
 
 
 @pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize("where", FILTERS)
-def test_exact_search_of_shards_finds_what_that_of_one_does(stores, shards, mode, where):
+def test_exact_search_does_not_depend_on_shards(stores, shards, mode, where):
     for query in QUERIES:
         for k in (1, 10):
             expected = told(stores[1].search(query, k, mode, where=where))
@@ -170,7 +170,7 @@ def test_exact_search_of_shards_finds_what_that_of_one_does(stores, shards, mode
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_many_queries_and_vectors_find_the_same_too(stores, shards):
+def test_batch_search_does_not_depend_on_shards(stores, shards):
     vectors = encoder().encode_queries(QUERIES)
     for one, several in (
         (stores[1].search_many(QUERIES, 15), stores[shards].search_many(QUERIES, 15)),
@@ -180,7 +180,7 @@ def test_many_queries_and_vectors_find_the_same_too(stores, shards):
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_results_that_are_arranged_or_unlike_each_other_are_the_same(stores, shards):
+def test_ranking_and_mmr_do_not_depend_on_shards(stores, shards):
     for query in QUERIES:
         arranged = RankingOptions(dedupe=True, per_file=2, mmr=0.5)
         one, several = (stores[n].search(query, 8, ranking=arranged) for n in (1, shards))
@@ -190,7 +190,7 @@ def test_results_that_are_arranged_or_unlike_each_other_are_the_same(stores, sha
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_ties_in_several_shards_come_in_the_same_order(stores, shards):
+def test_ties_in_several_shards_keep_their_order(stores, shards):
     same = encoder().encode_queries([text_of(0)])[0]
     one, several = (stores[n].search_vector(same, 25) for n in (1, shards))
     assert len({hit.score for hit in one}) < 5
@@ -202,7 +202,7 @@ def test_ties_in_several_shards_come_in_the_same_order(stores, shards):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", FILTERS)
-def test_shards_of_any_kind_find_about_what_exact_search_does(kind, where, of_kinds, stores):
+def test_approximate_shards_have_high_recall(kind, where, of_kinds, stores):
     store = of_kinds[kind]
     assert kinds_of(store) == {kind}
     same = []
@@ -218,7 +218,7 @@ def test_shards_of_any_kind_find_about_what_exact_search_does(kind, where, of_ki
 
 
 @pytest.mark.parametrize("threads", [2, 16])
-def test_large_segments_are_searched_at_the_same_time_with_the_same_result(stores, threads, monkeypatch):
+def test_parallel_search_of_large_segments(stores, threads, monkeypatch):
     monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         for query in QUERIES:
@@ -231,7 +231,7 @@ def test_large_segments_are_searched_at_the_same_time_with_the_same_result(store
 
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
-def test_threads_take_a_part_each_of_a_flat_segment_with_the_same_result(tmp_path, threads, monkeypatch):
+def test_parallel_search_of_a_flat_segment(tmp_path, threads, monkeypatch):
     asked = []
 
     def noted(self, queries, k, start, stop, allowed=None, search=SegmentIndex.search_part):
@@ -257,7 +257,7 @@ def test_threads_take_a_part_each_of_a_flat_segment_with_the_same_result(tmp_pat
 
 
 @pytest.mark.parametrize("threads", [None, 1, 4])
-def test_small_segments_and_many_queries_take_no_further_thread(stores, threads, monkeypatch):
+def test_small_segments_and_many_queries_use_no_extra_threads(stores, threads, monkeypatch):
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         store.search(QUERIES[0])
         monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
@@ -265,7 +265,7 @@ def test_small_segments_and_many_queries_take_no_further_thread(stores, threads,
         assert store._reader._searcher._pool is None
 
 
-def test_an_error_in_a_thread_is_told(tmp_path, monkeypatch):
+def test_error_in_a_thread_is_raised(tmp_path, monkeypatch):
     monkeypatch.setattr(fanout, "_LEAST_ROWS", 50)
     with fill(tmp_path, 3) as store:
         folder = store.status()["segments"][-1]["folder"]
@@ -275,11 +275,11 @@ def test_an_error_in_a_thread_is_told(tmp_path, monkeypatch):
         opened.search(QUERIES[0], mode="dense")
 
 
-# Over the life of a store
+# Changes of a store
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_a_store_keeps_its_shards(kind, tmp_path):
+def test_store_keeps_its_shards(kind, tmp_path):
     with fill(tmp_path, 3, kind, deleted=False) as store:
         assert (rows_of(store), kinds_of(store)) == ([SIZE // 3] * 3, {kind})
         assert store.wanted_index == IndexConfig(kind, shards=3)
@@ -296,7 +296,7 @@ def test_a_store_keeps_its_shards(kind, tmp_path):
         assert_sound(store)
 
 
-def test_an_approximate_index_is_picked_and_measured_for_all_shards(tmp_path):
+def test_approximate_index_is_chosen_for_all_shards(tmp_path):
     with fill(tmp_path, 3, "ivf", deleted=False) as store:
         check, choice = store.index_check(), store.index_choice()
         assert set(check.segments) == {segment["folder"] for segment in store.status()["segments"]}
@@ -321,7 +321,7 @@ def test_the_number_of_shards_can_be_changed(tmp_path):
         assert_sound(store)
 
 
-def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
+def test_minimum_vectors_apply_to_each_shard(tmp_path):
     with Store.create(tmp_path / "s", encoder(), index="hnsw", shards=4) as store:
         store.add(records(0, 4 * LEAST - 1))
         for shards in (5, 4):
@@ -334,7 +334,7 @@ def test_a_kind_begins_at_so_many_vectors_in_each_shard(tmp_path):
         assert (rows_of(store), kinds_of(store)) == ([LEAST] * 4, {"hnsw"})
 
 
-def test_more_shards_than_vectors_are_as_many_as_vectors(tmp_path):
+def test_at_most_one_shard_per_vector(tmp_path):
     with Store.create(tmp_path / "s", encoder(), shards=9) as store:
         store.optimize()
         store.add(records(0, 4))
@@ -346,7 +346,7 @@ def test_more_shards_than_vectors_are_as_many_as_vectors(tmp_path):
         assert rows_of(store) == []
 
 
-def test_merging_small_segments_leaves_the_shards_alone(tmp_path):
+def test_merge_does_not_touch_shards(tmp_path):
     with fill(tmp_path, 4, deleted=False) as store:
         before = {segment["folder"] for segment in store.status()["segments"]}
         for i in range(20):
@@ -359,7 +359,7 @@ def test_merging_small_segments_leaves_the_shards_alone(tmp_path):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_is_worth_rewriting_of_one_shard_is_what_it_was(shards, tmp_path):
+def test_rewriting_of_a_single_shard(shards, tmp_path):
     with Store.create(tmp_path / "s", encoder(), shards=shards) as store:
         for i in range(0, 56, 8):
             store.add(records(i, i + 8))
@@ -371,7 +371,7 @@ def test_what_is_worth_rewriting_of_one_shard_is_what_it_was(shards, tmp_path):
         assert rows_of(store) == [64]
 
 
-def test_new_postprocessors_leave_as_many_shards(tmp_path, tiny_config):
+def test_adopt_keeps_the_number_of_shards(tmp_path, tiny_config):
     texts = [text_of(i) for i in range(40)]
     plain = tiny_config.replace(postprocess=("normalize",), query_fit="shared", weighting="uniform")
     with Store.create(tmp_path / "s", Embedder(plain).fit(texts), shards=3) as store:
@@ -384,7 +384,7 @@ def test_new_postprocessors_leave_as_many_shards(tmp_path, tiny_config):
             assert told(store.search(texts[5], 9)) == told(one.search(texts[5], 9))
 
 
-def test_a_damaged_shard_is_rebuilt_alone(tmp_path):
+def test_only_a_damaged_shard_is_rebuilt(tmp_path):
     with fill(tmp_path, 3, "hnsw", deleted=False) as store:
         folders = [segment["folder"] for segment in store.status()["segments"]]
         expected = told(store.search(QUERIES[0], 9, "dense"))
@@ -397,7 +397,7 @@ def test_a_damaged_shard_is_rebuilt_alone(tmp_path):
         assert_sound(opened)
 
 
-def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, monkeypatch):
+def test_interrupted_shards_leave_no_files(tmp_path, monkeypatch):
     with fill(tmp_path, 1, deleted=False) as store:
         before = store.status()["segments"]
         built = []
@@ -418,12 +418,12 @@ def test_shards_that_are_cut_off_while_they_are_written_leave_nothing(tmp_path, 
         assert rows_of(store) == [SIZE // 3] * 3
 
 
-# Where they are searched
+# Engines
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", FILTERS)
-def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
+def test_segment_host_equals_local_search(kind, where, of_kinds):
     store = of_kinds[kind]
     with store._reader.snapshot() as view:
         selection = view.select(None if where is None else parse(where))
@@ -449,14 +449,14 @@ def test_a_host_of_segments_finds_what_this_process_does(kind, where, of_kinds):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70), st.data())
-def test_bits_of_rows_are_the_mask(mask, data):
+def test_row_bits_restore_the_mask(mask, data):
     first = data.draw(st.integers(0, len(mask) - 1))
     last = data.draw(st.integers(first, len(mask) - 1))
     told_of = RowBits.of(np.array(mask), first, last).mask()
     assert told_of.tolist() == [False] * first + mask[first : last + 1]
 
 
-def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
+def test_postprocessing_loads_without_the_model(tmp_path, tiny_config):
     texts = [text_of(i) for i in range(30)]
     embedder = Embedder(tiny_config.replace(postprocess=("zscore", "normalize"), query_fit="separate")).fit(texts)
     raw = embedder.raw_documents(texts)
@@ -467,7 +467,7 @@ def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
         with pytest.raises(FileNotFoundError):
             load_postprocessing(store.path, {**stored, "fingerprint": "0" * 32})
         foreign = {**stored, "kind": "external", "model": "mine"}
-        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which is not stored in it"):
+        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which the store does not contain"):
             load_postprocessing(store.path, foreign)
         assert load_postprocessing(store.path, {**foreign, "raw_fingerprint": foreign["fingerprint"]})(raw) is raw
 
@@ -477,14 +477,14 @@ def test_postprocessing_is_read_without_the_model(tmp_path, tiny_config):
     [
         ({"engine": "spark"}, "unknown engine 'spark': expected one of local, ray"),
         ({"replicas": 0}, "replicas is 0: expected 1 or more"),
-        ({"replicas": 2}, "open the store with engine='ray'"),
-        ({"address": "auto"}, "open the store with engine='ray'"),
+        ({"replicas": 2}, "are for engine='ray'"),
+        ({"address": "auto"}, "are for engine='ray'"),
         ({"threads": 0}, "threads is 0: expected 1 or more"),
         ({"engine": "ray", "threads": 2}, "threads and search_device are for engine='local'"),
         ({"engine": "ray", "search_device": "gpu"}, "threads and search_device are for engine='local'"),
     ],
 )
-def test_an_engine_that_there_cannot_be_is_refused(stores, asked, message):
+def test_invalid_engine_arguments_are_refused(stores, asked, message):
     with pytest.raises(ConfigError, match=message):
         Store.open(stores[1].path, encoder(), **asked)
 
@@ -493,7 +493,7 @@ def test_an_engine_that_there_cannot_be_is_refused(stores, asked, message):
 
 
 @pytest.mark.usefixtures("needs_minilm")
-def test_shards_are_asked_for_told_and_kept(cli, in_folder):
+def test_shards_option_of_the_command_line(cli, in_folder):
     (in_folder / "docs").mkdir()
     for i in range(9):
         (in_folder / "docs" / f"{i}.txt").write_text(text_of(i))

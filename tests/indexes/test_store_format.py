@@ -110,16 +110,16 @@ class Reader:
         return vectors
 
     def dense(self, vector, k):
-        """Return id and cosine of the chunks nearest to a question's vector."""
+        """Return id and cosine of the chunks nearest to a query vector."""
         question, vectors = unit(vector[None, :])[0], self.vectors()
         return self._best({key: float(vectors[chunk["row"]] @ question) for key, chunk in self.chunks().items()}, k)
 
     def lexical(self, question, k):
-        """Return id and BM25 score of the chunks that match a question best."""
+        """Return id and BM25 score of the chunks that match a query best."""
         return self._best(self._matches(question), k)
 
     def hybrid(self, vector, question, k):
-        """Return id and fused score; for stores that are smaller than the number of candidates."""
+        """Return id and fused score; for stores with fewer chunks than candidates."""
         matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
         assert len(chunks) <= 200
         fusion = self.meta("fusion", {"alpha": 0.6, "feedback": 0.75})
@@ -190,7 +190,7 @@ def unit(vectors):
 
 
 def shares(values, quantiles):
-    """Return u of each value, shape (n, d)."""
+    """Return the share u of each value, shape (n, d)."""
     steps = np.linspace(0, 1, quantiles.shape[1])
     u = np.empty(values.shape)
     for column, points in enumerate(quantiles):
@@ -259,7 +259,7 @@ LEFT_OUT = re.compile(f"[\ufe00-\ufe0f\U000e0100-\U000e01ef{ARABIC}{HEBREW}]")
 
 
 def runs(text):
-    """Yield what lies between runs of scripts without spaces, as texts, and these, as lists of letters with marks."""
+    """Yield the texts between runs of scripts without spaces, and these runs as lists of letters with their marks."""
     text = re.sub(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])", lambda name: f" {spelt(name[0])} ", text)
     text = re.sub("[\uff01-\uffee]+", lambda run: unicodedata.normalize("NFKC", run[0]), text)
     text = LEFT_OUT.sub("", text)
@@ -278,12 +278,12 @@ def runs(text):
 
 
 def tokens(text):
-    """Return words, as texts, and runs of letters of scripts without spaces, as lists of letters with their marks."""
+    """Return words as texts, and runs of scripts without spaces as lists of letters with their marks."""
     return list(chain.from_iterable([run] if isinstance(run, list) else WORD.findall(run) for run in runs(text)))
 
 
 def cut(text):
-    """Return the text that the full-text index gets, where no stems are made."""
+    """Return the text for the full-text index of a language without a stemmer."""
     return "".join(run if isinstance(run, str) else f" {' '.join([*pairs(run), run[-1]])} " for run in runs(text))
 
 
@@ -296,7 +296,7 @@ def pairs(letters):
 
 
 def phrase(text):
-    """Return an expression; words are joined by spaces, as any sign between them would do."""
+    """Return an FTS5 expression; words are joined by spaces."""
     *before, last = tokens(text)
     terms = [[token] if isinstance(token, str) else [*pairs(token), token[-1]] for token in before]
     ends = [last] if isinstance(last, str) else pairs(last) or last
@@ -304,7 +304,7 @@ def phrase(text):
 
 
 def parts(piece):
-    """Return for each part what it is, and whether it is a prefix."""
+    """Return the parts of a query, and whether each is a prefix."""
     for token in tokens(piece):
         if isinstance(token, str):
             yield token, False
@@ -375,7 +375,7 @@ class Numbers:
 
 
 def index_contents(data):
-    """Return the ids and vectors of an index of a kind that has a name."""
+    """Return the ids and vectors of an index of a named kind."""
     numbers = Numbers(data)
     found = part(numbers)
     assert numbers.at == len(data)
@@ -410,7 +410,7 @@ def part(numbers):
 
 
 def scalar_quantiser(numbers, dim):
-    """Return what makes vectors of codes, uint8, shape (n, bytes)."""
+    """Return a function that turns codes, uint8, shape (n, bytes), into vectors."""
     kind, zero = numbers.read("<i4", 2)
     assert (zero, numbers.one("<f4"), numbers.one("<u8")) == (0, 0.0, dim)
     size, bounds = numbers.one("<u8"), numbers.array("<f4")
@@ -453,7 +453,7 @@ def sha256(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-# Stores to read.
+# Stores to read
 
 GUIDE = """\
 # Locks
@@ -526,7 +526,7 @@ def store(made):
         yield opened
 
 
-# Reading.
+# Tests of the reader
 
 
 def test_chunks_with_their_files_and_metadata(reader, store):
@@ -884,7 +884,8 @@ def test_a_baseline_is_as_described(reader, store):
     texts = arrays["queries.texts"].tobytes().decode("utf-8").split("\n")
     assert arrays["queries.raw"].shape == (len(texts), raw.shape[1])
     words = " ".join(" ".join(record.chunk.embedded_text.split()) for record in store.chunks())
-    assert sum(text in words for text in texts) > len(texts) / 2  # those of chunks that were deleted since are not
+    # Pseudo-queries from chunks that were deleted later are not in the store.
+    assert sum(text in words for text in texts) > len(texts) / 2
 
 
 def test_every_step_of_a_chain_is_described():

@@ -1,4 +1,4 @@
-"""Verification: every altered byte is reported with its file, nothing is changed, and what can be rebuilt is."""
+"""Verification: every altered byte is reported with its file, nothing is changed, and repair rebuilds what it can."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def name_of(file, store):
 
 
 def files_of(store):
-    """What a store is made of, without SQLite's shared memory and the writer's lock, which hold nothing."""
+    """Return the files of a store, except SQLite's shared memory and the writer's lock, which hold no data."""
     found = [file for file in store.rglob("*") if file.is_file() and file.name not in NO_CONTENT]
     return sorted(file for file in found if file.name != "store.db-wal" or file.stat().st_size > 0)
 
@@ -73,7 +73,7 @@ def damage(file):
 
 
 def edit(store, *statements, digests_too=True):
-    """Change the database behind ragembed's back, and its digests with it unless a disk is to have done it."""
+    """Change the database without ragembed, and by default update its digests too."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
         analyzer.register(connection, "english")
         digests.register(connection)
@@ -89,7 +89,7 @@ def edit(store, *statements, digests_too=True):
 
 
 def rename_hash(store, file, column):
-    """Let the database hold the hash that a segment's file has now."""
+    """Store the current hash of a segment's file in the database."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     edit(store, (f"UPDATE segments SET {column} = ? WHERE folder = ?", (digest, file.parent.name)))
 
@@ -100,7 +100,7 @@ def found_parts(report):
 
 @pytest.fixture(scope="module")
 def known_template(tmp_path_factory):
-    """A store of 30 chunks in three segments, some rows of which no chunk uses."""
+    """A store of 30 chunks in three segments, with some unused rows."""
     path = tmp_path_factory.mktemp("known") / "store"
     with Store.create(path, KnownEncoder()) as store:
         for start in (0, 10, 20):
@@ -121,7 +121,7 @@ def known(known_template, tmp_path):
 
 @pytest.fixture
 def killed(known, tmp_path):
-    """The store as a process leaves it that was killed with commits in the log."""
+    """The store as a killed process leaves it, with commits in the log."""
     with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
         writer.stage(["late text"])
         writer.commit(chunks=[record("late", "late text")])
@@ -133,7 +133,7 @@ def killed(known, tmp_path):
 
 @pytest.fixture(scope="module")
 def tiny_template(tmp_path_factory, tiny_config):
-    """A folder ``docs`` of eight files and the store that ``index_files`` makes of it beside it."""
+    """A folder ``docs`` of eight files, and beside it the store that ``index_files`` makes from it."""
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "docs").mkdir()
     draw = random.Random(5)
@@ -153,7 +153,7 @@ def tiny(tiny_template, tmp_path):
 
 @pytest.fixture
 def tiny_with_dead(tiny):
-    """The same store, of which a file was deleted and so few rows are unused that they stay."""
+    """The same store with one file deleted, and few enough unused rows to keep."""
     with Store.open(tiny) as store:
         assert store.delete(paths=["docs/file2.md"]) > 0
         assert store.status()["unused_vectors"] > 0
@@ -161,7 +161,7 @@ def tiny_with_dead(tiny):
 
 
 def answers(store, embedder=None):
-    """Ids and scores of the ten best for some questions."""
+    """Return ids and scores of the ten best hits for some queries."""
     draw = random.Random(3)
     with Store.open(store, embedder) as opened:
         queries = [" ".join(draw.choices(WORDS, k=4)) for _ in range(6)]
@@ -180,10 +180,10 @@ def assert_same_answers(found, expected, tolerance=1e-3):
             assert dict(hits)[chunk_id] == pytest.approx(score, abs=tolerance)
 
 
-# What is right
+# Undamaged stores
 
 
-def test_a_healthy_store_has_no_problem_and_everything_is_counted(known):
+def test_healthy_store_has_no_problems_and_all_counts(known):
     report = verify_store(known, KnownEncoder())
     assert (report.problems, report.notes) == ([], [])
     assert (report.chunks, report.vectors, report.segments, report.canaries) == (27, 30, 3, 16)
@@ -192,47 +192,47 @@ def test_a_healthy_store_has_no_problem_and_everything_is_counted(known):
     assert report.bytes >= sum(file.stat().st_size for file in kept)
 
 
-def test_a_healthy_store_of_files_has_no_problem(tiny, tiny_with_dead):
+def test_healthy_indexed_store_has_no_problems(tiny, tiny_with_dead):
     report = verify_store(tiny)
     assert (report.problems, report.notes) == ([], [])
     assert report.canaries == 16
 
 
-def test_a_store_without_chunks_is_verified(tmp_path):
+def test_verify_store_without_chunks(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
     report = verify_store(tmp_path / "s", KnownEncoder())
     assert (report.problems, report.notes, report.canaries) == ([], [], 0)
 
 
-def test_a_killed_store_has_no_problem(killed):
+def test_store_of_a_killed_process_has_no_problems(killed):
     report = verify_store(killed, KnownEncoder())
     assert (report.problems, report.notes) == ([], [])
     assert report.chunks == 27
     assert answers(killed, KnownEncoder())
 
 
-def test_the_store_says_it_by_its_method_too(known):
+def test_store_verify_method(known):
     with Store.open(known, KnownEncoder()) as store:
         assert store.verify().problems == []
 
 
-def test_verifying_leaves_every_byte_as_it_was(known, killed, tiny):
+def test_verify_changes_no_byte(known, killed, tiny):
     for store, embedder in ((known, KnownEncoder()), (killed, KnownEncoder()), (tiny, None)):
         before = hashes(store)
         verify_store(store, embedder)
         assert hashes(store) == before
 
 
-def test_an_external_store_without_its_embedder_says_what_was_not_checked(known):
+def test_missing_external_embedder_is_noted(known):
     report = verify_store(known)
     assert report.problems == []
     assert report.notes == [
-        "vectors were not compared with texts: they were made by known, and the store was not opened with it"
+        "vectors were not compared with texts: they were made by known, which was not passed to the verification"
     ]
     assert report.canaries == 0
 
 
-def test_where_there_is_no_store(tmp_path):
+def test_verify_without_a_store(tmp_path):
     with pytest.raises(StoreNotFoundError, match="ragembed index PATH"):
         verify_store(tmp_path / "nothing")
 
@@ -241,7 +241,7 @@ def test_where_there_is_no_store(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
-def test_any_altered_byte_is_reported_with_its_file(known, pattern):
+def test_altered_byte_is_reported_with_its_file(known, pattern):
     draw = random.Random(pattern)
     file = sorted(known.glob(pattern))[0]
     name, original = name_of(file, known), file.read_bytes()
@@ -255,7 +255,7 @@ def test_any_altered_byte_is_reported_with_its_file(known, pattern):
 
 
 @pytest.mark.parametrize("pattern", ["embedders/*/config.json", "embedders/*/state.safetensors"])
-def test_any_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern):
+def test_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern):
     draw = random.Random(pattern)
     file = only(tiny, pattern)
     original = file.read_bytes()
@@ -284,16 +284,16 @@ ALTERED = {
 
 
 @pytest.mark.parametrize("table", digests.TABLES)
-def test_an_altered_row_is_reported_with_its_table(tiny, table):
+def test_altered_row_is_reported_with_its_table(tiny, table):
     with Store.open(tiny) as store:
         store.add([record("id7", "the cat", metadata={"i": 7})])
         store.run_records("notes").note(["id7"])
     edit(tiny, ALTERED[table], digests_too=False)
     problems = verify_store(tiny).problems
-    assert f"the rows of {table} are not those that were committed" in {problem.message for problem in problems}
+    assert f"the rows of {table} do not match their digest" in {problem.message for problem in problems}
 
 
-def test_lost_and_repeated_rows_are_reported(known):
+def test_lost_and_duplicated_rows_are_reported(known):
     copy = (
         "INSERT INTO chunks SELECT 99, 'copy', row, source, text, title, headings, 1, 2, 3, 4, '{}', NULL FROM chunks"
     )
@@ -303,8 +303,8 @@ def test_lost_and_repeated_rows_are_reported(known):
         assert (Part.ROWS, "store.db") in found_parts(verify_store(store, KnownEncoder()))
 
 
-def test_every_kind_of_write_keeps_the_digests(tiny):
-    """Rows are added, replaced, deleted, deleted with what they belong to, and rewritten."""
+def test_every_write_updates_the_digests(tiny):
+    """Rows are added, replaced, deleted, deleted by a cascade, and rewritten."""
     with Store.open(tiny) as store:
         store.add([record(f"id{i}", f"the cat {i}") for i in range(4)])
         store.run_records("notes").note(["id1", "id2"], ["a", "b"])
@@ -321,14 +321,14 @@ def test_every_kind_of_write_keeps_the_digests(tiny):
     assert verify_store(tiny).problems == []
 
 
-def test_another_program_cannot_change_rows_that_have_a_digest(known):
+def test_other_programs_cannot_change_rows_with_digests(known):
     with closing(sqlite3.connect(known / "store.db")) as connection:
         for statement in ALTERED.values():
             with pytest.raises(sqlite3.OperationalError, match="no such function"):
                 connection.execute(statement.partition(" WHERE ")[0])
 
 
-def test_another_program_may_copy_the_log_into_the_database(killed):
+def test_other_programs_can_run_a_checkpoint(killed):
     before = answers(killed, KnownEncoder())
     with closing(sqlite3.connect(killed / "store.db")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -338,7 +338,7 @@ def test_another_program_may_copy_the_log_into_the_database(killed):
 
 
 @pytest.mark.parametrize("change", ["damaged", "removed"])
-def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
+def test_lost_commits_are_reported_and_block_writing(killed, change):
     log = killed / "store.db-wal"
     flip(log, 40) if change == "damaged" else log.unlink()
     for _ in range(2):
@@ -355,7 +355,7 @@ def test_lost_commits_are_reported_and_the_store_is_not_written(killed, change):
 
 
 @pytest.mark.parametrize("pattern", ["segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
-def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, pattern):
+def test_missing_and_truncated_files_are_reported(known, pattern):
     file = sorted(known.glob(pattern))[0]
     original = file.read_bytes()
     for size in (0, 1, len(original) // 2, len(original) - 1):
@@ -365,7 +365,7 @@ def test_a_missing_and_a_truncated_file_are_reported_with_their_name(known, patt
     assert name_of(file, known) in {problem.file for problem in verify_store(known, KnownEncoder()).problems}
 
 
-def test_a_truncated_database_is_reported(known):
+def test_truncated_database_is_reported(known):
     original = (known / "store.db").read_bytes()
     for size in (0, 1, 16, 100, 4096, len(original) // 2, len(original) - 4096, len(original) - 1):
         (known / "store.db").write_bytes(original[:size])
@@ -382,29 +382,29 @@ def test_missing_folders_are_reported(known):
     shutil.rmtree(known / "embedders")
     report = verify_store(known, KnownEncoder())
     assert len(report.problems) == 7
-    assert {problem.message for problem in report.problems} == {"it is missing"}
+    assert {problem.message for problem in report.problems} == {"the file is missing"}
 
 
-def test_an_empty_store_without_its_folders_is_verified(tmp_path):
+def test_verify_empty_store_without_folders(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
     (tmp_path / "s" / "segments").rmdir()
     assert verify_store(tmp_path / "s", KnownEncoder()).problems == []
 
 
-def test_a_folder_of_no_commit_is_a_note(known):
+def test_uncommitted_folder_is_noted(known):
     (known / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
     report = verify_store(known, KnownEncoder())
     assert report.problems == []
-    assert report.notes == ["1 folders below segments belong to no commit: the next run removes them"]
+    assert report.notes == ["1 folders in segments belong to no commit: the next run removes them"]
 
 
-def test_a_link_in_the_place_of_a_folder_is_reported(known, tmp_path):
+def test_symbolic_link_instead_of_a_folder_is_reported(known, tmp_path):
     (known / "segments").rename(tmp_path / "elsewhere")
     (known / "segments").symlink_to(tmp_path / "elsewhere")
     assert (Part.DATABASE, "segments") in found_parts(verify_store(known, KnownEncoder()))
 
 
-# What agrees with its hash and is wrong all the same
+# Wrong contents with a matching hash
 
 
 def test_another_dimension_is_reported(known):
@@ -423,7 +423,7 @@ def test_raw_vectors_of_another_size_are_reported(known, size):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_is_reported(known, value):
+def test_non_finite_value_is_reported(known, value):
     file = sorted(known.glob("segments/*/raw.f16"))[0]
     raw = np.fromfile(file, "<f2")
     raw[17] = value
@@ -434,7 +434,7 @@ def test_a_value_that_is_not_finite_is_reported(known, value):
     assert "not finite" in report.problems[0].message
 
 
-def test_an_index_that_disagrees_with_the_raw_vectors_is_reported(known):
+def test_index_that_differs_from_raw_vectors_is_reported(known):
     first, second = sorted(known.glob("segments/*/index.faiss"))[:2]
     index = faiss.read_index(str(first))
     vectors = index.index.reconstruct_n(0, 10)
@@ -447,8 +447,8 @@ def test_an_index_that_disagrees_with_the_raw_vectors_is_reported(known):
     rename_hash(known, second, "index_sha256")
     messages = {problem.file: problem.message for problem in verify_store(known, KnownEncoder()).problems}
     assert messages == {
-        name_of(first, known): "its vectors are not those that the embedder makes of the raw vectors",
-        name_of(second, known): "its ids are not the rows that the database names",
+        name_of(first, known): "the vectors in the index are not those that the embedder makes from the raw vectors",
+        name_of(second, known): "the ids in the index are not the rows that the database names",
     }
 
 
@@ -465,7 +465,7 @@ def test_an_index_that_disagrees_with_the_raw_vectors_is_reported(known):
         "UPDATE chunks SET source = 5 WHERE key = 1",
     ],
 )
-def test_rows_that_do_not_agree_with_one_another_are_reported(known, statement):
+def test_inconsistent_rows_are_reported(known, statement):
     edit(known, f"PRAGMA foreign_keys = OFF; {statement};")
     assert (Part.DATABASE, "store.db") in found_parts(verify_store(known, KnownEncoder()))
 
@@ -483,7 +483,7 @@ def test_rows_that_do_not_agree_with_one_another_are_reported(known, statement):
         f"metadata = '{'[' * 100_000}'",
     ],
 )
-def test_a_chunk_that_was_changed_is_found_by_the_hash_of_its_text(known, change):
+def test_changed_chunk_is_found_by_its_text_hash(known, change):
     edit(known, f"UPDATE chunks SET {change} WHERE id = 'id7'")
     report = verify_store(known, KnownEncoder())
     assert (Part.DATABASE, "store.db") in found_parts(report)
@@ -504,7 +504,7 @@ UNWRITE = (
         "DELETE FROM chunks_fts_data WHERE id > 10",
     ],
 )
-def test_words_that_are_out_of_step_are_reported_and_rebuilt(known, statement):
+def test_wrong_full_text_index_is_reported_and_rebuilt(known, statement):
     before = answers(known, KnownEncoder())
     edit(known, statement)
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.WORDS, "store.db")}
@@ -515,7 +515,7 @@ def test_words_that_are_out_of_step_are_reported_and_rebuilt(known, statement):
 
 
 class Other(KnownEncoder):
-    """Calls itself the known encoder, and makes ``made(texts)`` of documents."""
+    """An encoder with the name of the known one, which encodes documents with ``made(texts)``."""
 
     def __init__(self, made):
         super().__init__()
@@ -536,7 +536,7 @@ class Other(KnownEncoder):
     ],
     ids=["opposite", "reversed", "zero", "shorter", "nan"],
 )
-def test_a_model_that_gives_other_vectors_now_is_reported(known, made):
+def test_changed_model_is_reported(known, made):
     report = verify_store(known, Other(made))
     assert {problem.part for problem in report.problems} == {Part.CANARY}
     repaired = verify_store(known, Other(made), repair=True)
@@ -545,7 +545,7 @@ def test_a_model_that_gives_other_vectors_now_is_reported(known, made):
 
 
 def with_own_model(tiny, tiny_model):
-    """Let the store of files have its model beside it, and return the model's folder."""
+    """Give the indexed store a model in its own folder, and return the model's folder."""
     model = shutil.copytree(tiny_model, tiny.parent / "model")
     shutil.rmtree(tiny)
     with pytest.MonkeyPatch.context() as patch:
@@ -557,7 +557,7 @@ def with_own_model(tiny, tiny_model):
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["embedder whole", "embedder damaged"])
 @pytest.mark.parametrize("change", ["missing", "another"])
-def test_without_its_model_a_store_is_verified_but_not_rebuilt(tiny, tiny_model, change, damaged):
+def test_store_without_its_model_is_verified_but_not_rebuilt(tiny, tiny_model, change, damaged):
     model = with_own_model(tiny, tiny_model)
     if change == "missing":
         model.rename(model.with_name("away"))
@@ -580,7 +580,7 @@ def test_without_its_model_a_store_is_verified_but_not_rebuilt(tiny, tiny_model,
 # Searching a damaged store
 
 
-def test_a_search_says_which_file_is_damaged(known):
+def test_search_names_the_damaged_file(known):
     file = sorted(known.glob("segments/*/index.faiss"))[1]
     damage(file)
     with Store.open(known, KnownEncoder()) as store:
@@ -591,7 +591,7 @@ def test_a_search_says_which_file_is_damaged(known):
             store.search("text", 3)
 
 
-def test_a_damaged_raw_file_is_refused_where_it_is_used(known):
+def test_damaged_raw_vectors_are_refused(known):
     for file in known.glob("segments/*/raw.f16"):
         damage(file)
     with Store.open(known, KnownEncoder()) as store:
@@ -604,7 +604,7 @@ def test_a_damaged_raw_file_is_refused_where_it_is_used(known):
 
 
 @pytest.mark.parametrize("name", ["config.json", "state.safetensors"])
-def test_a_damaged_embedder_is_refused_before_anything_reads_it(tiny, name, monkeypatch):
+def test_damaged_embedder_is_refused_before_it_is_read(tiny, name, monkeypatch):
     damage(only(tiny, f"embedders/*/{name}"))
     monkeypatch.setattr(safetensors.numpy, "load", lambda data: pytest.fail("read"))
     monkeypatch.setattr(Embedder, "load", lambda *args, **kwargs: pytest.fail("loaded"))
@@ -616,7 +616,7 @@ def test_a_damaged_embedder_is_refused_before_anything_reads_it(tiny, name, monk
 # Repairing
 
 
-def test_repairing_a_healthy_store_changes_nothing(known):
+def test_repair_of_a_healthy_store_changes_nothing(known):
     before = hashes(known)
     report = verify_store(known, KnownEncoder(), repair=True)
     assert (report.problems, report.repaired, report.notes) == ([], [], [])
@@ -654,7 +654,7 @@ def test_damaged_segments_are_rebuilt(tiny, names, state):
         assert store.search("zebra sleeps", 1, "dense")[0].id == "new"
 
 
-def test_a_segment_of_which_every_row_is_dead_goes_when_its_raw_vectors_are_damaged(known):
+def test_damaged_segment_without_used_rows_is_dropped(known):
     with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
         writer.stage(["staged alone"])
     with closing(sqlite3.connect(known / "store.db")) as connection:
@@ -666,7 +666,7 @@ def test_a_segment_of_which_every_row_is_dead_goes_when_its_raw_vectors_are_dama
     assert_same_answers(answers(known, KnownEncoder()), before, 1e-6)
 
 
-def test_one_damaged_segment_of_several_is_rebuilt_alone(known):
+def test_only_the_damaged_segment_is_rebuilt(known):
     encoder = KnownEncoder()
     before = answers(known, encoder)
     index, raw = sorted(known.glob("segments/*/index.faiss"))[0], sorted(known.glob("segments/*/raw.f16"))[1]
@@ -684,7 +684,7 @@ def test_one_damaged_segment_of_several_is_rebuilt_alone(known):
 
 @pytest.mark.parametrize("names", [["state.safetensors"], ["config.json"], ["config.json", "state.safetensors"], []])
 @pytest.mark.parametrize("raw", [False, True], ids=["raw whole", "raw damaged"])
-def test_a_damaged_embedder_is_fitted_again(tiny, names, raw):
+def test_damaged_embedder_is_fitted_again(tiny, names, raw):
     before = answers(tiny)
     for name in names:
         damage(only(tiny, f"embedders/*/{name}"))
@@ -700,18 +700,18 @@ def test_a_damaged_embedder_is_fitted_again(tiny, names, raw):
     assert len(list((tiny / "embedders").iterdir())) == len(list((tiny / "segments").iterdir())) == 1
 
 
-def test_an_embedder_cannot_be_fitted_again_on_another_corpus(tiny_with_dead):
+def test_embedder_is_not_fitted_on_a_changed_corpus(tiny_with_dead):
     damage(only(tiny_with_dead, "embedders/*/state.safetensors"))
     before = hashes(tiny_with_dead)
     report = verify_store(tiny_with_dead, repair=True)
     assert {problem.part for problem in report.problems} == {Part.EMBEDDER}
     assert report.repaired == []
     [note] = report.notes
-    assert note.startswith("not everything could be rebuilt: the token weights of the damaged embedder cannot be")
+    assert note.startswith("cannot rebuild everything: cannot fit the token weights of the damaged embedder")
     assert hashes(tiny_with_dead) == before
 
 
-def test_an_external_embedder_is_saved_again_where_it_is_given(known):
+def test_external_embedder_is_saved_again_if_given(known):
     damage(only(known, "embedders/*/known.json"))
     left = verify_store(known, repair=True)
     assert {problem.part for problem in left.problems} == {Part.EMBEDDER}
@@ -721,7 +721,7 @@ def test_an_external_embedder_is_saved_again_where_it_is_given(known):
     assert only(known, "embedders/*/known.json").read_text() == '"known"'
 
 
-def test_a_link_in_the_place_of_a_file_is_not_written_through(known, tmp_path):
+def test_repair_does_not_write_through_symbolic_links(known, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (known / ".gitignore").unlink()
@@ -734,7 +734,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(known, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["page", "text", "cut", "log"])
-def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, change):
+def test_damaged_database_is_not_repaired(known, killed, change):
     store = killed if change == "log" else known
     if change == "page":
         flip(store / "store.db", store.joinpath("store.db").read_bytes().index(b"text number 7"))
@@ -750,11 +750,11 @@ def test_a_damaged_database_is_not_repaired_and_stays_as_it_is(known, killed, ch
     assert report.parts() & {Part.DATABASE, Part.LOG}
     assert report.repaired == []
     [note] = report.notes
-    assert note.startswith("store.db holds the texts and cannot be rebuilt from anything else: put a copy")
+    assert note.startswith("store.db holds the texts and cannot be rebuilt: restore a copy")
     assert hashes(store) == before
 
 
-def test_altered_rows_are_taken_only_where_that_is_asked_for(known):
+def test_altered_rows_need_trust_database(known):
     edit(known, "UPDATE chunks SET metadata = '{\"edited\": 1}' WHERE id = 'id7'", digests_too=False)
     assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.ROWS}
     before = hashes(known)
@@ -772,7 +772,7 @@ def test_altered_rows_are_taken_only_where_that_is_asked_for(known):
 
 
 @pytest.mark.parametrize("change", ["text = 'another text'", "row = 99", "headings = '{'"])
-def test_what_contradicts_itself_is_not_taken_even_then(known, change):
+def test_inconsistent_rows_are_never_trusted(known, change):
     edit(known, f"PRAGMA foreign_keys = OFF; UPDATE chunks SET {change} WHERE id = 'id7';", digests_too=False)
     before = hashes(known)
     report = verify_store(known, KnownEncoder(), repair=True, trust_database=True)
@@ -781,10 +781,10 @@ def test_what_contradicts_itself_is_not_taken_even_then(known, change):
     assert hashes(known) == before
 
 
-# Who else is at the store
+# Concurrent access and permissions
 
 
-def test_nothing_is_verified_while_another_process_writes(known):
+def test_verify_waits_for_a_writer(known):
     script = (
         "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
         "with writer_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
@@ -794,32 +794,32 @@ def test_nothing_is_verified_while_another_process_writes(known):
     )
     with holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StoreLockedError, match=rf"another process \(PID {holder.pid}\)"):
+        with pytest.raises(StoreLockedError, match=rf"another process is writing to the store .* \(PID {holder.pid}\)"):
             verify_store(known, KnownEncoder())
         holder.stdin.close()
     assert verify_store(known, KnownEncoder()).problems == []
 
 
-def test_in_a_folder_that_cannot_be_written_the_words_are_not_checked(known, monkeypatch):
+def test_full_text_index_is_not_checked_in_a_read_only_folder(known, monkeypatch):
     monkeypatch.setattr(run.os, "access", lambda path, mode: False)
     before = hashes(known)
     report = verify_store(known, KnownEncoder())
     assert report.problems == []
-    assert report.notes == ["the full-text index was not checked: the folder cannot be written"]
+    assert report.notes == ["the full-text index was not checked: the folder is not writable"]
     assert report.canaries == 16
     damage(sorted(known.glob("segments/*/raw.f16"))[0])
     assert {problem.part for problem in verify_store(known, KnownEncoder()).problems} == {Part.RAW}
     assert hashes(known).keys() == before.keys()
 
 
-def test_another_format_is_refused_and_not_called_damaged(known):
+def test_another_format_is_not_reported_as_damage(known):
     edit(known, f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     for repair in (False, True):
         with pytest.raises(IncompatibleStoreError, match=rf"has format {FORMAT_VERSION + 1}.*index again"):
             verify_store(known, KnownEncoder(), repair=repair)
 
 
-# Stores made to do harm
+# Malicious stores
 
 
 def _pq(vectors, ids):
@@ -861,7 +861,7 @@ def _narrower(vectors, ids):
 
 
 @pytest.mark.parametrize("made", [_pq, _bare, _hnsw, _ivf, _fewer, _narrower])
-def test_another_index_is_refused_before_faiss_reads_it(known, made, monkeypatch):
+def test_foreign_index_is_refused_before_faiss_reads_it(known, made, monkeypatch):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
     flat = faiss.read_index(str(file))
     index = made(flat.index.reconstruct_n(0, flat.ntotal), faiss.vector_to_array(flat.id_map))
@@ -879,7 +879,7 @@ def test_another_index_is_refused_before_faiss_reads_it(known, made, monkeypatch
 
 
 @pytest.mark.parametrize("data", [b"", b"IxMp", b"IxMp" + bytes(200), b"\x80\x04" * 40])
-def test_what_is_no_index_is_refused_before_faiss_reads_it(known, data, monkeypatch):
+def test_invalid_index_file_is_refused_before_faiss_reads_it(known, data, monkeypatch):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
     file.write_bytes(data)
     rename_hash(known, file, "index_sha256")
@@ -889,7 +889,7 @@ def test_what_is_no_index_is_refused_before_faiss_reads_it(known, data, monkeypa
         store.search("text", 3, "dense")
 
 
-def test_an_index_that_ends_after_its_header_is_an_error(known):
+def test_truncated_index_is_refused(known):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
     file.write_bytes(file.read_bytes()[:120])
     rename_hash(known, file, "index_sha256")
@@ -912,15 +912,15 @@ def test_an_index_that_ends_after_its_header_is_an_error(known):
         "DROP INDEX chunks_by_row",
     ],
 )
-def test_a_database_with_another_schema_is_refused(known, statement):
+def test_another_schema_is_refused(known, statement):
     edit(known, statement)
-    with pytest.raises(StoreDamagedError, match=f"other tables than a store of format {FORMAT_VERSION}"):
+    with pytest.raises(StoreDamagedError, match=f"does not have the tables of a store of format {FORMAT_VERSION}"):
         Store.open(known, KnownEncoder())
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/etc", "..", "0f8fad5b-d9cb-469f-a165-70867728950e/../x", ""])
-def test_names_that_lead_elsewhere_are_refused(known, tmp_path, name):
+def test_names_outside_the_store_are_refused(known, tmp_path, name):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "raw.f16").write_bytes(b"precious")
@@ -937,12 +937,12 @@ def test_names_that_lead_elsewhere_are_refused(known, tmp_path, name):
 
 
 @pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, "", 5])
-def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
+def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
     with closing(sqlite3.connect(known / "store.db")) as connection:
         about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
     about["fingerprint"] = fingerprint
     edit(known, ("UPDATE meta SET value = ? WHERE key = 'embedder'", (json.dumps(about),)))
-    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="which is no hash"):
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a hash"):
         store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
@@ -951,7 +951,7 @@ def test_an_embedder_whose_name_leads_elsewhere_is_refused(known, fingerprint):
     "value", ["5", "[]", "{}", "{", '{"kind": "external", "model": "known"}', "null", "[" * 100_000]
 )
 @pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index", "index_choice", "index_check"])
-def test_any_other_value_in_meta_is_an_error_of_ragembeds(known, key, value):
+def test_invalid_meta_values_raise_ragembed_errors(known, key, value):
     if (key, value) == ("generation", "5") or (value == "null" and key.startswith("index")):
         pytest.skip("it is one that may be there")
     keep(known, key, value)
@@ -978,7 +978,7 @@ def keep(store, key, text):
 
 
 def fields_of(value, path=()):
-    """The places of all values in JSON objects, one in the other."""
+    """Yield the paths of all values in nested JSON objects."""
     for name, inner in value.items():
         yield (*path, name)
         if isinstance(inner, dict):
@@ -991,7 +991,7 @@ def with_field(value, path, field):
 
 
 def refusal_of(use):
-    """The class of ragembed's error that ``use`` ends with, None where it does what it should."""
+    """Return the class of ragembed's error that ``use`` raises, or None if it succeeds."""
     try:
         use()
     except RagembedError as error:
@@ -999,7 +999,7 @@ def refusal_of(use):
     return None
 
 
-def test_what_is_kept_of_an_index_is_accepted(known):
+def test_valid_index_records_are_accepted(known):
     for key, value in INDEX_VALUES.items():
         keep(known, key, json.dumps(value))
     with Store.open(known, KnownEncoder()) as store:
@@ -1017,7 +1017,7 @@ def test_what_is_kept_of_an_index_is_accepted(known):
     [(key, path) for key, value in INDEX_VALUES.items() for path in fields_of(value)],
     ids=lambda value: value if isinstance(value, str) else ".".join(value),
 )
-def test_a_field_of_another_type_is_found_or_does_no_harm(known, key, path, wrong):
+def test_fields_of_wrong_types_are_refused_or_harmless(known, key, path, wrong):
     for name, value in INDEX_VALUES.items():
         keep(known, name, json.dumps(with_field(value, path, wrong) if name == key else value))
     problems = verify_store(known, KnownEncoder()).problems
@@ -1031,12 +1031,12 @@ def test_a_field_of_another_type_is_found_or_does_no_harm(known, key, path, wron
             store.optimize,
         )
         refused = [refusal_of(use) for use in uses]
-    assert problems or set(refused) <= {None, BudgetError if path[-1] == "max_memory" else None}  # True is one byte
+    assert problems or set(refused) <= {None, BudgetError if path[-1] == "max_memory" else None}  # True takes one byte.
 
 
 @pytest.mark.parametrize("kind", ["pq", "flat ", "Flat;", "", "IVF16,,Flat", "../x"])
 @pytest.mark.parametrize("where", ["meta", "segments"])
-def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where, kind):
+def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
     value = json.dumps({**IndexConfig().to_dict(), "kind": kind})
     edit(
         known,
@@ -1051,8 +1051,8 @@ def test_an_unknown_kind_of_index_is_an_error_of_ragembeds(known, where, kind):
 
 
 @pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "PQ4", "Nonsense"])
-def test_a_segment_of_another_kind_than_the_database_says_is_damaged(known, kind, monkeypatch):
-    for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # else the few that are used are compared without the index
+def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
+    for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
         monkeypatch.setattr(segment_search, limit, 0)
     edit(known, ("UPDATE segments SET kind = ?", (kind,)))
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):

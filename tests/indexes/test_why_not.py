@@ -1,4 +1,4 @@
-"""Why a file is not among the results: ranks are those of a search for everything, words those that it lost by."""
+"""Why a file is not among the results: ranks equal those of a full search, and lost words are reported."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def embedder(tiny_model):
 
 @pytest.fixture
 def files(tmp_path, embedder, make_record):
-    """A store with a file for each folder's name, a chunk a text."""
+    """A store with one file for each folder name, and one chunk per text."""
     with Store.create(tmp_path / "f", embedder) as made:
         records = [make_record(name, text, name.split("/")[0] + ".md") for name, text in TEXTS.items()]
         with made.writer() as writer:
@@ -39,7 +39,7 @@ def files(tmp_path, embedder, make_record):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_ranks_are_those_of_a_search_for_everything(files, mode):
+def test_ranks_equal_those_of_a_full_search(files, mode):
     hits = files.search(QUERY, 7, mode)
     for source in ("wings.md", "animals.md", "locks.md"):
         found = files.why_not(QUERY, source, 2, mode)
@@ -55,7 +55,7 @@ def test_ranks_are_those_of_a_search_for_everything(files, mode):
         assert found.chunk.id == best.id
 
 
-def test_words_that_the_file_lacks(files):
+def test_words_missing_in_the_file(files):
     found = files.why_not("lock writer cat", "animals.md", 2, "lexical")
     results = [hit for hit in files.search("lock writer cat", 2, "lexical") if hit.source != "animals.md"]
     assert found.results == len(results)
@@ -68,7 +68,7 @@ def test_words_that_the_file_lacks(files):
     assert found.words == ()
 
 
-def test_words_that_count_less_in_it_than_in_the_results(files):
+def test_words_that_count_less_in_the_file(files):
     found = files.why_not(QUERY, "numbers.md", 3, "dense")
     results = [each for each in files.explain(QUERY, 3, "dense") if each.hit.source != "numbers.md"]
     [own] = [each for each in files.explain(QUERY, 7, "dense") if each.hit.source == "numbers.md"]
@@ -86,8 +86,8 @@ def test_words_that_count_less_in_it_than_in_the_results(files):
     assert found.phrases == ()
 
 
-def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_encoder, make_record):
-    """Two hundred chunks come before it, and more than that by words."""
+def test_score_of_a_file_that_is_not_a_candidate(tmp_path, make_encoder, make_record):
+    """Two hundred chunks rank higher by vectors, and more than that by words."""
     table = {"asked word": (1.0, 0.0), "far": (-1.0, 0.0)}
     table |= {f"word near {i}": (1.0, i / 1000) for i in range(250)}
     with Store.create(tmp_path / "s", make_encoder(table)) as store:
@@ -105,13 +105,13 @@ def test_a_file_that_is_no_candidate_has_the_score_it_would_have(tmp_path, make_
         expected = 0.6 * cosine / best.dense.line.unit
         expected -= sum(part.factor * part.line.origin for part in (best.lexical, best.shared))
         assert hybrid.score == pytest.approx(expected, abs=1e-4)
-        assert "no tokens" in found.note
+        assert "does not know their tokens" in found.note
         ranked = store.why_not("asked word", "wings.md", 10, fusion=Fusion("rrf")).rank_in_mode
         assert (ranked.rank, ranked.score) == (None, None)
 
 
 def found_cosine(store, question, explanation):
-    """The cosine of the question, moved towards the best three, with the vector that is its opposite."""
+    """The cosine of the query, moved towards the best three, with the opposite vector."""
     best = store.vectors([record.id for record in explanation.towards])
     [query] = unit_rows(np.array([[1.0, 0.0]], dtype=np.float32))
     [moved] = unit_rows((query + 0.75 * best.mean(axis=0))[None])
@@ -120,7 +120,7 @@ def found_cosine(store, question, explanation):
 
 @pytest.fixture
 def licensed(tmp_path, embedder, make_record):
-    """The same files, and one of nothing but boilerplate; another has such a chunk beside its own."""
+    """The same files, and one that holds only boilerplate; another file has such a chunk and one of its own."""
     with Store.create(tmp_path / "l", embedder) as made:
         records = [make_record(name, text, name.split("/")[0] + ".md") for name, text in TEXTS.items()]
         records.append(make_record("licence", QUERY, "licence.md", title=QUERY, searched=""))
@@ -132,13 +132,13 @@ def licensed(tmp_path, embedder, make_record):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_a_file_of_nothing_but_boilerplate_is_an_error(licensed, mode):
-    with pytest.raises(ConfigError, match="is not searched: it is nothing but boilerplate"):
+def test_file_of_only_boilerplate_is_refused(licensed, mode):
+    with pytest.raises(ConfigError, match="is not searched: it holds only boilerplate"):
         licensed.why_not(QUERY, "licence.md", 2, mode)
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
+def test_boilerplate_chunks_have_no_rank(licensed, mode):
     hits = licensed.search(QUERY, 9, mode)
     for source in ("locks.md", "wings.md", "animals.md"):
         found = licensed.why_not(QUERY, source, 2, mode)
@@ -149,11 +149,11 @@ def test_boilerplate_takes_no_rank_from_other_chunks(licensed, mode):
     assert licensed.why_not(QUERY, "animals.md", 2, mode).chunks == 3
 
 
-def test_a_file_that_was_never_indexed_is_an_error(files):
-    with pytest.raises(ConfigError, match="never indexed, or has been deleted; add it with: ragembed index PATH"):
+def test_file_that_was_never_indexed_is_refused(files):
+    with pytest.raises(ConfigError, match="never indexed, or was deleted; add it with 'ragembed index PATH'"):
         files.why_not(QUERY, "nothing.md")
 
 
-def test_an_unknown_mode_is_an_error(files):
+def test_unknown_mode_is_refused(files):
     with pytest.raises(ConfigError, match="unknown search mode 'fuzzy'"):
         files.why_not(QUERY, "wings.md", mode="fuzzy")

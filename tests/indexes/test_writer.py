@@ -23,7 +23,7 @@ def test_staged_vectors_are_invisible_until_a_chunk_uses_them(tmp_path, encoder,
     assert store.status()["unused_vectors"] == 2
 
 
-def test_a_chunk_cannot_be_committed_before_its_text_is_staged(tmp_path, encoder, make_record):
+def test_commit_refuses_chunks_with_unstaged_texts(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     with store.writer() as open_writer, pytest.raises(StoreError, match="'1' was committed before its text was staged"):
         open_writer.commit(chunks=[make_record("1", "text")])
@@ -54,7 +54,7 @@ def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record
     assert len(store.search("text 9", 99, "dense")) == 10
 
 
-def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_record):
+def test_merge_joins_segments_and_drops_dead_rows(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     for i in range(6):
         store.add([make_record(f"a{i}", f"text {i}"), make_record(f"b{i}", f"other {i}")])
@@ -70,7 +70,7 @@ def test_many_segments_are_merged_and_dead_rows_dropped(tmp_path, encoder, make_
     assert len(list((store.path / "segments").iterdir())) == 1
 
 
-def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encoder, make_record, monkeypatch):
+def test_adding_a_chunk_writes_a_constant_amount(tmp_path, encoder, make_record, monkeypatch):
     written = []
     original = compaction.write_segments
 
@@ -89,7 +89,7 @@ def test_what_one_more_chunk_writes_does_not_grow_with_the_store(tmp_path, encod
     assert len(store.status()["segments"]) == 2
 
 
-def test_rows_are_never_used_again(tmp_path, encoder, make_record):
+def test_rows_are_never_reused(tmp_path, encoder, make_record):
     import sqlite3
 
     store = Store.create(tmp_path / "s", encoder)
@@ -99,7 +99,7 @@ def test_rows_are_never_used_again(tmp_path, encoder, make_record):
     assert rows == 12
 
 
-def test_adopting_another_chain_runs_no_model_and_equals_a_clean_build(tmp_path, tiny_config, make_record):
+def test_adopt_runs_no_model_and_equals_a_new_store(tmp_path, tiny_config, make_record):
     plain = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(TEXTS)
     centred = plain.with_postprocess(("center", "normalize"), "separate").fit_chain(plain.raw_documents(TEXTS), TEXTS)
     store = Store.create(tmp_path / "s", plain)
@@ -119,13 +119,13 @@ def test_adopting_another_chain_runs_no_model_and_equals_a_clean_build(tmp_path,
         np.testing.assert_allclose([hit.score for hit in adopted], [hit.score for hit in built], atol=1e-6)
 
 
-def test_other_token_weights_cannot_be_adopted(tmp_path, tiny_config):
+def test_adopt_refuses_other_token_weights(tmp_path, tiny_config):
     store = Store.create(tmp_path / "s", Embedder(tiny_config).fit(TEXTS))
     with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index again"):
         open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
 
 
-def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, make_encoder, make_record):
+def test_writer_refuses_another_embedder(tmp_path, encoder, make_encoder, make_record):
     from ragembed.indexes.storage.transactions import open_for_writing
 
     store = Store.create(tmp_path / "s", encoder)
@@ -136,7 +136,7 @@ def test_writing_with_another_embedder_is_refused_with_both(tmp_path, encoder, m
         writer.StoreWriter(store.path, database, make_encoder(name="other"))
 
 
-def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encoder, make_record, monkeypatch):
+def test_full_disk_raises_one_error_and_changes_nothing(tmp_path, encoder, make_record, monkeypatch):
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record("a", "alpha")])
 
@@ -144,6 +144,6 @@ def test_a_full_disk_is_one_clear_error_and_the_old_state_stays(tmp_path, encode
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(writer, "write_segment", full)
-    with pytest.raises(StoreError, match="its last state is intact: No space left on device"):
+    with pytest.raises(StoreError, match="No space left on device; its last committed state is intact"):
         store.add([make_record("b", "beta")])
     assert [hit.id for hit in store.search("alpha", 9, "dense")] == ["a"]

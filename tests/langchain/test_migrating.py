@@ -96,7 +96,7 @@ def test_two_vectors_for_one_text_need_rag_embeddings(tmp_path: Path, unfitted: 
     index = faiss.IndexFlatL2(2)
     index.add(np.eye(2, dtype=np.float32))
     faiss.write_index(index, str(tmp_path / "index.faiss"))
-    with pytest.raises(ConfigError, match="two vectors are given for the text 'same'"):
+    with pytest.raises(ConfigError, match="two different vectors were given for the text 'same'"):
         RagVectorStore.from_community_faiss(tmp_path, Angles())
     with RagVectorStore.from_community_faiss(tmp_path, unfitted) as store:
         assert store.ids() == ["a", "b"]

@@ -494,7 +494,7 @@ def test_merging_another_vector_for_a_text_is_refused_and_changes_nothing() -> N
         RagVectorStore.from_texts(["same"], Given([[1.0, 0.0]], "m"), ids=["a"]) as store,
         RagVectorStore.from_texts(["same"], Given([[0.0, 1.0]], "m"), ids=["b"]) as theirs,
     ):
-        with pytest.raises(ConfigError, match="another vector for the text 'same'"):
+        with pytest.raises(ConfigError, match="a different vector for the text 'same'"):
             store.merge_from(theirs)
         assert store.ids() == ["a"]
         assert store.similarity_search_with_score_by_vector([1.0, 0.0])[0][1] == pytest.approx(1.0)
@@ -643,9 +643,9 @@ def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, st
 
 def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
     place = tmp_path.joinpath(*["longer" * 20] * 6)
-    with pytest.raises(StoreError, match="no store can be made at"):
+    with pytest.raises(StoreError, match="cannot create a store at"):
         RagVectorStore.from_texts(["a"], FAKE, path=place)
-    with RagVectorStore.from_texts(["a"], FAKE) as store, pytest.raises(StoreError, match="could not be copied"):
+    with RagVectorStore.from_texts(["a"], FAKE) as store, pytest.raises(StoreError, match="cannot copy the store"):
         store.save_local(place)
 
 

@@ -125,7 +125,7 @@ def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
 def test_a_query_that_no_actor_survives_is_an_error(searches):
     kind, message = searches["actors_that_die_again_and_again"]
     assert kind == "WorkerLostError"
-    assert message.startswith("4 actors died over one question to a shard of ")
+    assert message.startswith("4 actors died during one query to a shard of ")
     assert "\n" not in message
 
 
