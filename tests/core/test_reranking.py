@@ -69,7 +69,10 @@ def test_without_the_model_one_line():
 
 
 def test_a_model_that_is_no_cross_encoder(tiny_model):
-    with pytest.raises(ModelError, match=r"is BertModel, no cross-encoder: expected one whose config\.json names"):
+    with pytest.raises(
+        ModelError,
+        match=r"has the architecture BertModel: expected a cross-encoder \(…ForSequenceClassification in its config\.json",
+    ):
         CrossEncoderReranker(str(tiny_model))
 
 
@@ -98,5 +101,5 @@ def test_weights_that_are_damaged(model, tmp_path):
 def test_a_classifier_of_several_labels(tmp_path):
     folder = make_cross_encoder(tmp_path / "three", labels=3)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
-    with pytest.raises(ModelError, match="has 3 scores for a text: expected a cross-encoder with one"):
+    with pytest.raises(ModelError, match="gives 3 scores per text: expected a cross-encoder with one"):
         CrossEncoderReranker(str(folder), device="cpu").scores("a", ["b"])

@@ -71,7 +71,7 @@ def test_wrong_use_is_refused():
     with pytest.raises(ConfigError, match="empty"):
         reservoir.rows()
     reservoir.add(numbered(2))
-    with pytest.raises(ConfigError, match="3 dimensions: those before have 2"):
+    with pytest.raises(ConfigError, match="3 dimensions: expected 2"):
         reservoir.add(np.zeros((1, 3), dtype=np.float32))
 
 
