@@ -112,11 +112,11 @@ class Embedder:
         Parameters
         ----------
         name : str
-            Name of a preset, such as ``"minilm"`` or ``"t4"``; see :meth:`EmbedderConfig.from_preset`.
+            Name of a preset, such as ``"minilm"`` or ``"t4"``; see :meth:`ragembed.EmbedderConfig.from_preset`.
         device : str, optional
             As for :class:`Embedder`.
         **changes
-            Fields of :class:`EmbedderConfig` with their new values.
+            Fields of :class:`ragembed.EmbedderConfig` with their new values.
 
         Returns
         -------

@@ -65,7 +65,7 @@ def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
 def lazy_attributes(
     package: str, names: Mapping[str, Sequence[str]], extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and ``__dir__`` of ``package``, which import a module on first use of one of its names.
+    """Return ``__getattr__`` and ``__dir__`` for ``package``; a module is imported on first use of one of its names.
 
     ``names`` maps each module of the package to its public names. If a name needs an optional package that is not
     installed, its first use raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as in

@@ -277,9 +277,9 @@ def test_layers_needed():
     ("options", "n_layers", "message"),
     [
         ({"window": 0}, 6, "window is 0: expected at least 1"),
-        ({"start_layer": -1}, 6, "start_layer is -1: expected a layer of the model, 0 to 6"),
-        ({"start_layer": 7}, 6, "start_layer is 7: expected a layer of the model, 0 to 6"),
-        ({"window": 3}, 6, "layers 4 to 6 are 3, a window of 3 expects at least 4; lower start_layer or window"),
+        ({"start_layer": -1}, 6, "start_layer is -1: expected a layer of the model, from 0 to 6"),
+        ({"start_layer": 7}, 6, "start_layer is 7: expected a layer of the model, from 0 to 6"),
+        ({"window": 3}, 6, "there are 3, from 4 to 6, and a window of 3 needs at least 4; lower start_layer or window"),
         ({"window": 3, "novelty": False}, 6, "too few layers for a window"),
         ({"window": 3, "variant": "released-code"}, 6, "too few layers for a window"),
         ({"window": 1, "start_layer": 5, "variant": "released-code"}, 6, "at least 3 layers, there are 2"),

@@ -40,17 +40,17 @@ def test_extractors(spec, expected):
     ("spec", "named"),
     [
         ("bert", "'bert': expected one of transformer, avg"),
-        ("bert+avg:0.5", "option '0.5', expected w=0.5"),
-        ("bert+avg:w=much", "w is 'much', expected a number"),
+        ("bert+avg:0.5", "option '0.5': expected w=0.5"),
+        ("bert+avg:w=much", "w is 'much': expected a number"),
         ("bert+avg:w=nan", "w is nan"),
         ("bert+avg:w=1,w=2", "option 'w=2'"),
         ("re:dim=0", "dim is 0"),
-        ("re:dim=1.5", "dim is '1.5', expected a whole number"),
+        ("re:dim=1.5", "dim is '1.5': expected a whole number"),
         ("re:sigma=0", "sigma is 0.0"),
         ("words:drop=-1", "drop is -1"),
         ("avg:unseen=guess", "unseen is 'guess': expected one of mapped, skip"),
-        ("transformer:w=1", "option 'w=1', expected no options"),
-        ("sbert-wk:novelty=maybe", "novelty is 'maybe', expected true or false"),
+        ("transformer:w=1", "option 'w=1': expected no options"),
+        ("sbert-wk:novelty=maybe", "novelty is 'maybe': expected true or false"),
     ],
 )
 def test_extractors_that_are_none(spec, named):

@@ -289,7 +289,7 @@ def test_sbert_wk_ablations_differ(bert_model):
 
 
 def test_sbert_wk_of_too_few_layers(tiny_model):
-    with pytest.raises(ConfigError, match="start_layer is 4: expected a layer of the model, 0 to 2"):
+    with pytest.raises(ConfigError, match="start_layer is 4: expected a layer of the model, from 0 to 2"):
         Embedder(config(tiny_model, extractor="sbert-wk")).fit(TEXTS)
     with pytest.raises(ConfigError, match="too few layers for a window"):
         Embedder(config(tiny_model, extractor="sbert-wk:start_layer=1")).fit(TEXTS)
