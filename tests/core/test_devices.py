@@ -80,13 +80,13 @@ def test_a_gpu_where_there_is_none(asked):
 
 @pytest.mark.parametrize(("asked", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
 def test_a_gpu_that_is_not_there(asked, absent):
-    with pytest.raises(GpuError, match=f"'{asked}', but there is no GPU {absent}: choose among 0, 1"):
+    with pytest.raises(GpuError, match=f"'{asked}', but there is no GPU {absent}: choose one of the visible GPUs, 0, 1"):
         choose_devices(asked, 2)
 
 
 @pytest.mark.parametrize("asked", ["gpu:", "gpu:x", "gpu:-1", "gpu:0,", "gpu:0,0", "gpu: 0", "gpus", "cuda0", "gpu:٠"])
 def test_numbers_that_cannot_be_read(asked):
-    with pytest.raises(ConfigError, match="expected different numbers of GPUs, as in 'gpu:0' or 'gpu:0,2'"):
+    with pytest.raises(ConfigError, match="expected distinct GPU numbers, as in 'gpu:0' or 'gpu:0,2'"):
         choose_devices(asked, 2)
 
 

@@ -95,7 +95,7 @@ def test_sides_of_different_dimension_are_refused(specs):
 
 
 def test_whitening_refuses_queries_without_documents_of_their_dimension():
-    with pytest.raises(ConfigError, match="4 dimensions: the documents' have 5"):
+    with pytest.raises(ConfigError, match="4 dimensions: expected 5"):
         Whiten().fit_queries(QUERIES[:, :4], Whiten().fit(X))
     with pytest.raises(NotFittedError, match="Whiten is not fitted"):
         Whiten().fit_queries(QUERIES, Whiten())
@@ -141,7 +141,7 @@ def test_missing_array_is_named():
         (["whiten:2"], "0.scale", np.ones(3), r"'scale' of Whiten has shape \(3,\)"),
         (["abtt:1"], "0.directions", np.ones((1, 4)), r"'directions' of AllButTheTop has shape \(1, 4\)"),
         (["quantile-u"], "0.quantiles", np.ones(5), "expected float64 with 2 axes"),
-        (["whiten:2", "center"], "1.mean", np.ones(5, dtype=np.float32), "one gives 2 dimensions, the next takes 5"),
+        (["whiten:2", "center"], "1.mean", np.ones(5, dtype=np.float32), "one returns 2 dimensions, but the next expects 5"),
     ],
 )
 def test_damaged_state_is_named(specs, name, array, message):
@@ -162,7 +162,7 @@ def test_sides_that_do_not_match_are_refused():
     state = TwoSidedChain.fit(["whiten:2"], X, QUERIES).state()
     other = TwoSidedChain.fit(["whiten:3"], X, QUERIES).state()
     mixed = {name: (other if name.startswith("queries") else state)[name] for name in state}
-    with pytest.raises(ModelError, match="query side gives 3 dimensions, the document side 2"):
+    with pytest.raises(ModelError, match="query chain returns 3 dimensions and the document chain 2"):
         TwoSidedChain.restore(["whiten:2"], mixed, two=True)
 
 

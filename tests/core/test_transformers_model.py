@@ -84,7 +84,7 @@ def test_a_model_that_does_not_fit_is_an_error(tiny_model, monkeypatch):
         raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
 
     monkeypatch.setattr(torch.nn.Module, "to", no_room)
-    with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some, or choose another device"):
+    with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some memory, or choose another device"):
         TransformersModel(tiny_model, "float32", "cpu")
 
 
