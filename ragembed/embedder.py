@@ -448,7 +448,7 @@ class Embedder:
         texts, model = _text_list(texts), self._built.encoding_model
         if model is None:
             return self.extractor.encode(texts, "documents", progress)
-        return self.extractor.encode(texts, "few-documents", progress) if model.computes_alone(texts) else None
+        return self.extractor.encode(texts, "few-documents", progress) if model.is_faster_without_torch(texts) else None
 
     def raw_queries(self, texts: Sequence[str]) -> Floats:
         """Return the raw vectors of queries, before post-processing.

@@ -80,7 +80,9 @@ def test_a_gpu_where_there_is_none(asked):
 
 @pytest.mark.parametrize(("asked", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
 def test_a_gpu_that_is_not_there(asked, absent):
-    with pytest.raises(GpuError, match=f"'{asked}', but there is no GPU {absent}: choose one of the visible GPUs, 0, 1"):
+    with pytest.raises(
+        GpuError, match=f"'{asked}', but there is no GPU {absent}: choose one of the visible GPUs, 0, 1"
+    ):
         choose_devices(asked, 2)
 
 

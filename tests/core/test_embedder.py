@@ -132,7 +132,7 @@ def test_an_extractor_alone_is_not_a_fit(tiny_config):
 
 
 def test_fitting_on_nothing(tiny_config):
-    with pytest.raises(ConfigError, match="no texts"):
+    with pytest.raises(ConfigError, match="without texts"):
         Embedder(tiny_config).fit([])
 
 
@@ -250,7 +250,7 @@ def test_progress_counts_every_text_once(embedder):
 def test_a_fit_that_fails_leaves_the_former_one(tiny_config):
     embedder = Embedder(tiny_config).fit(TEXTS)
     before = embedder.fingerprint, embedder.encode_documents(TEXTS)
-    with pytest.raises(ConfigError, match="no texts"):
+    with pytest.raises(ConfigError, match="without texts"):
         embedder.fit([])
     assert embedder.fingerprint == before[0]
     np.testing.assert_array_equal(embedder.encode_documents(TEXTS), before[1])
@@ -276,7 +276,7 @@ def test_directions_of_float16_rounding_are_no_rank(tiny_config):
         ({"config": None}, "config is missing"),
         ({"fitted_on": None}, r"fitted_on\.texts is missing"),
         ({"source_sha256": 3}, "source_sha256 is missing"),
-        ({"config": {"layers": "top"}}, "the saved configuration.*'top'"),
+        ({"config": {"layers": "top"}}, "the configuration saved in .*'top'"),
         ({"config": {"no": 1}}, "unknown setting 'no'"),
     ],
 )

@@ -21,7 +21,7 @@ def test_the_default_model_is_the_published_one():
 @pytest.mark.usefixtures("needs_minilm")
 def test_a_default_model_with_other_weights_is_refused(monkeypatch):
     monkeypatch.setattr(files, "DEFAULT_MODEL_SHA256", "0" * 64)
-    with pytest.raises(ModelError, match="damaged or was changed; reinstall"):
+    with pytest.raises(ModelError, match="damaged or was changed, reinstall"):
         find_model(DEFAULT_MODEL)
 
 

@@ -141,7 +141,12 @@ def test_missing_array_is_named():
         (["whiten:2"], "0.scale", np.ones(3), r"'scale' of Whiten has shape \(3,\)"),
         (["abtt:1"], "0.directions", np.ones((1, 4)), r"'directions' of AllButTheTop has shape \(1, 4\)"),
         (["quantile-u"], "0.quantiles", np.ones(5), "expected float64 with 2 axes"),
-        (["whiten:2", "center"], "1.mean", np.ones(5, dtype=np.float32), "one returns 2 dimensions, but the next expects 5"),
+        (
+            ["whiten:2", "center"],
+            "1.mean",
+            np.ones(5, dtype=np.float32),
+            "one returns 2 dimensions, but the next expects 5",
+        ),
     ],
 )
 def test_damaged_state_is_named(specs, name, array, message):

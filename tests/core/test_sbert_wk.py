@@ -282,7 +282,11 @@ def test_layers_needed():
         ({"window": 3}, 6, "there are 3, from 4 to 6, and a window of 3 needs at least 4; lower start_layer or window"),
         ({"window": 3, "novelty": False}, 6, "too few layers for a window"),
         ({"window": 3, "variant": "released-code"}, 6, "too few layers for a window"),
-        ({"window": 1, "start_layer": 5, "variant": "released-code"}, 6, "there are 2, and the variance of cosines between consecutive layers needs at least 3"),
+        (
+            {"window": 1, "start_layer": 5, "variant": "released-code"},
+            6,
+            "there are 2, and the variance of cosines between consecutive layers needs at least 3",
+        ),
         ({"window": 1, "start_layer": 0}, 1, "too few layers for token importance"),
         ({"variant": "code"}, 6, "variant is 'code': expected one of paper, released-code"),
     ],

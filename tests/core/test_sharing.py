@@ -112,10 +112,10 @@ def test_nothing_to_fit_on(bert_model, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     base = EmbedderConfig(model=str(bert_model), dtype="float32")
-    with pytest.raises(ConfigError, match="cannot fit on no texts"):
+    with pytest.raises(ConfigError, match="cannot fit without texts"):
         fit_extractors([Embedder(base), Embedder(base.replace(weighting="sif"))], [])
     for name in ("avg_corpus", "weighting_corpus"):
-        with pytest.raises(ConfigError, match=r"empty\.txt holds none"):
+        with pytest.raises(ConfigError, match=r"empty\.txt is empty"):
             fit_extractors([Embedder(base.replace(extractor="avg", **{name: str(empty)}))], TEXTS)
 
 

@@ -202,7 +202,7 @@ def test_weights_from_a_file(bert_model, tmp_path):
     lines = ["cat dog", "cat", "bird flies"]
     found = raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))
     np.testing.assert_allclose(found, raw(bert_model, TEXTS, lines, weighting="idf"), atol=1e-6)
-    for texts, message in ((b"\n \n", "holds none"), (b"\xff\xfe", "line 1: not UTF-8")):
+    for texts, message in ((b"\n \n", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")):
         file.write_bytes(texts)
         with pytest.raises(ConfigError, match=message):
             raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))

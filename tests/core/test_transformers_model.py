@@ -70,9 +70,7 @@ def test_what_did_not_fit_is_not_tried_again(short):
 
 def test_a_window_that_does_not_fit_is_an_error(short):
     model, tried = short(0)
-    expected = (
-        "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some, set max_tokens "
-    )
+    expected = "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some memory, set max_tokens "
     with pytest.raises(GpuError, match=expected) as told:
         model.states(*windows(4), LAYERS)
     assert isinstance(told.value.__cause__, torch.cuda.OutOfMemoryError)
@@ -84,7 +82,9 @@ def test_a_model_that_does_not_fit_is_an_error(tiny_model, monkeypatch):
         raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
 
     monkeypatch.setattr(torch.nn.Module, "to", no_room)
-    with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some memory, or choose another device"):
+    with pytest.raises(
+        GpuError, match=r"does not fit in the free memory of cpu: free some memory, or choose another device"
+    ):
         TransformersModel(tiny_model, "float32", "cpu")
 
 
