@@ -807,7 +807,7 @@ class Embedder:
             )
         return embedder
 
-    # Parts
+    # Internals
 
     @cached_property
     def _built(self) -> Built:

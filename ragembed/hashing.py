@@ -27,14 +27,14 @@ def file_sha256(path: Path) -> str:
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == version:
         return str(entry[2])
     digest = read_sha256(path)
-    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in folders that cannot be read
+    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in unreadable folders
     _write_cache(cache, {**known, str(path): [*version, digest]})
     return digest
 
 
 def cache_folder() -> Path:
     """Return the cache folder, ``$XDG_CACHE_HOME/ragembed`` or ``~/.cache/ragembed``; it may not exist yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed"  # noqa: PTH111  Path.home() raises where there is none
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed"  # noqa: PTH111  Path.home() raises if there is none
 
 
 def read_sha256(path: Path) -> str:

@@ -71,7 +71,7 @@ def test_without_the_model_one_line():
 def test_a_model_that_is_no_cross_encoder(tiny_model):
     with pytest.raises(
         ModelError,
-        match=r"has the architecture BertModel: expected a cross-encoder \(…ForSequenceClassification in its config\.json",
+        match=r"has the architecture BertModel: expected a cross-encoder \(…ForSequenceClassification in its config\.",
     ):
         CrossEncoderReranker(str(tiny_model))
 

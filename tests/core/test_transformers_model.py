@@ -70,7 +70,10 @@ def test_what_did_not_fit_is_not_tried_again(short):
 
 def test_a_window_that_does_not_fit_is_an_error(short):
     model, tried = short(0)
-    expected = "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some memory, set max_tokens "
+    expected = (
+        "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some memory, "
+        "set max_tokens "
+    )
     with pytest.raises(GpuError, match=expected) as told:
         model.states(*windows(4), LAYERS)
     assert isinstance(told.value.__cause__, torch.cuda.OutOfMemoryError)
