@@ -70,7 +70,7 @@ class BertAvg:
 
 @dataclass(frozen=True, slots=True)
 class RandomEmbeddings:
-    """Settings of the extractor ``re``: one vector of ``dim`` dimensions per token, drawn from N(0, ``sigma``²).
+    """Settings of the extractor ``re``: one vector of ``dim`` dimensions per token, drawn from ``N(0, sigma²)``.
 
     ``sigma`` is a standard deviation.
     """

@@ -20,7 +20,7 @@ _DRAWN_AT_ONCE = 64
 
 
 class RandomTable:
-    """One vector of ``dim`` independent N(0, ``sigma``²) values per id; ``sigma`` is a standard deviation.
+    """One vector of ``dim`` independent ``N(0, sigma²)`` values per id; ``sigma`` is a standard deviation.
 
     The vector of an id depends only on the seed and the id. It is drawn on first use, from a counter-based generator
     with a fixed stream (Salmon et al. 2011) by the transform of Box & Muller 1958.
