@@ -1,4 +1,4 @@
-"""Flip bytes in the files of a store: ``verify`` reports each flip, or the results of the store stay the same."""
+"""Altered bytes: each is reported by ``verify``, or changes nothing that a store answers."""
 
 import random
 import shutil
@@ -29,13 +29,13 @@ KINDS = {
     "embedder state": "embedders/*/state.safetensors",
     "baseline": "embedders/*/baseline-*.safetensors",
 }
-"""The files of a store with content, by kind."""
+"""The files of a store that hold something, by what they are."""
 
 _QUERIES = ("the writer locks a segment", "heat of the shock wave", "cat")
 
 
 def make_store(folder: Path, config: EmbedderConfig) -> Path:
-    """Create a store that uses every table, and return a copy in the state after a kill during a write."""
+    """Make a store that uses every table, and return a copy as a process leaves it that is killed after a commit."""
     draw = random.Random(5)
     (folder / "docs").mkdir()
     for i in range(8):
@@ -64,7 +64,7 @@ def make_store(folder: Path, config: EmbedderConfig) -> Path:
 
 
 def without_log(killed: Path, folder: Path) -> Path:
-    """Return a copy of a store with all commits in the database file and an empty log."""
+    """Return a copy of a store, all commits of which are in the one file."""
     store = shutil.copytree(killed, folder / ".ragembed")
     with Store.open(store) as opened, opened.writer():
         pass
@@ -73,11 +73,11 @@ def without_log(killed: Path, folder: Path) -> Path:
 
 
 def assert_flips_are_noticed(template: Path, folder: Path, pattern: str, flips: int, seed: int) -> int:
-    """Flip single bytes, each in a fresh copy of the store; return the number of flips that ``verify`` reported."""
+    """Alter one byte of a file, in a fresh copy of the store each time; returns how many ``verify`` reported."""
     draw = random.Random(seed)
     names = sorted(file.relative_to(template) for file in template.glob(pattern))
     with Store.open(template) as opened:
-        embedder = opened.embedder  # loaded once; verify compares its files anyway
+        embedder = opened.embedder  # loaded once: verify compares its files all the same
     expected = _everything(template, embedder)
     reported = 0
     for flip in range(flips):
@@ -97,7 +97,7 @@ def assert_flips_are_noticed(template: Path, folder: Path, pattern: str, flips: 
 
 def _is_reported(store: Path, embedder: VectorEncoder) -> bool:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "CANARIES", 1)  # encoding is the slowest check
+        patch.setattr(files, "CANARIES", 1)  # encoding takes longer than all other checks
         try:
             return bool(verify_store(store, embedder).problems)
         except RagembedError:
@@ -105,7 +105,7 @@ def _is_reported(store: Path, embedder: VectorEncoder) -> bool:
 
 
 def _everything(path: Path, embedder: VectorEncoder) -> object:
-    """Return everything readable in a store: chunks, files, settings, and results in the three modes."""
+    """Return all that a store answers: chunks, files, settings, and results in the three modes."""
     with Store.open(path, embedder) as store:
         hits = [
             asdict(hit)
