@@ -5,7 +5,7 @@
 >>> for hit in ragembed.search("how are writers locked"):     # doctest: +SKIP
 ...     print(hit.source, hit.chunk.start_line, hit.score)
 
-Importing this package imports neither NumPy nor any other large package; each name below is loaded when it is used.
+``import ragembed`` imports neither NumPy nor any other large package. Each public name is loaded on first use.
 """
 
 from __future__ import annotations

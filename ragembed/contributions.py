@@ -1,8 +1,8 @@
-"""What a cosine is made of: the contributions of pairs of tokens, which sum to it. Pure functions on arrays.
+"""Split a cosine into the contributions of token pairs. Pure functions on arrays.
 
-A raw vector is the sum of token vectors times their shares. An affine post-processor maps each part by itself, and the
-length by which a vector is divided is one number. Therefore the inner product of two vectors is the sum of those of
-their parts.
+A raw vector is a weighted sum of token vectors. An affine post-processor can be applied to each summand on its own, and
+normalisation divides every summand by the same number. The inner product of two vectors is therefore the sum of the
+inner products of their summands.
 """
 
 from __future__ import annotations
@@ -23,12 +23,24 @@ from ragembed.types import Doubles, Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextParts:
-    """The unit vector of a text as a sum: ``rows``, shape ``(n, d)``, one for each of ``tokens``, and ``rest``.
+    """The unit vector of a text as a sum of one row per token and a rest.
 
-    ``rest``, shape ``(d,)``, belongs to no token: what a post-processor that is not affine makes of none, and the
-    constant of a text without tokens. ``rounding``, shape ``(d,)``, is how much of the vector is the difference between
-    the raw vector that was kept and the one of these tokens; it is in ``rows``, divided as the tokens' shares are.
-    ``additive`` tells whether ``rest`` is 0 for a text with tokens. Arrays are float64.
+    Attributes
+    ----------
+    text
+        The text.
+    tokens
+        The tokens of the text, and the special and template tokens around it.
+    rows
+        The contribution of each token, float64, shape ``(n, d)``.
+    rest
+        The part that belongs to no token, float64, shape ``(d,)``: the offset of a post-processor that is not affine,
+        or the constant vector of a text without tokens.
+    rounding
+        The difference between the stored raw vector and the one computed from the tokens, after the same
+        post-processing, float64, shape ``(d,)``. ``rows`` already contains it, split in proportion to the token shares.
+    additive
+        Whether ``rest`` is 0 for every text that has tokens.
     """
 
     text: str
@@ -40,16 +52,17 @@ class TextParts:
 
     @property
     def vector(self) -> Doubles:
-        """The vector, shape ``(d,)``."""
+        """The sum of all parts, float64, shape ``(d,)``."""
         total: Doubles = self.rows.sum(axis=0) + self.rest
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class WordShare:
-    """What a word contributes: all its occurrences with all words of the other text, and the ``best`` among those.
+    """The contribution of one word to a score, over all its occurrences and all words of the other text.
 
-    ``origin`` is that of its tokens: what stands around a text contributes, too.
+    ``best`` is the word of the other text that contributes most together with this one, and ``best_value`` is that
+    contribution. ``origin`` says whether the word belongs to the text or to the special and template tokens around it.
     """
 
     word: str
@@ -61,10 +74,22 @@ class WordShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributions:
-    """What the tokens of a query and of a document contribute to a score.
+    """The contributions of query tokens and document tokens to a score.
 
-    ``pairs``, float64, shape ``(n, m)``, and ``residual``, which no pair of tokens has, sum to the score. ``rounding``
-    is how much of the pairs is the rounding of the document's stored vector.
+    Attributes
+    ----------
+    query_text, document_text
+        The two texts.
+    query, document
+        Their tokens, ``n`` and ``m`` of them.
+    pairs
+        The contribution of each pair of tokens, float64, shape ``(n, m)``.
+    residual
+        The part of the score that belongs to no pair of tokens. ``pairs`` and ``residual`` sum to the score.
+    rounding
+        The part of ``pairs`` that comes from the rounding of the stored document vector.
+    additive
+        Whether every post-processor is affine, so that ``residual`` is 0 for texts with tokens.
     """
 
     query_text: str
@@ -78,7 +103,7 @@ class Contributions:
 
     @property
     def score(self) -> float:
-        """What all of it sums to."""
+        """The sum of all contributions."""
         return float(self.pairs.sum()) + self.residual
 
     def scaled(self, factor: float) -> Contributions:
@@ -88,7 +113,7 @@ class Contributions:
         )
 
     def of_words(self) -> Contributions:
-        """Return the contributions with those of the parts of a word, on both sides, added up."""
+        """Return the same contributions per word: the tokens of each word are added up, in both texts."""
         query, rows = words(self.query_text, self.query)
         document, columns = words(self.document_text, self.document)
         pairs = np.zeros((len(query), len(document)))
@@ -97,17 +122,17 @@ class Contributions:
 
     @property
     def carriers(self) -> tuple[Token, ...]:
-        """The tokens of the document that contribute anything."""
+        """The tokens of the document whose contribution is not 0."""
         total = np.abs(self.pairs).sum(axis=0).tolist()
         return tuple(token for token, value in zip(self.document, total, strict=True) if value)
 
     def document_words(self) -> list[WordShare]:
-        """Return what each word of the document contributes, the most first; letter case makes no difference."""
+        """Return the contribution of each word of the document, largest first, ignoring case."""
         own = self.of_words()
         return _shares(own.document, own.query, own.pairs.T)
 
     def query_words(self) -> list[WordShare]:
-        """Return what each word of the query contributes, the most first; letter case makes no difference."""
+        """Return the contribution of each word of the query, largest first, ignoring case."""
         own = self.of_words()
         return _shares(own.query, own.document, own.pairs)
 
@@ -115,8 +140,8 @@ class Contributions:
 def text_parts(text: str, found: TokenParts, chain: Chain, raw: Floats | None = None) -> TextParts:
     """Return the unit vector of ``text`` as a sum, after the post-processors of ``chain``.
 
-    ``found`` are the parts of its raw vector; ``raw``, shape ``(d,)``, is the raw vector that was kept, None for the
-    sum of the parts itself.
+    ``found`` holds the parts of the raw vector. ``raw``, shape ``(d,)``, is the stored raw vector, which may be
+    rounded; None uses the sum of the parts.
     """
     own = found.rows.sum(axis=0)
     rounding = np.zeros_like(own) if raw is None else raw.astype(np.float64) - own
@@ -129,8 +154,8 @@ def text_parts(text: str, found: TokenParts, chain: Chain, raw: Floats | None = 
 
 
 def contributions(query: TextParts, document: TextParts) -> Contributions:
-    """Return what pairs of tokens contribute to the cosine of a query and a document."""
-    # Not by the matrix library, whose threads wait for one another longer than one works on so small a product.
+    """Return the contribution of each pair of tokens to the cosine of a query and a document."""
+    # einsum runs in one thread. For products this small, the threads of a BLAS matrix product cost more than they save.
     pairs = np.einsum("id,jd->ij", query.rows, document.rows)
     cosine = query.vector @ document.vector
     return Contributions(
@@ -146,9 +171,10 @@ def contributions(query: TextParts, document: TextParts) -> Contributions:
 
 
 def words(text: str, tokens: Sequence[Token]) -> tuple[tuple[Token, ...], NDArray[np.intp]]:
-    """Return the words of ``text`` that ``tokens`` are parts of, and for each token which of them, shape ``(n,)``.
+    """Return the words of ``text`` that ``tokens`` belong to, and the index of each token's word, shape ``(n,)``.
 
-    A token that is not the text's own stays by itself. Words are what :mod:`word_tokenizer` takes for atoms.
+    A special or template token counts as a word of its own. Words are the atoms of
+    :mod:`ragembed.models.word_tokenizer`.
     """
     (atoms,) = WordTokenizer({}).offsets([text])
     ends = [end for _, end in atoms]
@@ -171,6 +197,7 @@ def words(text: str, tokens: Sequence[Token]) -> tuple[tuple[Token, ...], NDArra
 
 
 def _joined(text: str, word: Token, token: Token) -> Token:
+    """Return the word that spans both ``word`` and ``token``."""
     if word.start is None or word.end is None or token.start is None or token.end is None:
         return word
     start, end = min(word.start, token.start), max(word.end, token.end)
@@ -179,7 +206,7 @@ def _joined(text: str, word: Token, token: Token) -> Token:
 
 
 def _shares(own: Sequence[Token], other: Sequence[Token], pairs: Doubles) -> list[WordShare]:
-    """Return what each form of ``own`` contributes; ``pairs`` has shape ``(own, other)``."""
+    """Return the contribution of each form in ``own``; ``pairs`` has shape ``(own, other)``."""
     if not other:
         return []
     (forms, rows), (others, columns) = _forms(own), _forms(other)
@@ -194,7 +221,7 @@ def _shares(own: Sequence[Token], other: Sequence[Token], pairs: Doubles) -> lis
 
 
 def _forms(tokens: Sequence[Token]) -> tuple[list[tuple[str, TokenOrigin]], NDArray[np.intp]]:
-    """Return the different forms with their origins, and for each token which it has."""
+    """Return the distinct forms with their origins, and the index of each token's form."""
     written = [(token.text.lower() if token.origin == "text" else token.text, token.origin) for token in tokens]
     places = {form: place for place, form in enumerate(dict.fromkeys(written))}
     return list(places), np.array([places[form] for form in written], dtype=np.intp)

@@ -1,4 +1,4 @@
-"""Texts to fit on: a corpus in a file, and streams of texts in blocks."""
+"""Texts for a fit: a corpus in a file, and helpers that read a stream in blocks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ragembed.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The lines of a UTF-8 text file that are not blank, each a text; read again each time it is gone through.
+    """A UTF-8 text file with one text per line; blank lines are skipped.
 
-    Raises :class:`ConfigError` where the file cannot be read or is not UTF-8.
+    Each iteration reads the file from the start. It raises :class:`ragembed.errors.ConfigError` if the file cannot be
+    read or is not UTF-8.
     """
 
     path: Path
@@ -29,23 +30,27 @@ class Corpus:
                     if text:
                         yield text
         except UnicodeDecodeError as error:
-            raise ConfigError(f"the corpus {self.path}, line {number}: not UTF-8: {error.reason}") from None
+            raise ConfigError(
+                f"the corpus {self.path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8"
+            ) from None
         except OSError as error:
-            raise ConfigError(f"the corpus {self.path} cannot be read: {error.strerror}") from error
+            raise ConfigError(
+                f"the corpus {self.path} cannot be read: {error.strerror}; give a text file with one text per line"
+            ) from error
 
 
 Item = TypeVar("Item")
 
 
 def blocks(stream: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items of ``stream`` in lists of ``size``; the last may be shorter."""
+    """Yield the items of ``stream`` in lists of ``size`` items; the last list may be shorter."""
     items = iter(stream)
     while block := list(islice(items, size)):
         yield block
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
-    """Yield consecutive items in lists whose sizes sum to ``least`` or more; the last list may have less."""
+    """Yield consecutive items in lists whose sizes sum to at least ``least``; the last list may be smaller."""
     group: list[Item] = []
     total = 0
     for item in items:

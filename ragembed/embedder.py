@@ -1,7 +1,8 @@
-"""The embedder: an extractor and a post-processor chain, fitted on a corpus.
+"""The embedder: an extractor and a chain of post-processors, fitted on a corpus.
 
-``fit`` is always explicit. What is fitted are the extractor's token weights and static vectors, which decide the *raw*
-vectors, and the chain of post-processors, which turns raw vectors into vectors and can be refitted without the model.
+A fit is always explicit and has two parts. The fit of the extractor learns token weights and static vectors, which
+determine the *raw* vectors. The fit of the chain learns the post-processors, which turn raw vectors into embeddings; it
+can be repeated without the model.
 """
 
 from __future__ import annotations
@@ -37,36 +38,59 @@ from ragembed.tensor_map import release
 from ragembed.types import Floats
 
 FIT_LIMIT = 100_000
-"""Texts beyond which post-processors are fitted on a seeded sample of that many."""
+"""The most texts that post-processors are fitted on; a larger corpus is sampled, with the seed of the configuration."""
 
-_HASHED_AT_ONCE = 1 << 20  # bytes, so that a mapped table is never in memory as a whole
+_HASHED_AT_ONCE = 1 << 20  # bytes; hashing in blocks keeps most of a mapped table out of memory
 
 
 @dataclass(frozen=True, slots=True)
 class FittedOn:
-    """How much the chain was fitted on."""
+    """The numbers of documents and pseudo-queries that the chain was fitted on."""
 
     documents: int
     pseudo_queries: int
 
 
 class Embedder:
-    """Turn texts into vectors that fit one corpus.
+    """Turn texts into vectors that are fitted to one corpus.
 
-    >>> embedder = Embedder().fit(texts)                       # doctest: +SKIP
-    >>> embedder.encode_documents(texts).shape                 # doctest: +SKIP
-    (1400, 384)
+    An embedder has two stages: an extractor turns a text into a raw vector, and a chain of post-processors turns raw
+    vectors into embeddings. Call :meth:`fit` or :meth:`load` before you encode texts.
 
     Parameters
     ----------
-    config
-        What the embedder is made of; the default preset if left out.
-    device
-        Where documents are encoded: None or ``"auto"`` on every visible GPU, and on the CPU where there is none;
-        ``"cpu"``; ``"gpu"`` on every visible GPU; ``"gpu:0"`` or ``"gpu:0,2"`` on those; or a device's name in PyTorch.
-        A GPU that is asked for and not there is a :class:`ragembed.errors.GpuError` of the first fit or encoding.
-    download
-        Whether a model that is not on this machine is downloaded.
+    config : EmbedderConfig, optional
+        The settings of the embedder. The default is the preset ``"minilm"``.
+    device : str, optional
+        Where documents are encoded. None and ``"auto"`` use every visible GPU, or the CPU if there is none. ``"cpu"``
+        uses the CPU, ``"gpu"`` every visible GPU, ``"gpu:0"`` or ``"gpu:0,2"`` the GPUs with these numbers. Any other
+        value is taken as the name of a PyTorch device, such as ``"mps"``. A device that is not available raises
+        :class:`ragembed.errors.GpuError` at the first fit or encoding.
+    download : bool, default True
+        Whether to download a model that is not on this machine.
+
+    Attributes
+    ----------
+    config : EmbedderConfig
+        The settings. After a fit, ``max_tokens`` and ``dtype`` hold the values in use.
+    fitted_on : FittedOn or None
+        The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
+    fitted_queries : PseudoQueries or None
+        The pseudo-queries of the last fit, with their raw vectors. They are not saved.
+    fitted_moments : Moments or None
+        Mean and spread of the raw document vectors of the last fit. They are not saved.
+
+    Examples
+    --------
+    >>> from ragembed import Embedder
+    >>> texts = ["Tea is brewed with hot water.", "A wing lifts because air flows.", "Locks keep writers apart."]
+    >>> embedder = Embedder.from_preset("re").fit(texts)
+    >>> documents = embedder.encode_documents(texts)
+    >>> documents.shape
+    (3, 768)
+    >>> queries = embedder.encode_queries(["how is tea brewed"])
+    >>> int((queries @ documents.T).argmax())
+    0
     """
 
     def __init__(
@@ -83,48 +107,127 @@ class Embedder:
 
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
-        """Build from a preset with some settings changed: ``Embedder.from_preset("minilm", query_fit="shared")``."""
+        """Return an unfitted embedder from a preset, with some settings changed.
+
+        Parameters
+        ----------
+        name : str
+            Name of a preset, such as ``"minilm"`` or ``"t4"``; see :meth:`ragembed.EmbedderConfig.from_preset`.
+        device : str, optional
+            As for :class:`Embedder`.
+        **changes
+            Fields of :class:`ragembed.EmbedderConfig` with their new values.
+
+        Returns
+        -------
+        Embedder
+            The embedder, not fitted.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If the preset, a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> Embedder.from_preset("minilm", query_fit="shared").config.query_fit
+        'shared'
+        """
         return cls(EmbedderConfig.from_preset(name, **changes), device=device)
 
     # Fitting
 
     @property
     def is_fitted(self) -> bool:
-        """Whether :meth:`encode_documents` and :meth:`encode_queries` can be called."""
+        """Whether the embedder is fitted, so that :meth:`encode_documents` and :meth:`encode_queries` can be called."""
         return self._chain is not None
 
     def fit(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights, static vectors and post-processors on the texts of a corpus, forgetting any former fit.
+        """Fit token weights, static vectors and post-processors on the texts of a corpus.
 
-        ``texts`` is read once as a stream; where there are more than ``FIT_LIMIT``, post-processors are fitted on a
-        seeded sample of that many. Raises :class:`ConfigError` when there is no text.
+        An earlier fit is replaced. If the fit fails, the earlier one stays in place.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts of the corpus, read once as a stream. Post-processors are fitted on at most ``FIT_LIMIT``
+            (100,000) of them, drawn with the seed of the configuration.
+
+        Returns
+        -------
+        Embedder
+            This embedder.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no text, or ``texts`` is a single str.
+        ragembed.errors.ModelError
+            If the model is not found.
+        ragembed.errors.GpuError
+            If the requested GPU is not available.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.is_fitted
+        True
         """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
-        fresh = copy(self)  # so that a fit that fails leaves the former one as it was
-        fresh.fit_extractor(sample.watch(_each_string(texts)))
+        fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
+        fresh.fit_extractor(sample.watch(_reject_str(texts)))
         fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
         fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
         self.__dict__ = fresh.__dict__
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors alone, reading ``texts`` once as a stream; the chain has to follow."""
+        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts of the corpus, read once as a stream.
+
+        Returns
+        -------
+        Embedder
+            This embedder.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no text, or ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
+        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
+        >>> embedder.is_fitted
+        False
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
+        True
+        """
         fit_extractors([self], texts)
         return self
 
     def _part_of_fit(self, texts: Iterable[str]) -> State:
-        """Return what a part of the corpus adds to the fit of the extractor, as arrays for :meth:`_fit_parts`.
+        """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`_fit_parts`.
 
-        ``texts`` is read once as a stream. The embedder stays as it is.
+        ``texts`` is read once as a stream. The embedder does not change.
         """
         fit = SharedFit([self.extractor])
-        fit.gather_texts(_each_string(texts))
+        fit.gather_texts(_reject_str(texts))
         return fit.part()
 
     def _fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
-        """Fit token weights and static vectors on what :meth:`_part_of_fit` gave of all parts of a corpus of ``texts``.
+        """Fit token weights and static vectors from what :meth:`_part_of_fit` returned for all parts of a corpus.
 
-        The fit is that of :meth:`fit_extractor`, to the last bit where the parts are of multiples of 2,048 texts.
+        ``texts`` is the number of texts in the corpus. If every part but the last has a multiple of 2,048 texts, the
+        fit equals that of :meth:`fit_extractor` to the last bit.
         """
         config = self.resolved_config()
         built = self._fresh(config)
@@ -137,16 +240,47 @@ class Embedder:
         return self
 
     def _fresh(self, config: EmbedderConfig) -> Built:
-        """Return what an extractor of ``config``, not fitted, is made of."""
+        """Build an unfitted extractor for ``config``."""
         return build_extractor(config, device=self._device, download=self._download)
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
-        """Fit the post-processors alone, on raw document vectors and on pseudo-queries drawn from ``texts``.
+        """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
-        ``raw_documents`` is float32, shape ``(n, d)``, as :meth:`raw_documents` gives them. Where the configuration
-        names a ``postprocess_corpus``, its texts take the place of both. Pseudo-queries that are ``known`` from a
-        former fit of the same extractor are not encoded again. Until the embedder is saved and loaded,
-        ``fitted_queries`` and ``fitted_moments`` tell what the chain was fitted on; None where it learns nothing.
+        If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
+        ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
+        learn.
+
+        Parameters
+        ----------
+        raw_documents : numpy.ndarray
+            Raw vectors of documents, float32, shape ``(n, d)``, as :meth:`raw_documents` returns them.
+        texts : iterable of str
+            The texts that pseudo-queries are drawn from.
+        known : PseudoQueries, optional
+            The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
+            again.
+
+        Returns
+        -------
+        Embedder
+            This embedder.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no vector, or the ``postprocess_corpus`` has no text.
+        ragembed.errors.RankError
+            If a post-processor needs more directions than the rank of the vectors.
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
+        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
+        FittedOn(documents=2, pseudo_queries=2)
         """
         self.__dict__.pop("fingerprint", None)
         self.fitted_queries = self.fitted_moments = None
@@ -158,7 +292,9 @@ class Embedder:
             sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
             deque(sample.watch(Corpus(Path(self.config.postprocess_corpus))), maxlen=0)
             if not sample.items:
-                raise ConfigError(f"the corpus {self.config.postprocess_corpus} has no text: nothing to fit on")
+                raise ConfigError(
+                    f"the corpus {self.config.postprocess_corpus} has no text: expected one text per line"
+                )
             texts, raw_documents = sample.items, self.raw_documents(sample.items)
         raw_queries = None
         if self.config.query_fit == "separate":
@@ -172,7 +308,34 @@ class Embedder:
         return self
 
     def with_postprocess(self, postprocess: Sequence[str], query_fit: QueryFit) -> Embedder:
-        """Return an embedder with the same fitted extractor and another, unfitted chain."""
+        """Return an embedder with the same fitted extractor and another chain, not fitted.
+
+        Parameters
+        ----------
+        postprocess : sequence of str
+            The new post-processors, such as ``["center", "normalize"]``.
+        query_fit : {"separate", "shared"}
+            Whether the new chain is fitted on pseudo-queries separately.
+
+        Returns
+        -------
+        Embedder
+            The new embedder. Call :meth:`fit_chain` on it before you encode texts.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If a post-processor is unknown.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
+        >>> embedder = Embedder.from_preset("re").fit(texts)
+        >>> centred = embedder.with_postprocess(["center", "normalize"], "shared")
+        >>> centred.fit_chain(embedder.raw_documents(texts), texts).encode_documents(texts).shape
+        (2, 768)
+        """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
         other = Embedder(config, device=self._device, download=self._download)
         other._texts = self._texts
@@ -182,81 +345,271 @@ class Embedder:
     # Encoding
 
     def encode_documents(self, texts: Sequence[str]) -> Floats:
-        """Return the vectors of ``texts`` as documents, float32, shape ``(n, d)``; needs :meth:`fit`."""
+        """Return the embeddings of documents.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The documents. A text longer than the model's window is read in several windows.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per text, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the embedder is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.encode_documents(["Water boils."]).dtype
+        dtype('float32')
+        """
         self._require_fitted()
         return self.postprocess_documents(self.raw_documents(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the vectors of ``texts`` as queries, float32, shape ``(n, d)``; needs :meth:`fit`."""
+        """Return the embeddings of queries, always computed in float32.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The queries.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per query, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the embedder is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.encode_queries(["how is tea brewed"]).shape
+        (1, 768)
+        """
         self._require_fitted()
         return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return pooled vectors before post-processing, float32, shape ``(n, d)``; needs :meth:`fit_extractor`.
+        """Return the raw vectors of documents, before post-processing.
 
-        ``progress`` is called now and then with the number of texts done since the last call.
+        Parameters
+        ----------
+        texts : sequence of str
+            The documents.
+        progress : callable, optional
+            Called now and then with the number of texts completed since the last call.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per text, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> raw = embedder.raw_documents(["Water boils."])
+        >>> bool((embedder.postprocess_documents(raw) == embedder.encode_documents(["Water boils."])).all())
+        True
         """
         self._require_extractor()
-        return self.extractor.encode(_strings(texts), "documents", progress)
+        return self.extractor.encode(_text_list(texts), "documents", progress)
 
     def _raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
-        """Return what :meth:`raw_documents` does where that is made sooner without PyTorch than with it, else None.
+        """Return the raw vectors of documents if they are faster to compute without PyTorch, otherwise None.
 
-        An extractor without a model never needs it. With a BERT model, few texts (eight, of a thousand tokens together,
-        at most) are then computed in float32 on the CPU, unless a GPU or bfloat16 was asked for.
+        An extractor without a model never needs PyTorch. With a BERT model, a small number of texts (at most eight,
+        with at most a thousand tokens in total) is computed in float32 on the CPU, unless a GPU or bfloat16 was
+        requested.
         """
         self._require_extractor()
-        texts, model = _strings(texts), self._built.encoding_model
+        texts, model = _text_list(texts), self._built.encoding_model
         if model is None:
             return self.extractor.encode(texts, "documents", progress)
-        return self.extractor.encode(texts, "few-documents", progress) if model.computes_alone(texts) else None
+        return self.extractor.encode(texts, "few-documents", progress) if model.is_faster_without_torch(texts) else None
 
     def raw_queries(self, texts: Sequence[str]) -> Floats:
-        """Return pooled vectors of queries before post-processing, as :meth:`raw_documents` does of documents."""
+        """Return the raw vectors of queries, before post-processing.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The queries.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per query, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
+        (2, 768)
+        """
         self._require_extractor()
-        return self.extractor.encode(_strings(texts), "queries")
+        return self.extractor.encode(_text_list(texts), "queries")
 
     def _raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
-        """Return raw vectors of pseudo-queries: framed as queries, computed as documents are."""
+        """Return the raw vectors of pseudo-queries: with the query template, computed like documents."""
         self._require_extractor()
-        return self.extractor.encode(_strings(texts), "pseudo-queries")
+        return self.extractor.encode(_text_list(texts), "pseudo-queries")
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Map raw document vectors, float32, shape ``(n, d)``, to vectors; needs a fitted chain, not the model."""
+        """Return the embeddings of raw document vectors; the model is not needed.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The embeddings, float32, shape ``(n, d')``. ``d'`` differs from ``d`` if a post-processor reduces the
+            dimension.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted.
+        ragembed.errors.ConfigError
+            If ``raw`` has another dimension than the fit.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.postprocess_documents(embedder.raw_documents(["Water boils."])).shape
+        (1, 768)
+        """
         return self._require_fitted().documents.transform(raw)
 
     def token_parts(self, text: str, side: Side, raw: Floats | None = None) -> TextParts:
-        """Return the unit vector of ``text`` as the sum of its tokens' parts; needs :meth:`fit`.
+        """Return the unit vector of a text as the sum of the contributions of its tokens.
 
-        ``raw``, shape ``(d,)``, is the raw vector that was kept of it, where that is rounded.
+        Parameters
+        ----------
+        text : str
+            The text.
+        side : {"documents", "queries"}
+            Whether the text is a document or a query.
+        raw : numpy.ndarray, optional
+            The stored raw vector of the text, shape ``(d,)``, if it is rounded.
+
+        Returns
+        -------
+        TextParts
+            Tokens, one row per token, and the rest; together they sum to the vector.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the embedder is not fitted.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> [token.text for token in embedder.token_parts("hot water", "queries").tokens]
+        ['hot', 'water']
         """
         chain = self._require_fitted()
-        of_side = chain.documents if side == "documents" else chain.queries
-        return text_parts(text, self.extractor.token_parts(text, side), of_side, raw)
+        side_chain = chain.documents if side == "documents" else chain.queries
+        return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Map raw vectors of queries as :meth:`postprocess_documents` does those of documents."""
+        """Return the embeddings of raw query vectors; the model is not needed.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The embeddings, float32, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted.
+        ragembed.errors.ConfigError
+            If ``raw`` has another dimension than the fit.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
+        (1, 768)
+        """
         return self._require_fitted().queries.transform(raw)
 
     @property
     def chain(self) -> TwoSidedChain:
-        """The fitted post-processors; needs :meth:`fit`."""
+        """The fitted post-processors; raises :class:`ragembed.errors.NotFittedError` before a fit."""
         return self._require_fitted()
 
     # Identity
 
     @property
     def dim(self) -> int:
-        """Dimension of the vectors."""
+        """Dimension of the embeddings."""
         fitted = self._chain.documents.dim if self._chain is not None else None
         return self.extractor.dim if fitted is None else fitted
 
     def device_names(self) -> tuple[str, ...]:
-        """Return PyTorch's names of the devices that documents are encoded on: ``("cpu",)``, ``("cuda:0", "cuda:1")``.
+        """Return the PyTorch names of the devices that encode documents.
 
-        An extractor without a model works on the CPU, whatever device was asked for. Raises
-        :class:`ragembed.errors.GpuError` where a GPU that was asked for is not there, :class:`ConfigError` where the
-        device is none.
+        Returns
+        -------
+        tuple of str
+            For example ``("cpu",)`` or ``("cuda:0", "cuda:1")``. An extractor without a model always uses the CPU.
+
+        Raises
+        ------
+        ragembed.errors.GpuError
+            If the requested GPU is not available.
+        ragembed.errors.ConfigError
+            If ``device`` is not the name of a device.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> Embedder.from_preset("re").device_names()
+        ('cpu',)
         """
         if not self._built.needs_model:
             return ("cpu",)
@@ -264,33 +617,33 @@ class Embedder:
 
     @property
     def _encodes_with_model(self) -> bool:
-        """Whether texts go through a model when they are encoded."""
+        """Whether encoding a text runs a model."""
         return self._built.encoding_model is not None
 
     @property
     def _fits_with_model(self) -> bool:
-        """Whether texts go through a model when the embedder is fitted or encodes."""
+        """Whether fitting the embedder, or encoding a text, runs a model."""
         return self._built.needs_model
 
     @property
     def max_tokens(self) -> int:
-        """Tokens in a window of the model, special tokens included."""
+        """Number of tokens in a window of the model, special tokens included."""
         return self._built.max_tokens
 
     @property
     def text_tokens(self) -> int:
-        """Tokens of a text that fit one window, the rest of it being special tokens and the template."""
+        """Number of tokens of a text that fit in one window, without special tokens and template."""
         return self._built.text_tokens
 
     @cached_property
     def raw_fingerprint(self) -> str:
-        """Hash, in hex, of everything that decides a raw vector; needs :meth:`fit_extractor`."""
+        """Hash, in hex, of everything that determines a raw vector; needs :meth:`fit_extractor`."""
         self._require_extractor()
         return _digest(self.extractor.config, self.extractor.decisive())
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash, in hex, of everything that decides a vector; needs :meth:`fit`."""
+        """Hash, in hex, of everything that determines an embedding; needs :meth:`fit`."""
         chain = self._require_fitted()
         identity = {
             "raw": self.raw_fingerprint,
@@ -300,7 +653,26 @@ class Embedder:
         return _digest(identity, chain.state())
 
     def describe(self) -> dict[str, Any]:
-        """Return what the embedder is made of and was fitted on, as JSON values."""
+        """Return the settings and the sizes of the fit, as JSON values.
+
+        Returns
+        -------
+        dict
+            The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the
+            numbers of ``texts``, ``documents`` and ``pseudo_queries``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.describe()["fitted_on"]["texts"]
+        2
+        """
         return {
             "kind": "ragembed",
             "model": self.config.model,
@@ -318,23 +690,46 @@ class Embedder:
 
     @property
     def extractor(self) -> Extractor:
-        """What makes raw vectors; raises :class:`ModelError` where its model cannot be found."""
+        """The extractor; raises :class:`ragembed.errors.ModelError` if its model is not found."""
         return self._built.extractor
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What splits texts into tokens."""
+        """The tokenizer that splits texts into tokens."""
         return self._built.tokenizer
 
     @property
     def source_sha256(self) -> str:
-        """Hash, in hex, of what ``config.model`` names, as far as the extractor uses it."""
+        """Hash, in hex, of the files that ``config.model`` names, as far as the extractor uses them."""
         return self._built.source_sha256
 
     # Saving and loading
 
     def save(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``state.safetensors`` into ``folder``, made if need be; needs :meth:`fit`."""
+        """Write the fitted embedder to a folder, as ``config.json`` and ``state.safetensors``.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder. It is created if it does not exist.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the embedder is not fitted.
+        ragembed.errors.ModelError
+            If ``folder`` is a file, or holds another program's ``config.json`` or ``state.safetensors``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     embedder.save(folder)
+        ...     Embedder.load(folder).fingerprint == embedder.fingerprint
+        True
+        """
         chain = self._require_fitted()
         arrays: dict[str, NDArray[Any]] = {f"chain.{name}": array for name, array in chain.state().items()}
         arrays.update({f"extractor.{name}": array for name, array in self.extractor.state().items()})
@@ -348,57 +743,107 @@ class Embedder:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, model: str | None = None) -> Embedder:
-        """Read what :meth:`save` wrote; ``model`` says where the model is now, if it was moved since.
+        """Read an embedder that :meth:`save` wrote.
 
-        The model must be on this machine: files never make it download what they name. Raises :class:`ModelError`
-        when the files are damaged, of another format, or when the model found here is not the one the embedder was
-        fitted with.
+        The model itself is not part of the saved files and must be on this machine; it is never downloaded.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder that was given to :meth:`save`.
+        device : str, optional
+            As for :class:`Embedder`.
+        model : str, optional
+            The folder or file of the model, if it was moved since the embedder was saved.
+
+        Returns
+        -------
+        Embedder
+            The fitted embedder.
+
+        Raises
+        ------
+        ragembed.errors.ModelError
+            If the files are missing, damaged or of another format, or if the model is not found or is not the one that
+            the embedder was fitted with.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     embedder.save(folder)
+        ...     Embedder.load(folder).encode_queries(["hot tea"]).shape
+        (1, 768)
         """
         about, arrays = embedder_files.read(Path(folder))
         try:
             config = EmbedderConfig.from_dict(about["config"])
             embedder = cls(config if model is None else config.replace(model=model), device=device, download=False)
         except ConfigError as error:
-            raise ModelError(f"the saved configuration in {folder} is not accepted: {error}") from error
+            raise ModelError(f"the configuration saved in {folder} is not accepted: {error}") from error
         fitted_on = about["fitted_on"]
         embedder.fitted_on = FittedOn(fitted_on["documents"], fitted_on["pseudo_queries"])
         embedder._texts = fitted_on["texts"]
         if embedder.source_sha256 != about["source_sha256"]:
             raise ModelError(
                 f"the model {embedder.config.model!r} found here is not the one this embedder was fitted with "
-                f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…)"
+                f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…): "
+                "give the original model with model=…, or fit again"
             )
-        embedder.extractor.restore(_below(arrays, "extractor."))
+        embedder.extractor.restore(_strip_prefix(arrays, "extractor."))
         try:
             chain = TwoSidedChain.restore(
-                config.postprocess, _below(arrays, "chain."), two=config.query_fit == "separate"
+                config.postprocess, _strip_prefix(arrays, "chain."), two=config.query_fit == "separate"
             )
         except NotFittedError as error:
-            raise ModelError(f"the embedder in {folder} is damaged: {error}") from error
+            raise ModelError(f"the embedder in {folder} is damaged ({error}): fit and save it again") from error
         embedder._chain = chain
         if embedder.fingerprint != about["fingerprint"]:
-            raise ModelError(f"the embedder in {folder} does not match its own fingerprint: its files were changed")
+            raise ModelError(
+                f"the embedder in {folder} does not match its own fingerprint: its files were changed; "
+                "fit and save it again"
+            )
         return embedder
 
-    # Parts
+    # Internals
 
     @cached_property
     def _built(self) -> Built:
         return build_extractor(self.config, device=self._device, download=self._download)
 
     def resolved_config(self) -> EmbedderConfig:
-        """Return the configuration with what depends on this machine and the model written out.
+        """Return the configuration with ``max_tokens`` and ``dtype`` set to the values in use.
 
-        Raises :class:`ragembed.errors.GpuError` where a GPU that was asked for is not there.
+        Both depend on the model and on this machine if the configuration leaves them open.
+
+        Returns
+        -------
+        EmbedderConfig
+            The resolved configuration.
+
+        Raises
+        ------
+        ragembed.errors.GpuError
+            If the requested GPU is not available.
+        ragembed.errors.ModelError
+            If the model is not found.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> Embedder.from_preset("re", max_tokens=128).resolved_config().max_tokens
+        128
         """
         config = self.config.replace(max_tokens=self.max_tokens)
-        devices = self.device_names()  # a device that is not there is told before any text is read
+        devices = self.device_names()  # a missing device raises here, before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
         return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
-        """Take a newly fitted extractor in place of a former one; the chain has to be fitted after it."""
+        """Replace the extractor by a newly fitted one; the chain has to be fitted again."""
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
@@ -407,44 +852,46 @@ class Embedder:
             self.__dict__.pop(name, None)
 
     def _require_extractor(self) -> int:
-        """Return the number of texts that the extractor was fitted on."""
+        """Return the number of texts that the extractor was fitted on; raise :class:`NotFittedError` before a fit."""
         if self._texts is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
         return self._texts
 
     def _require_fitted(self) -> TwoSidedChain:
+        """Return the fitted chain; raise :class:`NotFittedError` before a fit."""
         self._require_extractor()
         if self._chain is None:
             raise NotFittedError(
-                "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…)"
+                "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…) first"
             )
         return self._chain
 
 
 def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
-    """Do what :meth:`Embedder.fit_extractor` does for all of ``embedders``, which share the forward passes they need.
+    """Fit the extractors of several embedders, like :meth:`Embedder.fit_extractor`, with shared forward passes.
 
     ``texts`` is read once as a stream.
     """
     configs = [embedder.resolved_config() for embedder in embedders]
     fresh = [embedder._fresh(config) for embedder, config in zip(embedders, configs, strict=True)]
-    number = fit_together([built.extractor for built in fresh], _each_string(texts))
+    number = fit_together([built.extractor for built in fresh], _reject_str(texts))
     for embedder, config, built in zip(embedders, configs, fresh, strict=True):
         embedder._take_fit(config, built, number)
 
 
 def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) -> list[Floats]:
-    """Return the raw vectors of ``texts`` from each of ``embedders``, which share the forward passes they need.
+    """Return the raw vectors of ``texts`` from each of ``embedders``, with shared forward passes.
 
-    Each is float32, shape ``(n, d)``, as :meth:`Embedder.raw_documents` or :meth:`Embedder.raw_queries` give them.
+    Each array is float32, shape ``(n, d)``, as :meth:`Embedder.raw_documents` and :meth:`Embedder.raw_queries` return
+    it.
     """
     for embedder in embedders:
         embedder._require_extractor()
-    return encode_together([embedder.extractor for embedder in embedders], _strings(texts), side)
+    return encode_together([embedder.extractor for embedder in embedders], _text_list(texts), side)
 
 
 def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
-    """Return ``config`` with files and folders named so that they are found from any working directory."""
+    """Return ``config`` with absolute paths, which stay valid in any working directory."""
     named = {name: getattr(config, name) for name in ("weighting_corpus", "avg_corpus", "postprocess_corpus")}
     model = Path(config.model)
     if model.is_dir() or (isinstance(config.extraction, Words) and model.exists()):
@@ -452,18 +899,18 @@ def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
     return config.replace(**{name: str(Path(path).absolute()) for name, path in named.items() if path is not None})
 
 
-def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+def _strip_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
     return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _each_string(texts: Iterable[str]) -> Iterable[str]:
+def _reject_str(texts: Iterable[str]) -> Iterable[str]:
     if isinstance(texts, str):
-        raise ConfigError("expected a list of texts, got one str: put it in a list")
+        raise ConfigError("texts is a single str: expected a list of texts; put it in a list")
     return texts
 
 
-def _strings(texts: Iterable[str]) -> list[str]:
-    return list(_each_string(texts))
+def _text_list(texts: Iterable[str]) -> list[str]:
+    return list(_reject_str(texts))
 
 
 def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

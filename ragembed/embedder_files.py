@@ -1,4 +1,4 @@
-"""A fitted embedder on disk: ``config.json`` and ``state.safetensors``, hashed, without pickle."""
+"""Read and write a fitted embedder: ``config.json`` and ``state.safetensors``, with hashes and without pickle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _COUNTS = ("texts", "documents", "pseudo_queries")
 
 
 def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write both files, the state before the configuration that names its hash, each whole or not at all.
+    """Write both files atomically; ``config.json`` comes last, because it holds the hash of ``state.safetensors``.
 
-    Raises :class:`ModelError` where ``folder`` holds a ``config.json`` that is not a saved embedder's.
+    Raises :class:`ModelError` if ``folder`` is a file, or holds another program's file of either name.
     """
-    _require_own(folder)
+    _check_folder(folder)
     from safetensors.numpy import save
 
     state = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -41,16 +41,16 @@ def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[A
     replace_file(folder / CONFIG, text.encode())
 
 
-def _require_own(folder: Path) -> None:
-    """Raise :class:`ModelError` if ``folder`` is a file, or holds a file of either name that is not an embedder's."""
+def _check_folder(folder: Path) -> None:
+    """Raise :class:`ModelError` if ``folder`` is a file, or holds another program's file of either name."""
     if folder.exists() and not folder.is_dir():
-        raise ModelError(f"{folder} is a file: choose a folder for the embedder")
+        raise ModelError(f"{folder} is a file: expected a folder for the embedder")
     for file in (folder / CONFIG, folder / STATE):
-        if os.path.lexists(file) and not _is_own(folder / CONFIG):
-            raise ModelError(f"{file} is not a saved embedder's: choose another folder for the embedder")
+        if os.path.lexists(file) and not _is_embedder_config(folder / CONFIG):
+            raise ModelError(f"{file} is not part of a saved embedder: choose another folder for the embedder")
 
 
-def _is_own(file: Path) -> bool:
+def _is_embedder_config(file: Path) -> bool:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -59,33 +59,39 @@ def _is_own(file: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read both files back, the arrays as read-only views of theirs.
+    """Read both files; the arrays are read-only views of the mapped ``state.safetensors``.
 
-    Raises :class:`ModelError` when a file is missing, damaged or of another format.
+    Raises :class:`ModelError` if a file is missing, is damaged or has another format version.
     """
     try:
         about: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         digest = file_sha256(folder / STATE)
     except FileNotFoundError as error:
-        raise ModelError(f"{folder} holds no saved embedder: {Path(error.filename).name} is missing") from error
+        raise ModelError(
+            f"{folder} holds no saved embedder: {Path(error.filename).name} is missing; give the folder that "
+            "Embedder.save wrote"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{folder / CONFIG} is damaged: {error}") from error
+        raise ModelError(f"{folder / CONFIG} is damaged ({error}): fit and save the embedder again") from error
     if not isinstance(about, dict):
-        raise ModelError(f"{folder / CONFIG} is damaged: it holds no JSON object")
+        raise ModelError(f"{folder / CONFIG} is damaged: expected a JSON object; fit and save the embedder again")
     if (found := about.get("format")) != FORMAT:
         older = isinstance(found, int) and found < FORMAT
         remedy = "fit it again, or index into a new store" if older else "upgrade with: pip install --upgrade ragembed"
         raise ModelError(
-            f"the embedder in {folder} has format {found!r}, this version of ragembed reads {FORMAT}: {remedy}"
+            f"the embedder in {folder} has format {found!r}, but this ragembed reads format {FORMAT}: {remedy}"
         )
     _check(about, folder)
     if digest != about["state_sha256"]:
-        raise ModelError(f"{folder / STATE} is not the file that was saved: its sha256 differs from {CONFIG}")
+        raise ModelError(
+            f"{folder / STATE} is not the file that was saved: its sha256 differs from the one in {CONFIG}; "
+            "fit and save the embedder again"
+        )
     return about, dict(map_tensors(folder / STATE))
 
 
 def _check(about: Mapping[str, Any], folder: Path) -> None:
-    """Raise :class:`ModelError` unless ``about`` has every field that :func:`write` is given, each of its type."""
+    """Raise :class:`ModelError` unless ``about`` has every field that :func:`write` stores, with the right type."""
     fitted_on = about.get("fitted_on")
     counts = fitted_on if isinstance(fitted_on, dict) else {}
     found = {
@@ -95,4 +101,7 @@ def _check(about: Mapping[str, Any], folder: Path) -> None:
     }
     wrong = [name for name, right in found.items() if not right]
     if wrong:
-        raise ModelError(f"{folder / CONFIG} is damaged: {wrong[0]} is missing or not of its type")
+        raise ModelError(
+            f"{folder / CONFIG} is damaged: {wrong[0]} is missing or has the wrong type; "
+            "fit and save the embedder again"
+        )

@@ -1,4 +1,4 @@
-"""Every exception ragembed raises on purpose, in one tree.
+"""All exceptions that ragembed raises on purpose.
 
 ::
 
@@ -15,43 +15,74 @@
     ├── TrainingError          a training cannot continue, or a folder holds no trained model
     ├── WorkerLostError        a worker died repeatedly, or a cluster cannot be reached
     └── StoreError             a store cannot be opened, read or written
-        ├── StoreNotFoundError     there is no store
+        ├── StoreNotFoundError     the folder holds no store
         ├── StoreLockedError       another process is writing to the store
         ├── StoreDamagedError      a file of the store is missing or differs from what was committed
         └── IncompatibleStoreError the format version, the model or the dimension does not match
             └── DimensionError         vectors have another shape or dimension than the store
 
-    IndexWarning (a UserWarning)   an index finds less than it should, or exceeds its limits
+    IndexWarning (a UserWarning)   an index has a lower recall than it should, or exceeds its limits
 
-A message gives the actual value, the expected one and the remedy. The command line prints it as one line and exits
-with 2.
+Every message gives the actual value, the expected value and the remedy. The command line prints the message on one line
+and exits with status 2. Catch :class:`RagembedError` to handle all of them.
 """
 
 from __future__ import annotations
 
 
 class RagembedError(Exception):
-    """Base of all errors that ragembed raises on purpose."""
+    """Base class of all errors that ragembed raises on purpose.
+
+    Catch it to handle any failure of ragembed in one place. Every message says what to do.
+    """
 
 
 class ConfigError(RagembedError, ValueError):
-    """An option or configuration value is not accepted."""
+    """An option or a configuration value is not accepted.
+
+    Raised for an unknown name, a value out of range, settings that contradict each other, or an empty corpus. Correct
+    the value that the message names.
+    """
 
 
 class BudgetError(ConfigError):
-    """No index meets the limits of memory, latency and recall; the message names the closest index."""
+    """No index meets the limits of memory, latency and recall.
+
+    Raised when ragembed chooses an index under limits that you set. The message names the index that comes closest;
+    raise one of the limits, or lower the required recall.
+    """
 
 
 class RankError(ConfigError):
-    """A post-processor needs more directions than the vectors that it is fitted on have."""
+    """A post-processor needs more directions than the rank of the vectors that it is fitted on.
+
+    Raised when ``whiten:k`` or ``abtt:d`` is fitted on too few or too similar texts. Use the smaller number that the
+    message gives, or fit on more texts.
+    """
 
 
 class GpuError(RagembedError):
-    """The requested GPU is missing or has too little memory."""
+    """The requested GPU is missing or has too little memory.
+
+    Choose another device (``"auto"`` or ``"cpu"``), check the driver and ``CUDA_VISIBLE_DEVICES``, or free memory on
+    the GPU.
+    """
 
 
 class MissingExtraError(RagembedError, ImportError):
-    """An optional package is not installed; the message gives the ``pip install`` command."""
+    """An optional package is not installed.
+
+    Run the ``pip install`` command in the message.
+
+    Attributes
+    ----------
+    package
+        Name of the missing package.
+    extra
+        The extra of ragembed that installs it.
+    purpose
+        The feature that needs it.
+    """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -62,57 +93,100 @@ class MissingExtraError(RagembedError, ImportError):
         self.purpose = purpose
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        # Unpickling, in another process, would otherwise pass the message alone to the constructor.
+        # By default, unpickling passes the message alone to the constructor, which takes three arguments.
         return type(self), (self.package, self.extra, self.purpose)
 
 
 class ModelError(RagembedError):
-    """A model cannot be found, read or trusted."""
+    """A model cannot be found, read or trusted.
+
+    Raised when a model folder or a saved embedder is missing or damaged, when it has no safetensors weights, or when
+    its hash differs from the expected one. Give another model, allow the download, or get the files again, as the
+    message says.
+    """
 
 
 class NotFittedError(RagembedError, ValueError):
-    """An embedder or post-processor is used before it is fitted."""
+    """An embedder or a post-processor is used before it is fitted.
+
+    Call ``fit`` first, or load a fitted one.
+    """
 
 
 class DocumentError(RagembedError):
-    """A file cannot be read as text; the message is the reason that is shown for the skipped file."""
+    """A file cannot be read as text.
+
+    Indexing catches this error, skips the file and reports the message as the reason. Convert the file, or exclude it.
+    """
 
 
 class DictionaryError(RagembedError):
-    """A dictionary cannot be read, or an entry has no definition; the message names file and entry."""
+    """A dictionary cannot be read, or one of its entries has no definition.
+
+    Correct the entry of the file that the message names.
+    """
 
 
 class TrainingError(RagembedError):
-    """A training cannot continue because its loss is not finite, or a folder holds no trained model."""
+    """A training cannot continue, or a folder holds no trained model.
+
+    Raised if the loss is not finite: lower the learning rate. Also raised if a folder holds no trained model, a damaged
+    one, or one that another process is still training: give the folder of a finished training.
+    """
 
 
 class WorkerLostError(RagembedError):
-    """The worker of a task died repeatedly, or the cluster cannot be reached."""
+    """A worker process died repeatedly, or a cluster cannot be reached.
+
+    Check the address and the logs of the cluster, then run the same command again. A committed store stays valid.
+    """
 
 
 class StoreError(RagembedError):
-    """A store cannot be opened, read or written."""
+    """A store cannot be opened, read or written.
+
+    Base class of all errors of stores. The message names the store and the remedy.
+    """
 
 
 class StoreNotFoundError(StoreError):
-    """There is no store."""
+    """The folder holds no store.
+
+    Index something into it first, or give the folder of an existing store.
+    """
 
 
 class StoreLockedError(StoreError):
-    """Another process is writing to the store."""
+    """Another process is writing to the store.
+
+    Wait until it has finished and try again. Reading is possible in the meantime.
+    """
 
 
 class StoreDamagedError(StoreError):
-    """A file of the store is missing or differs from what was committed."""
+    """A file of the store is missing or differs from what was committed.
+
+    Run ``ragembed verify --repair``, which rebuilds what can be derived from the rest. If that is not enough, restore
+    the store from a backup, or delete it and index the sources again.
+    """
 
 
 class IncompatibleStoreError(StoreError):
-    """The format version, the model or the dimension of a store does not match."""
+    """The format version, the model or the dimension of a store does not match.
+
+    Open the store with the model and the version of ragembed that made it, or index the sources into a new store.
+    """
 
 
 class DimensionError(IncompatibleStoreError, ValueError):
-    """Vectors have another shape or dimension than the store."""
+    """Vectors have another shape or dimension than the store.
+
+    Encode queries and documents with the model that the store was made with.
+    """
 
 
 class IndexWarning(UserWarning):
-    """An approximate index finds less than it should, or exceeds its limits."""
+    """An approximate index has a lower recall than it should, or exceeds its limits.
+
+    The store stays usable. Rebuild or tune the index as the message says.
+    """

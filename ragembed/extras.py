@@ -1,4 +1,4 @@
-"""Optional packages: the extra that brings each, the error that names it, and public names that are loaded lazily."""
+"""Optional packages: which extra installs each, the error for a missing one, and lazily loaded public names."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
 }
-"""For each module, the name of its package and the extra that installs it."""
+"""The package name and the extra for each importable module."""
 
 
 def is_installed(module: str) -> bool:
-    """Return whether ``module`` can be imported; it is not imported for that."""
+    """Return whether ``module`` can be imported, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def missing(module: str, purpose: str) -> MissingExtraError:
-    """Return the error for ``purpose``, which needs ``module``."""
+    """Return the error for ``purpose``, which needs the missing ``module``."""
     return MissingExtraError(*_EXTRAS[module], purpose)
 
 
 def require(module: str, purpose: str) -> None:
-    """Raise :class:`ragembed.errors.MissingExtraError` where ``module``, which ``purpose`` needs, is not installed."""
+    """Raise :class:`ragembed.errors.MissingExtraError` if ``module``, which ``purpose`` needs, is not installed."""
     if not is_installed(module):
         raise missing(module, purpose)
 
 
 @contextmanager
 def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
-    """Raise :class:`ragembed.errors.MissingExtraError` where the body imports an optional package that is missing.
+    """Raise :class:`ragembed.errors.MissingExtraError` if the body imports an optional package that is not installed.
 
-    It is also a decorator. ``extra`` is the one to name where more than the missing package is needed. Other import
-    errors pass: a package that is installed but broken has its own message.
+    Works as a context manager and as a decorator. ``extra`` names another extra than the default one of the missing
+    package. Other import errors pass through, because a package that is installed but broken has its own message.
     """
     try:
         yield
@@ -58,26 +58,25 @@ def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in _EXTRAS:
             raise
-        package, brings_it = _EXTRAS[module]
-        raise MissingExtraError(package, extra or brings_it, purpose) from error
+        package, default_extra = _EXTRAS[module]
+        raise MissingExtraError(package, extra or default_extra, purpose) from error
 
 
 def lazy_attributes(
     package: str, names: Mapping[str, Sequence[str]], extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
+    """Return ``__getattr__`` and ``__dir__`` for ``package``; a module is imported on first use of one of its names.
 
-    ``names`` gives the public names of each of its modules. A module is imported when one of its names is first used.
-
-    A name that needs an optional package raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as for
+    ``names`` maps each module of the package to its public names. If a name needs an optional package that is not
+    installed, its first use raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as in
     :func:`ragembed.extras.needed_for`.
     """
-    homes = {name: f"{package}.{module}" for module, of_module in names.items() for name in of_module}
+    modules = {name: f"{package}.{module}" for module, public in names.items() for name in public}
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needed_for(f"{package}.{name}", extra):
-            return getattr(import_module(homes[name]), name)
+            return getattr(import_module(modules[name]), name)
 
-    return get, lambda: sorted(homes)
+    return get, lambda: sorted(modules)

@@ -1,4 +1,4 @@
-"""Creating files and folders with the user's umask; reading only regular files, and none behind a symbolic link."""
+"""File access: create files with the user's umask, read only regular files, do not follow symbolic links."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-"""Flag of ``os.open`` that makes an error of a symbolic link, where the system has it."""
+"""Flag of ``os.open`` that refuses a symbolic link, on systems that have it; otherwise 0."""
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-"""Flags for opening what may be a named pipe or a device by now: neither waits for its other end."""
+"""Flags for reading; opening a named pipe or a device with them does not block."""
 _LIST = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
@@ -20,19 +20,22 @@ _FILE_MODE, _FOLDER_MODE = 0o664, 0o775
 
 
 class NotRegularFileError(OSError):
-    """What was opened as a file is a folder, a named pipe, a socket or a device."""
+    """The path is a folder, a named pipe, a socket or a device, not a regular file."""
 
 
 def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
-    Below ``root``, no symbolic link is followed: not one in place of the file, nor of a folder on the way. Windows
-    cannot open folder by folder, so links to folders are followed there. ``root`` itself may be a link, and without
-    ``root`` so may ``path``: a user has named them.
+    Below ``root``, symbolic links are not followed, neither for the file nor for the folders above it. Windows cannot
+    open a path folder by folder, so it follows links to folders. ``root`` itself may be a link, and so may ``path`` if
+    there is no ``root``, because the user named them.
 
-    Raises:
-        NotRegularFileError: it is no regular file; a named pipe is not waited for.
-        OSError: it cannot be opened, or a symbolic link is in its place or on the way.
+    Raises
+    ------
+    NotRegularFileError
+        If it is not a regular file. A named pipe does not block.
+    OSError
+        If it cannot be opened, or if the file or a folder above it is a symbolic link.
     """
     descriptor = _open_below(path, root, _READ)
     try:
@@ -45,7 +48,7 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
 
 
 def list_folder(path: Path, root: Path) -> list[str]:
-    """Return the names in a folder; symbolic links are followed as by :func:`open_regular`.
+    """Return the names in a folder, with the same rules for symbolic links as :func:`open_regular`.
 
     Raises :class:`OSError`.
     """
@@ -59,6 +62,7 @@ def list_folder(path: Path, root: Path) -> list[str]:
 
 
 def _open_below(path: Path, root: Path | None, flags: int) -> int:
+    """Open ``path`` without following symbolic links below ``root``."""
     if root is None or path == root:
         return os.open(path, flags)
     if not _HAS_DIR_FD:
@@ -73,36 +77,42 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
         return os.open(name, flags | NO_LINK, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            told = "a symbolic link, which is not followed, is in its place or above it"
-            raise OSError(error.errno, told, str(path)) from error
+            reason = "it is a symbolic link or below one, and links are not followed"
+            raise OSError(error.errno, reason, str(path)) from error
         raise
     finally:
         os.close(folder)
 
 
 def create_file(path: Path) -> BinaryIO:
-    """Open ``path``, which is no link, for writing it again; on disk only after :func:`sync`."""
+    """Open ``path``, which must not be a link, for writing and truncate it.
+
+    Call :func:`sync` to force it to disk.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     return open(os.open(path, flags, _FILE_MODE), "wb")  # noqa: PTH123  a descriptor, for the mode
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` as the whole of ``path``, which is no link; on disk only after :func:`sync`."""
+    """Write ``data`` as the whole content of ``path``, which must not be a link.
+
+    Call :func:`sync` to force it to disk.
+    """
     with create_file(path) as file:
         file.write(data)
 
 
 def make_folders(path: Path) -> None:
-    """Make the folder ``path`` and those above it, where they are not there."""
+    """Create the folder ``path`` and its parents if they do not exist."""
     for folder in reversed([path, *path.parents]):
         if not folder.is_dir():
             folder.mkdir(_FOLDER_MODE, exist_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk."""
+    """Force a file or folder to disk."""
     if path.is_dir() and os.name == "nt":
-        return  # Windows has no handle for syncing a folder
+        return  # Windows cannot sync a folder
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -111,7 +121,7 @@ def sync(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put ``data`` in place of ``path``, whole or not at all, and wait until it is on disk."""
+    """Replace ``path`` by ``data`` atomically and force it to disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     write_file(temporary, data)
     sync(temporary)

@@ -1,4 +1,4 @@
-"""Hashes of files, read once for each version of a file and remembered in the user's cache folder."""
+"""Hashes of files, cached in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import os
 from pathlib import Path
 
 _REMEMBERED_BYTES = 1 << 20
-"""Size from which reading a file costs more than remembering its hash."""
+"""Smallest size of a file whose hash is cached; a smaller file is faster to read than the cache."""
 
 
 def file_sha256(path: Path) -> str:
-    """Return the file's sha256 in hex, read once for each (path, size, modification time) if it is large.
+    """Return the sha256 of a file in hex; for a large file it is cached by path, size and modification time.
 
-    The memory is a JSON file in the user's cache folder (``$XDG_CACHE_HOME/ragembed``); where that cannot be
-    written, the file is read again each time.
+    The cache is a JSON file in ``$XDG_CACHE_HOME/ragembed``. If it cannot be written, the file is read each time.
     """
     path = path.resolve()
     stat = path.stat()
@@ -28,14 +27,14 @@ def file_sha256(path: Path) -> str:
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == version:
         return str(entry[2])
     digest = read_sha256(path)
-    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in folders that cannot be read
+    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in unreadable folders
     _write_cache(cache, {**known, str(path): [*version, digest]})
     return digest
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again, ``$XDG_CACHE_HOME/ragembed``; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed"  # noqa: PTH111  Path.home() raises where there is none
+    """Return the cache folder, ``$XDG_CACHE_HOME/ragembed`` or ``~/.cache/ragembed``; it may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "ragembed"  # noqa: PTH111  Path.home() raises if there is none
 
 
 def read_sha256(path: Path) -> str:
@@ -48,6 +47,7 @@ def read_sha256(path: Path) -> str:
 
 
 def _read_cache(cache: Path) -> dict[str, object]:
+    """Return the cached hashes by path; an empty dict if the cache cannot be read."""
     try:
         known = json.loads(cache.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -56,10 +56,11 @@ def _read_cache(cache: Path) -> dict[str, object]:
 
 
 def _write_cache(cache: Path, known: dict[str, object]) -> None:
+    """Write the cache, if possible."""
     temporary = cache.with_suffix(f".{os.getpid()}.tmp")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(known), encoding="utf-8")
         temporary.replace(cache)
     except OSError:
-        return  # a home that cannot be written costs one more reading of the file, nothing else
+        return  # without a cache, the file is read again next time

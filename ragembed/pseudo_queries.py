@@ -1,7 +1,7 @@
-"""Pseudo-queries: short spans drawn from the corpus that stand in for queries.
+"""Pseudo-queries: short spans of the corpus that stand in for queries.
 
-Queries are short and documents long, and their pooled vectors have different means and scales; fitting the
-query side of a post-processor on short spans of the same corpus needs no labels and no query log.
+Queries are short and documents are long, so their raw vectors have different means and scales. Fitting the query side
+of a post-processor on short spans of the same corpus needs no labels and no query log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ _SLACK = 8
 
 @dataclass(frozen=True, slots=True)
 class PseudoQueries:
-    """Pseudo-queries with the raw vector of each, float32, shape ``(n, d)``."""
+    """Pseudo-queries and their raw vectors.
+
+    Attributes
+    ----------
+    texts
+        The pseudo-queries, ``n`` of them.
+    raw
+        Their raw vectors, float32, shape ``(n, d)``.
+    """
 
     texts: tuple[str, ...]
     raw: Floats
@@ -30,7 +38,7 @@ class PseudoQueries:
     def of(
         cls, texts: Sequence[str], encode: Callable[[Sequence[str]], Floats], known: PseudoQueries | None = None
     ) -> PseudoQueries:
-        """Return those with these ``texts``; only what is not among the ``known`` is encoded, nothing if all are."""
+        """Return ``texts`` with their raw vectors; only texts that are not in ``known`` are encoded."""
         places = {} if known is None else {text: place for place, text in enumerate(known.texts)}
         new = [text for text in texts if text not in places]
         if known is None or len(new) == len(texts):
@@ -44,11 +52,10 @@ class PseudoQueries:
 
 
 def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str]:
-    """Draw up to ``count`` spans of 4 to 14 words, one a text, from the texts given.
+    """Draw up to ``count`` spans of 4 to 14 words from ``texts``, at most one per text.
 
-    Which texts, and where in them, depends on the seed and each text alone, so that neither the order of the
-    corpus nor its way through the program changes the draw. Equal texts count once; a text shorter than 4 words is
-    taken whole, a text without words not at all.
+    The choice of texts and the position of a span depend only on the seed and on each text, not on the order of the
+    corpus. Equal texts count once. A text of fewer than 4 words is used whole; a text without words is skipped.
     """
     best: dict[int, str] = {}
     for text in texts:
@@ -60,15 +67,18 @@ def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str
 
 
 def _smallest(texts: Mapping[int, str], count: int) -> dict[int, str]:
+    """Return the ``count`` entries with the smallest keys."""
     return {key: texts[key] for key in nsmallest(count, texts)}
 
 
 def _hash(text: str, seed: int) -> int:
+    """Return a seeded 128-bit hash of ``text``."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16, salt=seed.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little")
 
 
 def _span(words: list[str], key: int) -> str:
+    """Return a span of ``words`` whose length and position follow from ``key``."""
     length = _MIN_WORDS + key % (_MAX_WORDS - _MIN_WORDS + 1)
     start = (key >> 8) % max(len(words) - length + 1, 1)
     return " ".join(words[start : start + length])

@@ -1,4 +1,4 @@
-"""The one place where ragembed connects to Ray: to a cluster that runs, or to a node that it starts and ends."""
+"""Connection to Ray: join a running cluster, or start a node and stop it afterwards. No other module connects."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from typing import Any
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.extras import needed_for
 
-# What goes through Ray are numbers and short records; vectors go through files. Ray refuses less than 75 MiB.
+# Ray transfers only numbers and short records; vectors go through files. Ray accepts no less than 75 MiB.
 OBJECT_STORE_BYTES = 100 << 20
-# What Ray would print of deaths that it mends, on stdout, and of its inner workings; whoever sets these sees it all.
+# Hide Ray's reports of restarted workers on stdout and its internal log. Values that the user has set take precedence.
 QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-# A head node that takes longer to accept a connection is not there.
+# A head node that does not accept a connection in this time counts as unreachable.
 REACH_SECONDS = 10.0
 
 
 @contextmanager
 def connected(address: str | None = None, *, cpus: float | None = None) -> Iterator[Any]:
-    """Be connected to Ray, and yield the module ``ray``.
+    """Connect to Ray and yield the module ``ray``.
 
-    ``address`` is the head node's, as ``HOST:PORT`` or ``auto`` for a cluster that this machine is a node of; without
-    it the environment's ``RAY_ADDRESS`` counts, and without that a node is started on this machine, with ``cpus``
-    CPUs (as many as there are by default). At the end the connection is closed, which ends every actor it made, and
-    with it the node if it was started here. Where this process is connected already, that connection is used and
-    left as it is. Ray's own logs have what it says of the run; the terminal shows errors alone.
+    ``address`` is ``HOST:PORT`` of the head node, or ``auto`` for the cluster that this machine belongs to. The default
+    is the environment variable ``RAY_ADDRESS``. If neither is given, a node is started on this machine with ``cpus``
+    CPUs, by default all of them. On exit the connection is closed; this ends the actors it created, and the node if it
+    was started here. If this process is already connected, that connection is used and left open. The terminal shows
+    errors only; the rest is in Ray's own logs.
 
-    Raises :class:`MissingExtraError` without the package, :class:`ConfigError` for an address that is none, and
-    :class:`WorkerLostError` where no cluster answers or no node starts.
+    Raises :class:`MissingExtraError` if Ray is not installed, :class:`ConfigError` if the address is not valid, and
+    :class:`WorkerLostError` if the cluster cannot be reached or the node does not start.
     """
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
-    _check_written(chosen)
+    _check_address(chosen)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    with needed_for("a Ray cluster"), _no_advice():
+    with needed_for("a Ray cluster"), _hide_deprecations():
         import ray
     if ray.is_initialized():
-        _check_same(ray, address)
+        _check_same_cluster(ray, address)
         yield ray
         return
     try:
@@ -54,52 +54,62 @@ def connected(address: str | None = None, *, cpus: float | None = None) -> Itera
 
 
 def _connect(ray: Any, address: str, cpus: float | None) -> None:
+    """Connect to the cluster at ``address``, or start a node if it is ``"local"``."""
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
-        # Without a route Ray finds no address for the node; the loopback's always is one.
+        # Without a network route Ray finds no address for the node; the loopback address always works.
         options |= {"_node_ip_address": "127.0.0.1", "object_store_memory": OBJECT_STORE_BYTES}
         options |= {"include_dashboard": False, "num_cpus": None if cpus is None else math.ceil(cpus)}
     elif address != "auto":
-        _check_answers(address)
+        _check_reachable(address)
     try:
-        with _no_advice(), _no_chatter():
+        with _hide_deprecations(), _silence_stderr():
             ray.init(address, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address == "local":
             raise WorkerLostError(f"Ray did not start on this machine: {error}") from error
         raise WorkerLostError(
-            f"the Ray cluster at {address!r} cannot be used from this machine ({error}): it has to be a node of the"
-            " cluster ('ray start --address HOST:PORT'), with the same versions of Python and Ray"
+            f"the Ray cluster at {address!r} cannot be used from this machine ({error}): add this machine to the "
+            "cluster with 'ray start --address HOST:PORT', and use the same versions of Python and Ray on all nodes"
         ) from error
 
 
-def _check_written(address: str) -> None:
+def _check_address(address: str) -> None:
+    """Raise :class:`ConfigError` if ``address`` has the wrong form."""
     if address not in ("local", "auto"):
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in host:
-            raise ConfigError(f"{address!r} is no address of a Ray cluster: expected HOST:PORT of its head, or 'auto'")
+            raise ConfigError(
+                f"{address!r} is not the address of a Ray cluster: expected HOST:PORT of its head node, or 'auto'"
+            )
 
 
-def _check_answers(address: str) -> None:
-    """Find out here that nobody listens: Ray itself tries for a long time, and may end the process."""
+def _check_reachable(address: str) -> None:
+    """Raise :class:`WorkerLostError` if nothing listens at ``address``.
+
+    Ray itself retries for a long time and may end the process.
+    """
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
     except OSError as error:
         raise WorkerLostError(
-            f"no Ray cluster answers at {address} ({error}): give the address that 'ray start --head' printed there"
+            f"no Ray cluster answers at {address} ({error}): give the address that 'ray start --head' printed"
         ) from error
 
 
-def _check_same(ray: Any, address: str | None) -> None:
-    there = ray.get_runtime_context().gcs_address
-    if address not in (None, "local", "auto", there):
-        raise ConfigError(f"this process is connected to Ray at {there} already, not at {address}: give no address")
+def _check_same_cluster(ray: Any, address: str | None) -> None:
+    """Raise :class:`ConfigError` if this process is already connected to another cluster than ``address``."""
+    current = ray.get_runtime_context().gcs_address
+    if address not in (None, "local", "auto", current):
+        raise ConfigError(
+            f"the address is {address}, but this process is already connected to Ray at {current}: give no address"
+        )
 
 
 @contextmanager
-def _no_advice() -> Iterator[None]:
-    """Keep back Ray's tips on its own next versions."""
+def _hide_deprecations() -> Iterator[None]:
+    """Hide Ray's warnings about its own future versions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -107,13 +117,13 @@ def _no_advice() -> Iterator[None]:
 
 
 @contextmanager
-def _no_chatter() -> Iterator[None]:
-    """Keep what Ray's compiled parts write while they start from the terminal: what goes wrong is raised."""
-    kept = os.dup(2)
+def _silence_stderr() -> Iterator[None]:
+    """Hide what Ray's compiled parts write to stderr while they start; failures are raised as exceptions."""
+    stderr = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with Path(os.devnull).open("wb") as devnull:
+            os.dup2(devnull.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -1,4 +1,4 @@
-"""Scoring texts by a model that reads them together with the query. The only importer of sentence_transformers."""
+"""Rerank texts with a model that reads query and text together. Only this module imports sentence_transformers."""
 
 from __future__ import annotations
 
@@ -19,35 +19,41 @@ _ARCHITECTURE = "ForSequenceClassification"
 
 @runtime_checkable
 class Reranker(Protocol):
-    """What scores texts for a query; :class:`CrossEncoderReranker` is one."""
+    """An object that scores texts for a query, such as :class:`CrossEncoderReranker`."""
 
     def scores(self, query: str, texts: Sequence[str]) -> Sequence[float] | Floats:
-        """Return a finite score for each of ``texts``, higher for what answers ``query`` better."""
+        """Return one finite score per text; a higher score means a better match for ``query``."""
         ...
 
 
 class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers: one pass of a model over query and text together.
+    """A cross-encoder of sentence-transformers, which reads query and text together in one forward pass.
 
-    It is loaded when it is first asked; threads may share it.
+    The model is loaded on first use. Threads may share one object.
 
     Parameters
     ----------
-    model
-        Folder, or id on the Hugging Face hub, of a model for sequence classification with one score.
-    device
-        Where it runs, as for :class:`ragembed.Embedder`: None for GPUs where there are any.
-    download
-        Whether a model that is not on this machine is downloaded.
-    batch_size
-        Texts that are read at once.
+    model : str
+        Folder, or id on the Hugging Face hub, of a model for sequence classification with one output.
+    device : str, optional
+        Where the model runs; the same values as for :class:`ragembed.Embedder`. Only the first device is used.
+    download : bool, default True
+        Whether to download a model that is not on this machine.
+    batch_size : int, default 32
+        Number of texts in a batch.
 
     Raises
     ------
-    MissingExtraError
-        Where sentence-transformers is not installed.
-    ModelError
-        Where the model is not found, or is no cross-encoder.
+    ragembed.errors.MissingExtraError
+        If sentence-transformers is not installed.
+    ragembed.errors.ModelError
+        If the model is not found, or is not a cross-encoder.
+
+    Examples
+    --------
+    >>> reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")          # doctest: +SKIP
+    >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
+    (1,)
     """
 
     def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
@@ -60,9 +66,28 @@ class CrossEncoderReranker:
         _require_cross_encoder(self._files)
 
     def scores(self, query: str, texts: Sequence[str]) -> Floats:
-        """Return the model's score of each of ``texts`` for ``query``, float32, shape ``(n,)``; higher is better.
+        """Return the score of each text for ``query``; higher is better.
 
-        What is beyond the model's window is not read.
+        Text beyond the window of the model is not read.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        texts : sequence of str
+            The texts, ``n`` of them.
+
+        Returns
+        -------
+        numpy.ndarray
+            The scores, float32, shape ``(n,)``.
+
+        Raises
+        ------
+        ragembed.errors.ModelError
+            If the model cannot be loaded.
+        ragembed.errors.GpuError
+            If the requested GPU is not available.
         """
         if not texts:
             return np.zeros(0, dtype=np.float32)
@@ -71,6 +96,7 @@ class CrossEncoderReranker:
         return np.asarray(scores, dtype=np.float32)
 
     def _model(self) -> Any:
+        """Return the model, loaded once."""
         with self._loading:
             if self._loaded is None:
                 self._loaded = _load(self._files, self._device)
@@ -78,20 +104,21 @@ class CrossEncoderReranker:
 
 
 def _require_cross_encoder(files: ModelFiles) -> None:
-    """Raise for a model that would answer, but with weights that nobody trained for it."""
+    """Raise :class:`ModelError` for a model that would load, but with an untrained classification head."""
     try:
         config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
         architectures = [str(name) for name in config.get("architectures") or []]
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ModelError(f"the model folder {files.folder} has no config.json that can be read: {error}") from error
+        raise ModelError(f"cannot read config.json in the model folder {files.folder}: {error}") from error
     if not any(name.endswith(_ARCHITECTURE) for name in architectures):
         raise ModelError(
-            f"the model {files.name!r} is {', '.join(architectures) or 'of no known kind'}, no cross-encoder: expected "
-            f"one whose config.json names an architecture …{_ARCHITECTURE}, as cross-encoder/ms-marco-MiniLM-L6-v2 is"
+            f"the model {files.name!r} has the architecture {', '.join(architectures) or 'unknown'}: expected a "
+            f"cross-encoder (…{_ARCHITECTURE} in its config.json), such as cross-encoder/ms-marco-MiniLM-L6-v2"
         )
 
 
 def _load(files: ModelFiles, device: str | None) -> Any:
+    """Load the cross-encoder in ``files`` on the first of the requested devices."""
     from safetensors import SafetensorError
 
     from ragembed.models.torch_devices import find_devices
@@ -113,6 +140,6 @@ def _load(files: ModelFiles, device: str | None) -> Any:
         raise ModelError(f"the model in {files.folder} cannot be loaded: {error}") from error
     if model.num_labels != 1:
         raise ModelError(
-            f"the model {files.name!r} has {model.num_labels} scores for a text: expected a cross-encoder with one"
+            f"the model {files.name!r} gives {model.num_labels} scores per text: expected a cross-encoder with one"
         )
     return model

@@ -1,4 +1,4 @@
-"""Uniform samples of streams, in memory that does not grow with the stream."""
+"""Uniform samples of streams, in constant memory."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _BLOCK = 1024
 
 
 class _Places:
-    """Which of ``limit`` places each item of a stream takes, each item as likely as any other to keep one.
+    """The place of each item of a stream in a sample of ``limit`` items; every item has the same chance to stay.
 
-    Item i of the stream (from 0) takes place i; once all places are taken, a place drawn from 0 to i, if there is such
-    a place (Vitter 1985, algorithm R). One number is drawn for each item in turn, so that the places depend on the
-    order of the stream and the seed, and not on the blocks in which it comes.
+    Item ``i`` (from 0) takes place ``i`` while places are free. After that, a place is drawn from 0 to ``i``; the item
+    is dropped if the place does not exist (Vitter 1985, algorithm R). Each item draws exactly one random number, so the
+    sample depends on the order of the stream and the seed, but not on the block sizes.
     """
 
     def __init__(self, limit: int, seed: int) -> None:
         if limit < 1:
-            raise ConfigError(f"the reservoir's limit is {limit}: expected at least 1")
+            raise ConfigError(f"the limit of the reservoir is {limit}: expected at least 1")
         self.limit = limit
         self.seen = 0
         self._rng = np.random.default_rng(seed)
 
     def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which of the next ``count`` items are kept for now, and their places; a place may come twice."""
+        """Return which of the next ``count`` items are kept, and the place of each; a place may occur twice."""
         numbers = np.arange(self.seen, self.seen + count)
         drawn = (self._rng.random(count) * (numbers + 1)).astype(np.int64)
         places = np.where(numbers < self.limit, numbers, drawn)
@@ -43,12 +43,12 @@ class _Places:
 
 
 class Reservoir:
-    """Up to ``limit`` rows of a stream of vectors; the sample depends on the rows, their order and the seed alone.
+    """A uniform sample of the rows of a stream, which depends only on the rows, their order and the seed.
 
     Parameters
     ----------
     limit
-        Most rows kept.
+        Maximum number of rows in the sample.
     seed
         Seed of the draw.
     """
@@ -59,39 +59,41 @@ class Reservoir:
 
     @property
     def limit(self) -> int:
-        """Most rows kept."""
+        """Maximum number of rows in the sample."""
         return self._places.limit
 
     @property
     def seen(self) -> int:
-        """Rows of the stream so far."""
+        """Number of rows read so far."""
         return self._places.seen
 
     def add(self, block: NDArray[np.floating[Any]]) -> None:
-        """Take the next rows of the stream, float32 or float16, shape ``(n, d)``; they are copied.
+        """Add the next rows of the stream, float32 or float16, shape ``(n, d)``; they are copied.
 
-        Raises :class:`ConfigError` where ``d`` is not that of the rows before.
+        Raises :class:`ConfigError` if ``d`` differs from that of earlier rows.
         """
         if self._rows is None:
             self._rows = np.empty((self.limit, block.shape[1]), dtype=np.float32)
         if block.shape[1] != self._rows.shape[1]:
-            raise ConfigError(f"the rows have {block.shape[1]} dimensions: those before have {self._rows.shape[1]}")
+            raise ConfigError(
+                f"the rows have {block.shape[1]} dimensions: expected {self._rows.shape[1]}, as in the rows before"
+            )
         kept, places = self._places.take(len(block))
-        # NumPy assigns in order: where a place is drawn twice, the later row has it.
+        # NumPy assigns in order: if a place is drawn twice, the later row stays.
         self._rows[places] = block[kept]
 
     def rows(self) -> Floats:
-        """Return the sample so far, float32, shape ``(min(limit, seen), d)``: a view, valid until the next block.
+        """Return the sample, float32, shape ``(min(limit, seen), d)``: a view that is valid until the next block.
 
-        Raises :class:`ConfigError` before the first block, when the dimension is not known.
+        Raises :class:`ConfigError` before the first block, because the dimension is unknown.
         """
         if self._rows is None:
-            raise ConfigError("the reservoir is empty: add at least one block of rows")
+            raise ConfigError("the reservoir is empty: add at least one block of rows first")
         return self._rows[: self.seen]
 
 
 class ItemReservoir(Generic[Item]):
-    """Up to ``limit`` items of a stream of anything, drawn as :class:`Reservoir` draws rows."""
+    """A uniform sample of a stream of arbitrary items, drawn like :class:`Reservoir`."""
 
     def __init__(self, limit: int, seed: int) -> None:
         self._places = _Places(limit, seed)
@@ -99,11 +101,11 @@ class ItemReservoir(Generic[Item]):
 
     @property
     def seen(self) -> int:
-        """Items of the stream so far."""
+        """Number of items read so far."""
         return self._places.seen
 
     def watch(self, stream: Iterable[Item]) -> Iterator[Item]:
-        """Yield ``stream``, taking each item that goes by."""
+        """Yield the items of ``stream`` unchanged and sample them on the way."""
         for block in blocks(stream, _BLOCK):
             for number, place in zip(*self._places.take(len(block)), strict=True):
                 self.items[place : place + 1] = [block[number]]

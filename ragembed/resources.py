@@ -9,15 +9,15 @@ from functools import cache
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def give_back() -> None:
-    """Let the C library give back what was freed between parts still in use; does nothing where it is not glibc.
+    """Return freed memory between live allocations to the system; has an effect with glibc only.
 
-    Tensors of many sizes leave such gaps, which grow with the run. It takes some milliseconds.
+    Tensors of many sizes leave such gaps, and they grow during a run. The call takes a few milliseconds.
     """
     trim = _trim()
     if trim is not None:
@@ -26,8 +26,9 @@ def give_back() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
+    """Return glibc's ``malloc_trim``, or None with another C library."""
     try:
         trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (OSError, TypeError, AttributeError):  # no such library (Windows), or one without it (macOS, musl)
+    except (OSError, TypeError, AttributeError):  # Windows has no such library; macOS and musl have no malloc_trim
         return None
     return trim

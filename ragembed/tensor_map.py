@@ -1,6 +1,6 @@
-"""Reading safetensors without loading it: arrays that are views of the mapped file.
+"""Memory-mapped safetensors: arrays are views of the file.
 
-One query touches a few rows of a model's word table; mapping the file reads those and no more.
+One query uses a few rows of the word embeddings; a mapped file reads only these from disk.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MAX_HEADER = 100_000_000
 
 
 def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
-    """Return the tensors of a safetensors file as read-only views of it.
+    """Return the tensors of a safetensors file as read-only views.
 
-    A tensor of a type NumPy does not have (bfloat16) is left out. Raises :class:`ModelError` when the file is
-    not safetensors or states a tensor outside itself.
+    Tensors of a type that NumPy does not have, such as bfloat16, are left out. Raises :class:`ModelError` if the file
+    is not valid safetensors, or if a tensor lies outside the file.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -49,15 +49,14 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
             if name != "__metadata__" and entry["dtype"] in _DTYPES
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{file} is not a safetensors file: {error}") from error
+        raise ModelError(f"{file} is not a safetensors file ({error}): get it again") from error
 
 
 def release(tensor: NDArray[Any]) -> None:
-    """Give back the memory that holds the file which ``tensor`` is mapped from; where used again, it is read again.
+    """Free the memory of the file that ``tensor`` is mapped from; the next use reads the file again.
 
-    All of the file is meant, since the system maps what it has as one piece as a whole, neighbours included. An array
-    that is not a read-only view of a mapped file is left as it is, as are all where the system has no way to do so
-    (Windows).
+    This affects the whole file, because the system maps neighbouring pages together. It does nothing if the array is
+    not a read-only view of a mapped file, or if the system has no way to do it (Windows).
     """
     mapping: object = tensor
     while isinstance(mapping, np.ndarray):
@@ -67,9 +66,10 @@ def release(tensor: NDArray[Any]) -> None:
 
 
 def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:
+    """Return the view of one tensor; raise :class:`ModelError` if it lies outside the file."""
     dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
     start, end = entry["data_offsets"]
     if not 0 <= start <= end <= len(data) or end - start != int(np.prod(shape)) * dtype.itemsize:
-        raise ModelError(f"{file} states a tensor outside itself: it is damaged or hostile")
+        raise ModelError(f"{file} has a tensor outside its data: it is damaged or malicious; get it again")
     view: NDArray[Any] = np.asarray(data[start:end]).view(dtype).reshape(shape)
     return view

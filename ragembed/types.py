@@ -1,4 +1,4 @@
-"""Types of arrays: what their elements are. Docstrings give their shapes."""
+"""Array types by element; docstrings give the shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: an isolated environment, a tiny BERT, a store encoder whose vectors are known by hand."""
+"""Fixtures: an isolated environment, a tiny BERT, and a store encoder with known vectors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-# Before NumPy, PyTorch and FAISS are imported, here and in the processes that tests start: where each test process has
-# a core, more threads wait for one another.
+# Set this before NumPy, PyTorch and FAISS are imported, here and in child processes. With one core per test process,
+# several threads only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -90,8 +90,8 @@ WORDS = [
     "z",
 ]
 
-# No test asserts a time, and a slow machine is no failure. Each run has the same few examples; make fuzz draws others.
-# Tests take the number of their examples from the profile: an own number would hold in both.
+# A slow machine must not fail a test, so there are no deadlines. Every run uses the same few examples; make fuzz
+# draws new ones. Do not set max_examples in a test: it would apply in both profiles.
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 settings.register_profile("default", deadline=None, suppress_health_check=CHECKS, derandomize=True, max_examples=25)
 settings.register_profile("fuzz", deadline=None, suppress_health_check=CHECKS, print_blob=True, max_examples=500)
@@ -106,7 +106,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package from child processes.
+    # Leave the repository, whose folder ragembed/ would shadow the installed package in child processes.
     monkeypatch.chdir(tmp_path_factory.getbasetemp())
     monkeypatch.delenv("RAGEMBED_STORE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -187,9 +187,9 @@ def collections() -> Path:
 
 
 class KnownEncoder:
-    """A store's encoder that looks vectors up in a table, and hashes texts that are not in it.
+    """An encoder that looks vectors up in a table, and derives other vectors from a hash of the text.
 
-    ``encoded`` counts the document texts that went through it.
+    ``encoded`` counts the documents encoded so far.
     """
 
     def __init__(self, table: Mapping[str, Sequence[float]] | None = None, dim: int = 8, name: str = "known") -> None:
@@ -237,13 +237,13 @@ def make_encoder() -> type[KnownEncoder]:
 
 
 def record(chunk_id: str, text: str, source: str | None = None, **fields: Any) -> ChunkRecord:
-    """A chunk record with little typing."""
+    """Return a chunk record."""
     return ChunkRecord(chunk_id, Chunk(text, **fields), source)
 
 
 @pytest.fixture
 def cli() -> Any:
-    """A function that runs a command, and tells where its exit status is another than expected."""
+    """A function that runs a command and checks its exit status."""
 
     def call(*args: object, exit_code: int = 0) -> Result:
         result = CliRunner().invoke(main, [str(arg) for arg in args])
@@ -260,7 +260,7 @@ def make_record() -> Any:
 
 @pytest.fixture
 def refuse_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A function that lets files and folders with the names it gets be refused, even for the superuser."""
+    """A function that makes files and folders with the given names unreadable, even for the superuser."""
     opened = os.open
 
     def refuse(*names: str) -> None:
@@ -276,7 +276,7 @@ def refuse_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder that is the working directory."""
+    """An empty working directory."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

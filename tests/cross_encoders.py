@@ -1,4 +1,4 @@
-"""A cross-encoder on disk whose scores are known by hand."""
+"""A cross-encoder on disk with known scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HIDDEN, EPS = 8, 1.0
 
 
 def make_cross_encoder(folder: Path, word: str = "lock", labels: int = 1) -> Path:
-    """A BERT with one layer that attends to all tokens alike: its score rises with the share of ``word`` among them."""
+    """Save a one-layer BERT with uniform attention; its score increases with the share of ``word`` in the tokens."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -51,7 +51,7 @@ def make_cross_encoder(folder: Path, word: str = "lock", labels: int = 1) -> Pat
 
 
 def known_score(query: str, text: str, word: str = "lock") -> float:
-    """Return what the cross-encoder of :func:`make_cross_encoder` says, computed by hand."""
+    """Return the score of the model of :func:`make_cross_encoder`, computed with NumPy."""
     words = [*query.lower().split(), *text.lower().split()][:29]
     share = words.count(word) / (len(words) + 3)
     embedded = np.zeros(HIDDEN)

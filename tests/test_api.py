@@ -31,12 +31,12 @@ def test_index_and_search(docs: Path, tiny_config: Any) -> None:
     assert ragembed.index().scan.removed == ["docs/wing.md"]
 
 
-def test_paths_and_stores_are_texts_paths_or_lists(docs: Path, tiny_config: Any) -> None:
+def test_paths_and_stores_may_be_str_path_or_list(docs: Path, tiny_config: Any) -> None:
     ragembed.index([Path("docs/lock.md"), "docs/wing.md"], "named", embedder=tiny_config)
     assert len(ragembed.search("wing", Path("named"), mode="lexical")) == 1
 
 
-def test_what_is_missing_is_an_error(in_folder: Path) -> None:
+def test_missing_store_and_empty_paths_are_errors(in_folder: Path) -> None:
     with pytest.raises(StoreNotFoundError):
         ragembed.search("lock")
     with pytest.raises(ConfigError, match="nothing to index"):
@@ -54,7 +54,7 @@ def test_texts_are_added_with_ids_and_metadata(tmp_path: Path) -> None:
         assert [record.chunk.text for record in store.get(["a", "b"])] == ["one", "other"]
 
 
-def test_a_text_added_twice_is_kept_once_unless_its_metadata_differ(tmp_path: Path) -> None:
+def test_duplicate_text_is_kept_once_unless_metadata_differs(tmp_path: Path) -> None:
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         first = store.add(["tea", "tea"], metadata=[{"n": 1}, {"n": 2}])
         assert store.add(["tea"], metadata=[{"n": 1}]) == first[:1]
@@ -69,13 +69,13 @@ def test_a_text_added_twice_is_kept_once_unless_its_metadata_differ(tmp_path: Pa
         ("a text", {}),
     ],
 )
-def test_counts_that_differ_are_an_error(tmp_path: Path, chunks: Any, about: Any) -> None:
+def test_different_counts_are_an_error(tmp_path: Path, chunks: Any, about: Any) -> None:
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         with pytest.raises(ConfigError, match="expected"):
             store.add(chunks, **about)
         assert len(store) == 0
 
 
-def test_ids_are_not_given_with_records(tmp_path: Path, make_record: Any) -> None:
+def test_records_do_not_accept_ids(tmp_path: Path, make_record: Any) -> None:
     with Store.create(tmp_path / "s", KnownEncoder()) as store, pytest.raises(ConfigError, match="texts only"):
         store.add([make_record("a", "text")], ids=["a"])

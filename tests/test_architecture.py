@@ -1,4 +1,4 @@
-"""The layers hold: imports point one way, there are no cycles, and optional packages are imported in few places."""
+"""The layers of the package: imports point downwards, without cycles, and few modules import optional packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 LAYERS = (
-    ("ragembed",),  # the core: whatever no other layer names
+    ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation", "ragembed.training"),
     ("ragembed.indexes.types",),
     ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
@@ -32,7 +32,7 @@ LAYERS = (
     ("ragembed.langchain",),
     ("ragembed.cli",),
 )
-"""From the bottom to the top: a module imports from its own layer and from those above it in this list."""
+"""From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
     "transformers": ("ragembed.models.transformers_model", "ragembed.training.encoder"),
@@ -65,7 +65,7 @@ def below(name: str, package: str) -> bool:
 
 @cache
 def imported_names(file: Path) -> tuple[str, ...]:
-    """The full names that a file imports when it runs, at the top or in a function; imports for types are left out."""
+    """Return the full names that a file imports at run time, in functions too, but not for type checking."""
     return tuple(_imported_names(file))
 
 
@@ -88,7 +88,7 @@ def _imported_names(file: Path) -> Iterator[str]:
 
 
 def imported_modules(name: str) -> set[str]:
-    """The modules of ragembed that a module imports when it runs."""
+    """Return the modules of ragembed that a module imports at run time."""
     found = set()
     for imported in imported_names(MODULES[name]):
         if below(imported, "ragembed"):
@@ -97,7 +97,7 @@ def imported_modules(name: str) -> set[str]:
 
 
 def layer(name: str) -> int:
-    """The number of the layer whose name is the longest beginning of the module's."""
+    """Return the number of the layer whose name is the longest prefix of the module's name."""
     named = [(len(package), number) for number, layer in enumerate(LAYERS) for package in layer if below(name, package)]
     return max(named)[1]
 
@@ -123,12 +123,12 @@ def test_optional_packages_are_imported_in_few_places():
     assert elsewhere == []
 
 
-def test_no_files_import_one_another():
+def test_modules_have_no_import_cycles():
     assert_acyclic({name: imported_modules(name) for name in MODULES})
 
 
-def test_no_packages_import_one_another():
-    """A package is a folder with all below it; the modules beside a folder count as themselves."""
+def test_packages_have_no_import_cycles():
+    """A package is a folder with everything below it; a module beside a folder counts as itself."""
     folders = {name for name, file in MODULES.items() if file.name == "__init__.py"} - set(PACKAGES)
 
     def package(name: str) -> str:
@@ -147,7 +147,7 @@ def assert_acyclic(graph: dict[str, set[str]]) -> None:
         pytest.fail(" -> ".join(reversed(error.args[1])))
 
 
-def test_no_two_classes_share_a_name():
+def test_class_names_are_unique():
     named = Counter(
         node.name.removeprefix("_")
         for file in MODULES.values()
@@ -161,17 +161,17 @@ def test_every_layer_has_modules():
     assert {layer(name) for name in MODULES} == set(range(len(LAYERS)))
 
 
-def test_the_package_list_is_the_folders():
+def test_package_list_matches_the_folders():
     listed = set(re.findall(r'^    "(ragembed[\w.]*)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
     assert listed == {name for name, file in MODULES.items() if file.name == "__init__.py"}
 
 
-def test_no_folder_hides_a_mapped_package():
+def test_no_folder_shadows_a_mapped_package():
     assert not (ROOT / "ragembed" / "cli").exists()
     assert not (ROOT / "ragembed" / "indexes").exists()
 
 
-def test_every_error_is_in_the_one_tree_and_documented():
+def test_every_error_is_documented_in_the_tree():
     from ragembed import errors
 
     for name, value in vars(errors).items():

@@ -1,4 +1,4 @@
-"""What a process loads: a question must not wait for a deep-learning framework."""
+"""Imported modules: a query must not wait for a deep-learning framework."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ SHOW = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name i
 
 
 def loaded(code):
-    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package.
+    # Leave the repository, whose folder ragembed/ would shadow the installed package.
     command = [sys.executable, "-c", f"{code}\n{SHOW}"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir())
     return set(json.loads(run.stderr.strip().split("\n")[-1]))
@@ -35,20 +35,20 @@ def store(tmp_path_factory, tiny_model):
     return make_store(tmp_path_factory.mktemp("imports"), "--model", tiny_model)
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_is_light():
     assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
-def test_importing_the_training_package_loads_nothing_heavy():
+def test_importing_the_training_package_is_light():
     code = "from ragembed.training import RECIPES, StepSettings, TrainingSettings"
     assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
-def test_importing_the_embedder_and_its_configuration():
+def test_importing_the_embedder_is_light():
     assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
 
 
-def test_help_loads_nothing_heavy():
+def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
 
@@ -79,12 +79,12 @@ def test_status_and_files_and_chunks_need_no_framework(store):
     assert loaded("\n".join(run)).isdisjoint(HEAVY)
 
 
-def test_langchain_is_loaded_by_its_own_package_alone():
+def test_only_the_langchain_package_imports_langchain():
     assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})
 
 
 @pytest.mark.parametrize(
     "words", [("train", "--help"), ("train", "defsent-plus", "--help"), ("reverse-dictionary", "--help")]
 )
-def test_help_of_training_loads_nothing_heavy(words):
+def test_training_help_is_light(words):
     assert loaded(command(*words)).isdisjoint(HEAVY)

@@ -1,4 +1,4 @@
-"""A real process, interrupted and killed in the middle of embedding: the store answers, the next run carries on."""
+"""A real process, interrupted or killed during embedding: the store stays readable, and the next run continues."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def commit_until_the_signal(*args):
     if left == 0 and number:
         os.kill(os.getpid(), number)
 
-# A process that is started in the background may inherit that it ignores SIGINT; this one does not.
+# A background process may inherit an ignored SIGINT; restore the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 writer.BATCH = %d
 writer.StoreWriter._commit_vectors = commit_until_the_signal
@@ -34,7 +34,7 @@ main()
 
 
 def index(folder, model, sent=0):
-    """Run ``ragembed index`` as a process, which gets a signal after the third batch."""
+    """Run ``ragembed index`` in a process that sends itself a signal after the third batch."""
     options = ["--extractor", "re:dim=32", "--model", str(model), "--json"]
     command = [sys.executable, "-c", PROGRAM % BATCH, str(int(sent)), "index", "docs", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What a light installation can do: no PyTorch, transformers, SciPy or scikit-learn, as if they were not installed."""
+"""A light installation, simulated: PyTorch, transformers, SciPy and scikit-learn cannot be imported."""
 
 import json
 import os
@@ -35,7 +35,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
-    """A function that runs commands in one process in which those packages are not installed."""
+    """A function that runs commands in one process without those packages."""
     blocked = tmp_path_factory.mktemp("blocked")
     (blocked / "sitecustomize.py").write_text(BLOCKER)
     path = os.pathsep.join([str(blocked), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -63,8 +63,8 @@ def docs(tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["minilm", "avg", "re", "bert+avg", "t4"])
-def test_every_command_of_a_store_works_without_pytorch_and_scipy(light, docs, tiny_model, needs_minilm, preset):
-    model = DEFAULT_MODEL if preset == "t4" else tiny_model  # its template needs a mask token
+def test_store_commands_work_without_pytorch_and_scipy(light, docs, tiny_model, needs_minilm, preset):
+    model = DEFAULT_MODEL if preset == "t4" else tiny_model  # the template needs a mask token
     store = ("--store", docs.parent / "store")
     done = light(
         ("index", docs, *store, "--preset", preset, "--model", model),
@@ -76,7 +76,7 @@ def test_every_command_of_a_store_works_without_pytorch_and_scipy(light, docs, t
         ("chunks", docs / "1.md", *store),
         ("files", docs, *store),
         ("why-not", "red lock", docs / "1.md", *store),
-        *([("tune", *store, "--refit-only", "-q")] if preset == "minilm" else []),  # a minute with large vectors
+        *([("tune", *store, "--refit-only", "-q")] if preset == "minilm" else []),  # takes a minute with large vectors
         ("delete", docs / "0.md", *store),
         ("index", docs, *store),
     )
@@ -85,7 +85,7 @@ def test_every_command_of_a_store_works_without_pytorch_and_scipy(light, docs, t
     assert "skipped" not in done.stderr.replace("0 skipped", "")
 
 
-def test_vectors_of_many_documents_are_those_of_pytorch(light, docs, tiny_model):
+def test_vectors_equal_those_with_pytorch(light, docs, tiny_model):
     store = docs.parent / "store"
     done = light(("index", docs, "--store", store, "--model", tiny_model, "--postprocess", "normalize"))
     assert done.returncode == 0, done.stderr
@@ -99,7 +99,7 @@ def test_vectors_of_many_documents_are_those_of_pytorch(light, docs, tiny_model)
         assert same.fit(texts).raw_fingerprint == embedder.raw_fingerprint
 
 
-def test_a_store_of_bfloat16_is_searched_and_takes_few_changes_but_not_many(light, docs, tiny_model):
+def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
     store = ("--store", docs.parent / "store")
     config = EmbedderConfig(model=str(tiny_model), dtype="mixed")
     index_files(IndexingRequest(docs.parent / "store", (docs,), embedder=config))
@@ -127,12 +127,12 @@ def test_a_store_of_bfloat16_is_searched_and_takes_few_changes_but_not_many(ligh
         ("from ragembed.cli import main; main(['reverse-dictionary', '.', 'x'])", "ragembed[training]"),
     ],
 )
-def test_what_needs_an_extra_names_it(light, code, line):
+def test_missing_extra_is_named(light, code, line):
     done = light(code=code)
     assert f"pip install '{line}'" in done.stderr
 
 
-def test_a_model_that_is_no_bert_names_pytorch(light, docs, tiny_model, tmp_path):
+def test_other_models_than_bert_name_pytorch(light, docs, tiny_model, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     for file in tiny_model.iterdir():

@@ -1,4 +1,4 @@
-"""ragembed never removes, overwrites or uses what it did not write."""
+"""Files of the user: ragembed never removes, overwrites or uses files that it did not write."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def copy(store: Path, target: Path) -> None:
     ],
     ids=lambda files: next(iter(files)),
 )
-def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: dict[str, str], folder: str) -> None:
+def test_copy_keeps_foreign_folders(store: Path, tmp_path: Path, files: dict[str, str], folder: str) -> None:
     before = contents(write(tmp_path / folder, files))
     with pytest.raises(StoreError, match="not part of a ragembed store"):
         copy(store, tmp_path / "target")
@@ -85,7 +85,7 @@ def test_a_copy_removes_no_foreign_folder(store: Path, tmp_path: Path, files: di
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "segments/notes.txt", "embedders/model/config.json", PHOTO])
-def test_a_copy_replaces_no_store_with_a_foreign_file(store: Path, tmp_path: Path, name: str) -> None:
+def test_copy_does_not_replace_a_store_with_foreign_files(store: Path, tmp_path: Path, name: str) -> None:
     target = write(make_store(tmp_path / "target"), {name: "mine"})
     before = contents(target)
     with pytest.raises(StoreError, match="not part of a ragembed store"):
@@ -93,7 +93,7 @@ def test_a_copy_replaces_no_store_with_a_foreign_file(store: Path, tmp_path: Pat
     assert contents(target) == before
 
 
-def test_a_copy_does_not_follow_a_symbolic_link(store: Path, tmp_path: Path) -> None:
+def test_copy_does_not_follow_symbolic_links(store: Path, tmp_path: Path) -> None:
     other = make_store(tmp_path / "other")
     (tmp_path / "link").symlink_to(other)
     before = contents(other)
@@ -102,7 +102,7 @@ def test_a_copy_does_not_follow_a_symbolic_link(store: Path, tmp_path: Path) -> 
     assert contents(other) == before
 
 
-def test_a_copy_takes_no_file_that_a_link_in_the_store_leads_to(store: Path, tmp_path: Path) -> None:
+def test_copy_ignores_files_behind_links_in_the_store(store: Path, tmp_path: Path) -> None:
     (tmp_path / "private.txt").write_text("mine")
     segment = next((store / "segments").iterdir())
     (segment / "link").symlink_to(tmp_path / "private.txt")
@@ -112,14 +112,14 @@ def test_a_copy_takes_no_file_that_a_link_in_the_store_leads_to(store: Path, tmp
 
 
 @pytest.mark.parametrize("name", ["store/copy", "store/work", "."])
-def test_a_copy_lies_beside_the_store(store: Path, tmp_path: Path, name: str) -> None:
+def test_copy_is_made_beside_the_store(store: Path, tmp_path: Path, name: str) -> None:
     before = contents(store)
     with pytest.raises(StoreError, match="choose another folder"):
         copy(store, tmp_path / name)
     assert contents(store).keys() == before.keys()
 
 
-def test_writing_removes_no_file_that_is_named_like_the_database(store: Path) -> None:
+def test_writing_keeps_files_named_like_the_database(store: Path) -> None:
     (store / ".store.db-backup").write_text("mine")
     (store / ".store.db.mine").mkdir()
     with Store.open(store, KnownEncoder()) as opened:
@@ -128,7 +128,7 @@ def test_writing_removes_no_file_that_is_named_like_the_database(store: Path) ->
     assert (store / ".store.db-backup").read_text() == "mine"
 
 
-def test_verify_leaves_a_foreign_database_and_a_changed_gitignore_alone(cli: Any, store: Path, tmp_path: Path) -> None:
+def test_verify_keeps_a_foreign_database_and_a_changed_gitignore(cli: Any, store: Path, tmp_path: Path) -> None:
     write(tmp_path / "foreign", FOREIGN_STORE)
     before = contents(tmp_path / "foreign")
     cli("verify", "--repair", "--store", tmp_path / "foreign", exit_code=2)
@@ -138,7 +138,7 @@ def test_verify_leaves_a_foreign_database_and_a_changed_gitignore_alone(cli: Any
     assert (store / ".gitignore").read_text() == "build/\n"
 
 
-def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None:
+def test_save_local_keeps_foreign_files(store: Path, tmp_path: Path) -> None:
     write(tmp_path / "saved" / "index", FOREIGN_STORE)
     before = contents(tmp_path / "saved")
     with Store.open(store, KnownEncoder()) as opened, pytest.raises(StoreError, match="not part of a ragembed store"):
@@ -165,7 +165,7 @@ def test_save_local_removes_no_foreign_file(store: Path, tmp_path: Path) -> None
     ],
     ids=lambda files: next(iter(files)),
 )
-def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path: Path, files: dict[str, str]) -> None:
+def test_store_is_created_only_in_a_missing_or_empty_folder(cli: Any, tmp_path: Path, files: dict[str, str]) -> None:
     write(tmp_path / "docs", {"a.md": "tea is made with hot water"})
     used = write(tmp_path / "used", files)
     before = contents(used)
@@ -185,7 +185,7 @@ def test_a_store_is_created_only_in_an_absent_or_empty_folder(cli: Any, tmp_path
         ("..gitignore.7.tmp", b"*"),
     ],
 )
-def test_a_store_cut_off_in_its_creation_is_made_again(store: Path, left: str, content: bytes) -> None:
+def test_store_with_interrupted_creation_is_created_again(store: Path, left: str, content: bytes) -> None:
     (store / "store.db").unlink()
     (store / left).write_bytes(content)
     shutil.rmtree(store / "segments")
@@ -195,7 +195,7 @@ def test_a_store_cut_off_in_its_creation_is_made_again(store: Path, left: str, c
 
 
 @pytest.mark.parametrize("value", ["", "."])
-def test_the_working_directory_is_not_taken_for_a_store(cli: Any, in_folder: Path, value: str) -> None:
+def test_working_directory_does_not_count_as_a_store(cli: Any, in_folder: Path, value: str) -> None:
     write(in_folder, {"a.md": "tea is made with hot water", ".gitignore": "*.pyc\n"})
     before = contents(in_folder)
     cli("index", "a.md", "--store", value, exit_code=2)
@@ -204,11 +204,11 @@ def test_the_working_directory_is_not_taken_for_a_store(cli: Any, in_folder: Pat
         Store.create(value, KnownEncoder())
 
 
-# Stores of others
+# Stores of other users
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no user ids")
-def test_a_store_of_another_user_must_be_named(
+def test_store_of_another_user_must_be_named(
     cli: Any, store: Path, in_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(store, in_folder.parent / ".ragembed")
@@ -226,7 +226,7 @@ def test_a_store_of_another_user_must_be_named(
 # Embedders and trained models
 
 
-def test_an_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Path, tmp_path: Path) -> None:
+def test_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Path, tmp_path: Path) -> None:
     embedder = Embedder(tiny_config).fit(["the lock", "the wing of a bird"])
     embedder.save(tmp_path / "saved")
     embedder.save(tmp_path / "saved")
@@ -237,11 +237,11 @@ def test_an_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Pat
         with pytest.raises(ModelError, match="choose another folder"):
             embedder.save(folder)
         assert contents(folder) == before
-    with pytest.raises(ModelError, match="choose a folder"):
+    with pytest.raises(ModelError, match="expected a folder"):
         embedder.save(states / "state.safetensors")
 
 
-def test_a_training_takes_no_folder_that_others_use(tmp_path: Path) -> None:
+def test_training_rejects_a_folder_in_use(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from ragembed.training.checkpoints import Checkpoints
     from ragembed.training.outcome import require_folder

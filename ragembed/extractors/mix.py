@@ -1,4 +1,4 @@
-"""BERT + Avg.: contextual and static vectors mixed.
+"""The extractor ``bert+avg``: a mixture of contextual and static vectors.
 
 Source: Stankevičius & Lukoševičius 2024, equation 10: ``v = (1 - w) v_BERT + w v_Avg``.
 """
@@ -20,7 +20,7 @@ from ragembed.types import Floats
 
 
 class MixExtractor:
-    """``1 - w`` parts of ``contextual``'s vector and ``w`` parts of ``static``'s; any finite ``w`` is valid."""
+    """A mixture of ``1 - w`` parts of ``contextual`` and ``w`` parts of ``static``; ``w`` is any finite number."""
 
     def __init__(self, contextual: TransformerExtractor, static: AvgExtractor, w: float) -> None:
         self.contextual = contextual
@@ -34,12 +34,12 @@ class MixExtractor:
 
     @property
     def weights(self) -> TokenWeights:
-        """The token weights of the contextual part; the static part has those of the same texts."""
+        """The token weights of the contextual extractor; the static extractor is fitted on the same texts."""
         return self.contextual.weights
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {"w": self._w, "contextual": self.contextual.config, "static": self.static.config}
 
     def fit(self, texts: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class MixExtractor:
         self.contextual.weights.take(self.static.weights.require_fitted())
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         return self.mixed(self.contextual.encode(texts, side, progress), self.static.encode(texts, side))
 
     def mixed(self, contextual: Floats, static: Floats) -> Floats:
@@ -64,15 +64,15 @@ class MixExtractor:
         return TokenParts.merged(tokens, np.concatenate(rows), np.concatenate(shares))
 
     def decisive(self) -> State:
-        """Return the fitted arrays of both."""
+        """Return the fitted arrays of both extractors."""
         contextual = {f"contextual.{name}": array for name, array in self.contextual.decisive().items()}
         return {**contextual, **{f"static.{name}": array for name, array in self.static.decisive().items()}}
 
     def state(self) -> State:
-        """Return token statistics and static vectors; both sides of the mix have the same statistics."""
+        """Return token statistics and static vectors; both extractors have the same statistics."""
         return self.static.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
+        """Load arrays that :meth:`state` returned."""
         self.static.restore(state)
         self.contextual.weights.take(self.static.weights.require_fitted())

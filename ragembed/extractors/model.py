@@ -1,4 +1,4 @@
-"""A model as extractors use it: a forward pass for each side, made when it is first asked for."""
+"""A model for extractors: one forward pass per side, created on first use."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from ragembed.models.tokenizer import TextTokenizer
 from ragembed.types import Floats
 
 _FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
-"""Most texts, tokens, and multiplications in a model's blocks that take less time than importing PyTorch.
+"""Limits of texts, tokens, and multiplications in the blocks, below which NumPy is faster than importing PyTorch.
 
-Measured: a thousand tokens of MiniLM, 11 billion multiplications, take 0.8 s of processor time in one thread; with
-PyTorch, its import included, 3 s.
+Measured: 1,000 tokens of MiniLM (11 billion multiplications) take 0.8 s of processor time in one thread, and 3 s with
+PyTorch including its import.
 """
-_ALONE_TOKENS = 256
-"""Tokens in a batch, padding included, of few documents: without PyTorch, a larger one is no quicker."""
+_FEW_TEXTS_BATCH_TOKENS = 256
+"""Number of tokens in a batch of few documents, padding included; a larger batch is not faster without PyTorch."""
 
 
 class ContextualModel:
-    """A model, its tokenizer and what frames the texts of each side.
+    """A model, its tokenizer, and the template of each side.
 
-    Documents go through PyTorch in ``dtype``, spread over the devices. Queries, and few documents where that is asked
-    for, are computed in float32, and without PyTorch where the model allows it, because a single one must not wait for
-    a framework.
+    Documents run through PyTorch in ``dtype``, spread over the devices. Queries, and few documents on request, are
+    computed in float32 and without PyTorch if the model allows it, because a single query must not wait for the import
+    of a framework.
 
     Parameters
     ----------
     files, tokenizer
-        Of the model.
+        The files and the tokenizer of the model.
     templates
-        For each side.
+        The template of each side.
     max_tokens
-        Tokens in a window, special tokens and the template's included.
+        Number of tokens in a window, including special tokens and template.
     dtype
-        ``"float32"``, ``"bfloat16"``, ``"mixed"``, which is bfloat16 but for few documents, or ``"auto"``: what is
-        faster on the devices.
+        ``"float32"``, ``"bfloat16"``, ``"mixed"`` (bfloat16, and float32 for few documents), or ``"auto"`` (the fastest
+        on the devices).
     device
-        What is asked for; see :func:`ragembed.models.devices.choose_devices`.
+        The requested device; see :func:`ragembed.models.devices.choose_devices`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ContextualModel:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides its hidden states, as JSON values."""
+        """The settings that determine the hidden states, as JSON values."""
         frames = {side: asdict(frame) for side, frame in self.frames.items()}
         return {"model": self._files.sha256, "frames": frames, "max_tokens": self._max_tokens, "dtype": self._dtype}
 
@@ -80,26 +80,26 @@ class ContextualModel:
             if side == "queries":
                 replicas, batch_tokens = self._query_replicas, CPU_TOKENS
             elif side == "few-documents":
-                replicas, batch_tokens = self._query_replicas, _ALONE_TOKENS
+                replicas, batch_tokens = self._query_replicas, _FEW_TEXTS_BATCH_TOKENS
             else:
                 replicas, batch_tokens = self._document_replicas()
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
         return self._forwards[side]
 
-    def computes_alone(self, texts: Sequence[str]) -> bool:
-        """Tell whether ``texts`` are so few that they are sooner computed than PyTorch is imported.
+    def is_faster_without_torch(self, texts: Sequence[str]) -> bool:
+        """Return whether ``texts`` take less time without PyTorch than the import of PyTorch.
 
-        It depends on the texts and the model, and on what was asked for: never where that is bfloat16 or a GPU.
+        This is never the case if bfloat16 or a GPU is requested.
         """
-        asked_otherwise = self._dtype == "bfloat16" or self._device not in (None, "auto", "cpu")
-        if asked_otherwise or len(texts) > _FEW_TEXTS or not needs_no_framework(self._files):
+        needs_torch = self._dtype == "bfloat16" or self._device not in (None, "auto", "cpu")
+        if needs_torch or len(texts) > _FEW_TEXTS or not needs_no_framework(self._files):
             return False
         tokens = self.forward("few-documents").tokens(texts)
-        # Of each token: attention multiplies it with 4 matrices of d x d, the layers behind it with 8.
+        # Per token and block, attention multiplies by 4 matrices of d x d and the feed-forward layers by 8.
         return tokens <= _FEW_TOKENS and 12 * self.n_layers * self.dim**2 * tokens <= _FEW_PRODUCTS
 
     def exact_forward(self, side: Side) -> Forward:
-        """Return the forward pass of ``side`` computed as that of queries, in float32 and without PyTorch if it can."""
+        """Return the forward pass of ``side`` in float32, without PyTorch if possible, as for queries."""
         return self.forward("queries" if side in ("queries", "pseudo-queries") else "few-documents")
 
     def word_embeddings(self) -> Floats:
@@ -111,8 +111,9 @@ class ContextualModel:
         return Replicas([partial(one_text, self._files, self._device)])
 
     def _document_replicas(self) -> tuple[Replicas, int]:
+        """Return the model on each device, and the number of tokens in a batch."""
         devices = find_devices(self._device)
         dtype = {"auto": fast_dtype(devices), "mixed": "bfloat16"}.get(self._dtype, self._dtype)
         replicas = Replicas([partial(many_texts, self._files, dtype, device) for device in devices])
-        wide = devices[0].startswith("cuda") or not is_installed("torch")  # NumPy computes parts of a batch in threads
+        wide = devices[0].startswith("cuda") or not is_installed("torch")  # NumPy splits a batch over threads
         return replicas, GPU_TOKENS if wide else CPU_TOKENS

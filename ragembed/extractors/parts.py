@@ -1,4 +1,4 @@
-"""A raw vector as the sum of its tokens' parts."""
+"""A raw vector as the sum of the contributions of its tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TokenOrigin = Literal["text", "special", "template", "mask"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a text, or one that stands around it.
+    """A token of a text, or a special or template token around it.
 
-    ``start`` and ``end`` are its place in the text, in characters, ``end`` exclusive; None for a token that is not the
-    text's own, whose ``text`` is its name in the vocabulary.
+    ``start`` and ``end`` (exclusive) are character offsets in the text. They are None for a token that is not part of
+    the text; its ``text`` is then its name in the vocabulary.
     """
 
     text: str
@@ -29,10 +29,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenParts:
-    """Token vectors times their shares of the mean: ``rows``, float64, shape ``(n, d)``, sum to the raw vector.
+    """The token vectors of a text, multiplied by their shares of the mean.
 
-    ``shares``, float64, shape ``(n,)``, sum to 1, and to less where no token takes part in the vector, or in one of two
-    that are mixed. A token that is met twice, as one that frames every window, has one row.
+    Attributes
+    ----------
+    tokens
+        The tokens, ``n`` of them. A token that occurs in every window, such as a special token, has one row.
+    rows
+        The weighted token vectors, float64, shape ``(n, d)``; they sum to the raw vector.
+    shares
+        The shares, float64, shape ``(n,)``. They sum to 1, or to less if no token takes part in the vector or in one of
+        two mixed vectors.
     """
 
     tokens: tuple[Token, ...]
@@ -41,7 +48,7 @@ class TokenParts:
 
     @classmethod
     def merged(cls, tokens: Sequence[Token], rows: Doubles, shares: Doubles) -> TokenParts:
-        """Return the parts with those of equal tokens added up, in the order in which they are first met."""
+        """Return the parts, with the parts of equal tokens added up, in order of first occurrence."""
         places = {token: place for place, token in enumerate(dict.fromkeys(tokens))}
         if len(places) == len(tokens):
             return cls(tuple(tokens), rows, shares)
@@ -53,6 +60,6 @@ class TokenParts:
 
 
 def text_tokens(text: str, spans: Sequence[tuple[int, int]], lead: int = 0) -> list[Token]:
-    """Return the tokens of ``text`` at ``spans``, which count ``lead`` more characters before it."""
+    """Return the tokens of ``text`` at ``spans``; spans start ``lead`` characters before the text."""
     placed = [(max(start - lead, 0), max(end - lead, 0)) for start, end in spans]
     return [Token(text[start:end], start, end) for start, end in placed]

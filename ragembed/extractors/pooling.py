@@ -1,6 +1,6 @@
-"""Pooling: which tokens of a window a text's vector is made of, and their weighted sum. Pure functions on arrays.
+"""Pooling: which tokens of a window make up the vector of a text, and their weighted sum. Pure functions on arrays.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks alone, all but the masks).
+Source: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks only, all but the masks).
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Bools, Floats
 
 _UPSCALE = np.float32(2.0**80)
-"""Factor of weights while they are summed: products of subnormal weights would lose their digits, and the reciprocal
-of their sum would overflow. As a power of two it changes no digit of other results."""
+"""Factor of weights during summation; a power of two, so that results keep all digits.
+
+Without it, products of subnormal weights would lose digits, and the reciprocal of their sum would overflow.
+"""
 
 
 def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool) -> Bools:
-    """Return which tokens take part.
+    """Return which tokens take part, with the shape of ``kinds``.
 
     Parameters
     ----------
     kinds
         :class:`~ragembed.models.tokenizer.TokenKind` of each token, shape ``(batch, tokens)``.
     pooling
-        ``mean``, ``masks``, ``no-mask``, ``text``, ``cls`` (the first token) or ``last`` (the last that takes part in
-        ``mean``), as in :class:`~ragembed.config.settings.EmbedderConfig`.
+        ``mean``, ``masks``, ``no-mask``, ``text``, ``cls`` (the first token) or ``last`` (the last token of ``mean``),
+        as in :class:`~ragembed.config.settings.EmbedderConfig`.
     special_tokens
         Whether special tokens take part in ``mean``, ``no-mask`` and ``last``.
     """
@@ -54,44 +56,45 @@ def first_token(mask: Bools) -> NDArray[np.int64]:
 
 
 def last_token(mask: Bools) -> NDArray[np.int64]:
-    """Return the position of the last token in each row of an attention mask, padded at either side.
+    """Return the position of the last token in each row of ``mask``, shape ``(batch, tokens)``.
 
-    ``mask`` has shape ``(batch, tokens)``; a row without tokens gives the last position.
+    Padding may be on either side. A row without tokens gives the last position.
     """
     return np.asarray(mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1))
 
 
 def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
-    """Sum the token vectors of each text, weighted.
+    """Return the weighted sums of the token vectors of each text.
 
     Parameters
     ----------
     hidden
         Token vectors, float32, shape ``(batch, tokens, d)``.
     weights
-        Token weights, float32, shape ``(batch, sums, tokens)``, 0 at padding: several sums of the same tokens.
+        Token weights, float32, shape ``(batch, sums, tokens)``, 0 at padding; several sums over the same tokens.
 
     Returns
     -------
-    float32, shape ``(batch, sums, d)``.
+    numpy.ndarray
+        The sums, float32, shape ``(batch, sums, d)``.
     """
     pooled: Floats = np.matmul(weights, hidden)
     return pooled
 
 
 class WeightedMean:
-    """Means of token vectors that arrive in pieces: each text's weights are scaled to sum to 1 over all of it.
+    """Weighted means of token vectors that arrive in pieces; the weights of a text are scaled to sum to 1.
 
-    A token has a base weight (0 where it takes no part) and a weight. The mean is ``share`` parts of the mean by the
-    weights and ``1 - share`` parts of the mean by the base weights; where a text's weights are all 0 it is the latter
-    alone, and where no token takes part it is 0.
+    Each token has a base weight (0 if it takes no part) and a weight. The result is ``share`` parts of the mean by
+    weights and ``1 - share`` parts of the mean by base weights. If all weights of a text are 0, the result is the mean
+    by base weights; if no token takes part, it is 0.
 
     Parameters
     ----------
     texts, dim
         Shape of the result.
     share
-        From 0 to 1; 0 takes no weights.
+        From 0 to 1; 0 ignores the weights.
     """
 
     def __init__(self, texts: int, dim: int, share: float) -> None:
@@ -102,8 +105,8 @@ class WeightedMean:
     def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:
         """Add windows.
 
-        ``texts``, shape ``(batch,)``, numbers the text of each; ``hidden`` has shape ``(batch, tokens, d)``, ``base``
-        and ``weights`` have shape ``(batch, tokens)``.
+        ``texts``, shape ``(batch,)``, is the index of the text of each window. ``hidden`` has shape ``(batch, tokens,
+        d)``, ``base`` and ``weights`` have shape ``(batch, tokens)``.
         """
         base = base * _UPSCALE
         if self._weighted is None:
@@ -115,7 +118,7 @@ class WeightedMean:
         self._weighted.add(texts, sums[:, 1], weights)
 
     def result(self) -> Floats:
-        """Return the means, float32, shape ``(texts, d)``; nothing can be added after it."""
+        """Return the means, float32, shape ``(texts, d)``; call this once, after the last :meth:`add`."""
         base = self._base.mean()
         if self._weighted is None:
             return base
@@ -128,10 +131,10 @@ class WeightedMean:
 
 
 def mean_shares(base: Floats, weights: Floats, share: float, lengths: Sequence[int]) -> NDArray[np.float64]:
-    """Return what :class:`WeightedMean` multiplies each token with, float64, shape ``(n,)``.
+    """Return the factor of each token in :class:`WeightedMean`, float64, shape ``(n,)``.
 
-    ``base`` and ``weights``, shape ``(n,)``, are those of all tokens of some texts, which have ``lengths`` tokens. The
-    shares of a text sum to 1, and to 0 where no token takes part.
+    ``base`` and ``weights``, shape ``(n,)``, belong to all tokens of some texts with ``lengths`` tokens each. The
+    shares of a text sum to 1, or to 0 if no token takes part.
     """
     texts = np.repeat(np.arange(len(lengths)), lengths)
     uniform, _ = _scaled_to_one(base, texts, len(lengths))
@@ -145,12 +148,14 @@ def mean_shares(base: Floats, weights: Floats, share: float, lengths: Sequence[i
 def _scaled_to_one(
     weights: Floats, texts: NDArray[np.int64], number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weights as shares of their text's sum, and that sum, for each token."""
+    """Return, for each token, its weight divided by the sum of its text, and that sum."""
     total = np.asarray(np.bincount(texts, weights=weights, minlength=number), dtype=np.float64)[texts]
     return np.divide(weights, total, out=np.zeros(len(weights)), where=total > 0.0), total
 
 
 class _Sums:
+    """Running sums of vectors and weights per text."""
+
     def __init__(self, texts: int, dim: int) -> None:
         self.vectors = np.zeros((texts, dim), dtype=np.float32)
         self.total = np.zeros(texts, dtype=np.float64)
@@ -160,7 +165,7 @@ class _Sums:
         np.add.at(self.total, texts, weights.sum(axis=1, dtype=np.float64))
 
     def mean(self) -> Floats:
-        """Return the means in place of the sums."""
+        """Return the means; this overwrites the sums."""
         scale = np.divide(1.0, self.total, out=np.zeros_like(self.total), where=self.total > 0.0)
         self.vectors *= scale[:, None].astype(np.float32)
         return self.vectors

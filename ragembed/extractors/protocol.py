@@ -1,4 +1,4 @@
-"""What every extractor offers: texts to raw vectors, fitted on a corpus, for the document and the query side."""
+"""The interface of extractors: turn texts into raw vectors, after a fit on a corpus, for documents and queries."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
 
 Side = Literal["documents", "queries", "pseudo-queries", "few-documents"]
-"""Pseudo-queries stand in for queries when the query side is fitted: framed as queries, computed as documents are.
+"""The role of a text, which determines its template and how it is computed.
 
-Few documents are framed as documents, and computed as queries are.
+Pseudo-queries have the template of queries and are computed like documents. Few documents have the template of
+documents and are computed like queries.
 """
 Progress = Callable[[int], None]
-"""Called now and then with the number of texts done since the last call."""
+"""A function that is called now and then with the number of texts completed since the last call."""
 State = dict[str, NDArray[Any]]
 
 
 class Tokenizer(Protocol):
-    """Texts to token ids, and to the character spans of their tokens."""
+    """Splits texts into token ids and character spans."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -36,30 +37,30 @@ class Tokenizer(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest window that makes sense, special tokens included."""
+        """Number of tokens in the longest useful window, special tokens included."""
         ...
 
     @property
     def special_tokens(self) -> int:
-        """How many special tokens frame each window."""
+        """Number of special tokens in each window."""
         ...
 
     @property
     def prefix(self) -> list[int]:
-        """Special token ids before a text."""
+        """Ids of special tokens before a text."""
         ...
 
     @property
     def suffix(self) -> list[int]:
-        """Special token ids after a text."""
+        """Ids of special tokens after a text."""
         ...
 
     def ids(self, texts: Sequence[str]) -> TokenIds:
-        """Return the token ids of each text, without special tokens and without any limit."""
+        """Return the token ids of each text, without special tokens and without truncation."""
         ...
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
+        """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
         ...
 
     def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -67,7 +68,7 @@ class Tokenizer(Protocol):
         ...
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens that have ``ids``."""
+        """Return the tokens with these ``ids``."""
         ...
 
     def vocabulary(self) -> list[str]:
@@ -76,7 +77,7 @@ class Tokenizer(Protocol):
 
 
 class Extractor(Protocol):
-    """Makes raw vectors: what comes before post-processing."""
+    """Turns texts into raw vectors, the vectors before post-processing."""
 
     @property
     def dim(self) -> int:
@@ -85,7 +86,7 @@ class Extractor(Protocol):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides a raw vector beside what is fitted, as JSON values: settings resolved, files as hashes."""
+        """The settings that determine a raw vector besides the fit, as JSON values; files are named by their hashes."""
         ...
 
     @property
@@ -94,33 +95,33 @@ class Extractor(Protocol):
         ...
 
     def fit(self, texts: Iterable[str]) -> None:
-        """Fit on the texts of a corpus, read once as a stream; raises :class:`ConfigError` where there is none."""
+        """Fit on the texts of a corpus, read once as a stream; raise :class:`ConfigError` if there is no text."""
         ...
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter.
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text.
 
         Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
         """
         ...
 
     def token_parts(self, text: str, side: Side) -> TokenParts:
-        """Return the parts of which the raw vector of ``text`` is the sum, computed in float32.
+        """Return the parts that sum to the raw vector of ``text``, computed in float32.
 
         Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
         """
         ...
 
     def decisive(self) -> State:
-        """Return the fitted arrays that decide a raw vector, for its fingerprint."""
+        """Return the fitted arrays that determine a raw vector, for its fingerprint."""
         ...
 
     def state(self) -> State:
-        """Return what was fitted, as named arrays."""
+        """Return all fitted arrays by name."""
         ...
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state` gave."""
+        """Load arrays that :meth:`state` returned."""
         ...
 
 
@@ -129,14 +130,14 @@ def saved_array(
 ) -> NDArray[Any]:
     """Return the array ``name`` of a saved state.
 
-    Raises :class:`ModelError` where it is missing or not of the type and shape expected.
+    Raises :class:`ModelError` if it is missing or has another type or shape than expected.
     """
     array = state.get(name)
     if array is None:
-        raise ModelError(f"the saved embedder has no array {name!r}: its files were changed, fit and save it again")
+        raise ModelError(f"the saved embedder has no array {name!r}: its files were changed; fit and save it again")
     if array.dtype != dtype or array.shape != shape:
         raise ModelError(
             f"the array {name!r} of the saved embedder is {array.dtype}, shape {array.shape}: expected "
-            f"{np.dtype(dtype)}, shape {shape}"
+            f"{np.dtype(dtype)}, shape {shape}; fit and save it again"
         )
     return array

@@ -1,7 +1,7 @@
-"""Random embeddings (RE): a vector drawn at random for each token id.
+"""The extractor ``re``, random embeddings: a random vector per token id.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.2.5. A baseline that knows nothing of meaning, and yet ranks texts
-by the tokens that they share.
+Source: Stankevičius & Lukoševičius 2024, section 3.2.5. A baseline without any knowledge of meaning; it still ranks
+texts by the tokens that they share.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from numpy.typing import NDArray
 from ragembed.types import Floats, Integers
 
 _DRAWN_AT_ONCE = 64
-"""Vectors that are drawn at a time, so that what is between bits and vectors stays in the cache."""
+"""Number of vectors drawn at a time, so that intermediate arrays stay in the cache."""
 
 
 class RandomTable:
-    """One vector of ``dim`` independent N(0, ``sigma``) values for each id; ``sigma`` is a standard deviation.
+    """One vector of ``dim`` independent ``N(0, sigma²)`` values per id; ``sigma`` is a standard deviation.
 
-    An id's vector depends on the seed and the id alone: drawn when it is first asked for, from a counter-based
-    generator (Salmon et al. 2011) whose stream is fixed, by the transform of Box & Muller 1958.
+    The vector of an id depends only on the seed and the id. It is drawn on first use, from a counter-based generator
+    with a fixed stream (Salmon et al. 2011) by the transform of Box & Muller 1958.
     """
 
     def __init__(self, seed: int, dim: int, sigma: float) -> None:
         self.dim = dim
         self._seed = seed
         self._sigma = sigma
-        self._ids = np.zeros(0, dtype=np.int64)  # that have a vector, ascending
-        self._place = np.zeros(0, dtype=np.int64)  # of each one's vector among those drawn
-        self._drawn = np.empty((0, dim), dtype=np.float32)  # with room for more at the end
+        self._ids = np.zeros(0, dtype=np.int64)  # ids with a vector, ascending
+        self._place = np.zeros(0, dtype=np.int64)  # row of each id's vector in _drawn
+        self._drawn = np.empty((0, dim), dtype=np.float32)  # may have spare rows at the end
         self._count = 0
         self._drawing = threading.Lock()
 
     def __reduce__(self) -> tuple[type[RandomTable], tuple[int, int, float]]:
-        """Let a copy begin with no vector drawn."""
+        """Start a copy with no vectors drawn."""
         return RandomTable, (self._seed, self.dim, self._sigma)
 
     @property
@@ -60,7 +60,7 @@ class RandomTable:
         return np.ones(ids.shape, dtype=bool)
 
     def _append(self, ids: Integers) -> None:
-        """Draw the vectors of ``ids``, ascending, which have none yet."""
+        """Draw the vectors of new ``ids``, given in ascending order."""
         count = self._count + len(ids)
         if count > len(self._drawn):
             larger = np.empty((max(count, 2 * len(self._drawn)), self.dim), dtype=np.float32)
@@ -76,15 +76,16 @@ class RandomTable:
         self._count = count
 
     def _draw(self, ids: Integers) -> Floats:
+        """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
         pairs = (self.dim + 1) // 2
         bits = np.empty((len(ids), 2 * pairs), dtype=np.uint64)
         generator = np.random.Philox(key=[0, self._seed])
-        begin = generator.state  # of which each id has another key: a new generator takes three times as long
-        for of_id, number in zip(bits, ids.tolist(), strict=True):
-            begin["state"]["key"][0] = number
-            generator.state = begin
-            of_id[:] = generator.random_raw(2 * pairs)
-        # In (0, 1]: the logarithm of 0 does not exist.
+        start_state = generator.state  # changing its key per id is three times as fast as a new generator
+        for row, number in zip(bits, ids.tolist(), strict=True):
+            start_state["state"]["key"][0] = number
+            generator.state = start_state
+            row[:] = generator.random_raw(2 * pairs)
+        # Uniform in (0, 1], because the logarithm of 0 is not finite.
         uniform = ((bits >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
         radius, angle = np.sqrt(-2.0 * np.log(uniform[:, 0::2])), 2.0 * np.pi * uniform[:, 1::2]
         normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)

@@ -1,4 +1,4 @@
-"""One model on one or several devices: batches are spread over them, and their hidden states come back in order."""
+"""One model on one or several devices: spread batches over them and return hidden states in order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ THREAD_NAME = "ragembed-device"
 
 
 class Replicas:
-    """The same model on each of some devices, loaded on no more of them than a run has batches.
+    """The same model on each of several devices, loaded only on as many devices as a run has batches.
 
     Parameters
     ----------
     loaders
-        One for each device; each returns the model on it.
+        One function per device, which returns the model on that device.
     """
 
     def __init__(self, loaders: Sequence[Callable[[], Backbone]]) -> None:
@@ -37,9 +37,9 @@ class Replicas:
     def run(self, batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
         """Compute ``layers`` of each batch and call ``take`` with both, in the order of ``batches``, in this thread.
 
-        With several devices each has a thread, and at most two batches a device are begun and not yet taken. An
-        exception, from the model, ``batches`` or ``take``, ends the run: what a device is computing is waited for, the
-        rest is dropped.
+        With several devices, each has a thread, and at most two batches per device are in progress. An exception in the
+        model, in ``batches`` or in ``take`` ends the run: batches that have started are completed, the others are
+        dropped.
         """
         rest = iter(batches)
         first = list(islice(rest, len(self._loaders)))
@@ -51,13 +51,15 @@ class Replicas:
             take(batch, backbones[0].states(batch.ids, batch.lengths, layers))
 
     def _load(self, number: int) -> Sequence[Backbone]:
-        # All before the first batch: transformers changes PyTorch's defaults, for every thread, while it loads a model.
+        # Load all models before the first batch, because transformers changes PyTorch's defaults while it loads one.
+        """Return the model on the first ``number`` devices."""
         if len(self._loaded) < number:
             self._loaded = [load() for load in self._loaders[:number]]
         return self._loaded[:number]
 
 
 def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
+    """Run batches on several devices, one thread per device."""
     idle: SimpleQueue[Backbone] = SimpleQueue()
     for backbone in backbones:
         idle.put(backbone)

@@ -1,4 +1,4 @@
-"""SBERT-WK: each token's vectors fused over the layers, and how much each token counts. Pure functions on arrays.
+"""SBERT-WK: fuse the layers of each token, and weight the tokens. Pure functions on arrays.
 
 Source: Wang & Kuo 2020, *SBERT-WK*, section IV, and the authors' program (``unify_token`` and ``unify_sentence``).
 """
@@ -14,42 +14,42 @@ from ragembed.config.specs import SbertWk
 from ragembed.types import Doubles, Floats
 
 _ROUNDING = 1e-6
-"""A part shorter than this share of its vector is float32 rounding. No novelty, alignment or projection counts as less,
-so that layers that are equal, orthogonal or zero have finite weights, and so that a mean cosine below 0, whose inverse
-is no weight, ranks as the least aligned."""
+"""Lower bound of novelty, alignment and projection, relative to the length of the vector: below it is float32 rounding.
+The bound keeps weights finite for equal, orthogonal and zero layers. A negative mean cosine, whose inverse is not a
+valid weight, counts as the smallest alignment."""
 
 _LEAST_VARIANCE = 1e-24
-"""Added to every token's importance: above what float64 rounding gives equal layers (1e-31), far below what a model
-gives a token (1e-6 to 1e-2). Tokens whose vector never turns then count alike, and no text has a total of 0."""
+"""Added to the importance of every token. It is above the float64 rounding for equal layers (1e-31) and far below real
+importances (1e-6 to 1e-2). Tokens whose direction never changes get equal importance, and no text has a total of 0."""
 
-_BLOCK = 256  # tokens fused at a time: few enough for the cache, enough to make up for NumPy's cost of a call
+_BLOCK = 256  # tokens fused at a time: few enough for the cache, many enough to amortise the cost of NumPy calls
 
 
 def token_vectors(settings: SbertWk, states: Sequence[Floats], lengths: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Fuse the vectors of each token over the layers, and tell how much each token counts.
+    """Fuse the layers of each token, and return the vector and the importance of each token.
 
     Parameters
     ----------
     settings
-        They must have passed :meth:`SbertWk.check`.
+        Settings that have passed :meth:`SbertWk.check`.
     states
-        Hidden states of :meth:`SbertWk.layers`, in that order, each float32, shape ``(batch, tokens, d)``; padding at
-        the right may hold anything.
+        Hidden states of :meth:`SbertWk.layers`, in that order, each float32, shape ``(batch, tokens, d)``; padding on
+        the right may contain any values.
     lengths
-        Number of tokens of each text, special ones included, shape ``(batch,)``.
+        Number of tokens of each text, including special tokens, shape ``(batch,)``.
 
     Returns
     -------
     vectors
-        float32, shape ``(batch, tokens, d)``; 0 at padding and at tokens left out.
+        float32, shape ``(batch, tokens, d)``; 0 at padding and at excluded tokens.
     importance
-        float32, shape ``(batch, tokens)``; above 0, not normalised over the tokens; 0 at padding and at tokens
-        left out. The released code's last token stays in where it is the only one.
+        float32, shape ``(batch, tokens)``; above 0, not normalised over the tokens; 0 at padding and at excluded
+        tokens. The variant ``released-code`` excludes the last token of a text, unless it is the only one.
 
     Notes
     -----
-    Cosines between layers are near 1, so that they and their variance are computed in float64. A text's result
-    does not depend on what it is batched with.
+    Cosines between layers are close to 1, so they and their variance are computed in float64. The result for a text
+    does not depend on the other texts in the batch.
     """
     batch, tokens, dim = states[0].shape
     used = lengths if settings.variant == "paper" else np.maximum(lengths - 1, np.minimum(lengths, 1))
@@ -63,7 +63,7 @@ def token_vectors(settings: SbertWk, states: Sequence[Floats], lengths: NDArray[
         block = rows[start : start + _BLOCK]
         layers, precise = single[:, : len(block)], double[:, : len(block)]
         for layer, state in zip(layers, flat, strict=True):
-            np.take(state, block, axis=0, out=layer, mode="clip")  # "raise", the default, would copy once more
+            np.take(state, block, axis=0, out=layer, mode="clip")  # the default, "raise", makes an extra copy
         precise[:] = layers
         weights, importance[block] = _weigh(settings, precise)
         vectors[block] = _weighted_sum(weights, layers[-len(weights) :])
@@ -71,9 +71,9 @@ def token_vectors(settings: SbertWk, states: Sequence[Floats], lengths: NDArray[
 
 
 def _weigh(settings: SbertWk, vectors: Doubles) -> tuple[Doubles, Doubles]:
-    """Return weights of the fused layers, ``(fused, n)``, and importances, ``(n,)``, of the tokens.
+    """Return the weights of the fused layers, ``(fused, n)``, and the importances of the tokens, ``(n,)``.
 
-    ``vectors`` has shape ``(layers, n, d)``; the fused layers are the last of them.
+    ``vectors`` has shape ``(layers, n, d)``; the fused layers come last.
     """
     first = settings.start_layer if settings.compares_all_layers else 0
     windowed = settings.alignment or settings.novelty
@@ -85,7 +85,10 @@ def _weigh(settings: SbertWk, vectors: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _layer_weights(settings: SbertWk, cosines: Doubles) -> Doubles:
-    """Return the fused layers' weights, ``(layers, n)``, sum 1, from their ``cosines``, ``(layers, layers, n)``."""
+    """Return the weights of the fused layers, ``(layers, n)``, with sum 1.
+
+    ``cosines`` are those between the fused layers, ``(layers, layers, n)``.
+    """
     if not (settings.alignment or settings.novelty):
         return np.full(cosines.shape[1:], 1.0 / len(cosines))
     inverse_alignment, novelty = np.empty(cosines.shape[1:]), np.empty(cosines.shape[1:])
@@ -104,15 +107,15 @@ def _layer_weights(settings: SbertWk, cosines: Doubles) -> Doubles:
 
 
 def _context(settings: SbertWk, layer: int, count: int) -> list[int]:
-    """Return the layers, out of ``count`` fused ones, that form the context of ``layer``."""
+    """Return the layers that form the context of ``layer``, out of ``count`` fused layers."""
     left = range(max(layer - settings.window, 0), layer)
     if settings.variant == "released-code" and layer < settings.window:
-        left = range(0)  # the program's slice starts below 0, which in Python is empty here
+        left = range(0)  # the program slices from a negative index, which gives an empty range here
     return [*left, *range(layer + 1, min(layer + settings.window + 1, count))]
 
 
 def _weighted_sum(weights: Doubles, layers: Floats) -> Floats:
-    """Return the sum of ``layers``, ``(layers, n, d)``, times their ``weights``, ``(layers, n)``, in float32."""
+    """Return the sum of ``layers``, ``(layers, n, d)``, weighted by ``weights``, ``(layers, n)``, in float32."""
     total: Floats = np.zeros_like(layers[0])
     for weight, layer in zip(weights.astype(np.float32), layers, strict=True):
         total += weight[:, None] * layer
@@ -120,10 +123,10 @@ def _weighted_sum(weights: Doubles, layers: Floats) -> Floats:
 
 
 def _cosines(vectors: Doubles, first: int, reach: int) -> Doubles:
-    """Return the cosines between layers of ``vectors``, ``(layers, n, d)``, as symmetric ``(layers, layers, n)``.
+    """Return the cosines between layers of ``vectors``, ``(layers, n, d)``, as a symmetric ``(layers, layers, n)``.
 
-    Only those of consecutive layers, and from layer ``first`` on of layers up to ``reach`` apart; 0 for the others. A
-    zero vector has cosine 0 with all, itself included.
+    Only the cosines of consecutive layers are computed, and from layer ``first`` those of layers up to ``reach`` apart;
+    the others are 0. A zero vector has cosine 0 with every vector, including itself.
     """
     lengths = np.sqrt(np.einsum("ktd,ktd->kt", vectors, vectors))
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -141,9 +144,9 @@ def _cosines(vectors: Doubles, first: int, reach: int) -> Doubles:
 def _residual(cosines: Doubles, context: list[int], layer: int) -> Doubles:
     """Return the squared share of each vector at ``layer`` that is orthogonal to its ``context``, shape ``(n,)``.
 
-    It is the Schur complement of the context in the Gram matrix of unit vectors, by Cholesky elimination with the
-    context's vectors one after the other; one that depends on those before it is skipped. Equals ``r_kk² / ‖r_k‖²``
-    of the paper's QR decomposition (section IV-C). Rounding may give a value slightly below 0.
+    This is the Schur complement of the context in the Gram matrix of unit vectors, computed by Cholesky elimination; a
+    context vector that depends linearly on earlier ones is skipped. It equals ``r_kk² / ‖r_k‖²`` of the paper's QR
+    decomposition (section IV-C). Rounding may give a value slightly below 0.
     """
     order = [*context, layer]
     gram = cosines[np.ix_(order, order)]

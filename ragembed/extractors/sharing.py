@@ -1,4 +1,4 @@
-"""Several extractors at once: what they have in common, a model's forward pass above all, is done once."""
+"""Fit and encode with several extractors at once, so that common work such as a forward pass is done once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, State
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import Taker, TextCounter, TokenWeights, fit_streams
+from ragembed.extractors.token_weights import TextConsumer, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TokenStatistics
 from ragembed.types import Floats
@@ -28,9 +28,10 @@ _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
 
 
 class SharedFit:
-    """What ``extractors`` are fitted by, gathered in one pass over texts, or in several whose parts are added up.
+    """The data for the fit of several extractors, gathered in one pass over the texts or added up from several parts.
 
-    Of each tokenizer's counts, and of each model's means of token vectors, there is one, whoever needs it.
+    Extractors with the same tokenizer share token counts, and extractors with the same model share means of token
+    vectors.
     """
 
     def __init__(self, extractors: Sequence[Extractor]) -> None:
@@ -43,21 +44,22 @@ class SharedFit:
             self._models.setdefault(_means_key(avg), avg.model)
 
     def gather(self, texts: Iterable[str]) -> int:
-        """Go once through ``texts``, and through the corpora that the extractors name; return how many texts there are.
+        """Read ``texts`` and the corpora of the configurations once each; return the number of texts.
 
-        Raises :class:`ragembed.errors.ConfigError` where there is none.
+        Raises :class:`ragembed.errors.ConfigError` if there is no text.
         """
         return self._gather(texts, lambda _: True)
 
     def gather_texts(self, texts: Iterable[str]) -> int:
-        """Do as :meth:`gather` for ``texts`` alone."""
+        """Do the same as :meth:`gather`, for ``texts`` only."""
         return self._gather(texts, lambda corpus: corpus is None)
 
     def gather_corpora(self) -> None:
-        """Do as :meth:`gather` for the named corpora alone."""
+        """Do the same as :meth:`gather`, for the corpora of the configurations only."""
         self._gather((), lambda corpus: corpus is not None)
 
     def _gather(self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool]) -> int:
+        """Read ``texts`` and every ``wanted`` corpus; return the number of texts."""
         counters: dict[_CountsKey, TextCounter] = {}
         for weights in _each(self._extractors, _weights):
             if wanted(weights.corpus):
@@ -69,18 +71,19 @@ class SharedFit:
             if wanted(corpus):
                 consumers[model, corpus].append(means)
                 models[model, corpus] = self._models[means_key]
-        takers = [Taker(corpus, counter.add) for (_, corpus), counter in counters.items()]
-        takers += [_forward_taker(model, key[1], consumers[key]) for key, model in models.items()]
-        number = fit_streams(texts, takers, needed=wanted(None))
+        text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
+        text_consumers += [_forward_consumer(model, key[1], consumers[key]) for key, model in models.items()]
+        number = fit_streams(texts, text_consumers, needed=wanted(None))
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
         return number
 
     def _add_counts(self, key: _CountsKey, statistics: TokenStatistics) -> None:
+        """Add token counts."""
         self._counts[key] = self._counts[key] + statistics if key in self._counts else statistics
 
     def part(self) -> State:
-        """Return what was gathered of texts, the named corpora aside, for :meth:`add`."""
+        """Return the data gathered from texts, without that from corpora of the configurations, for :meth:`add`."""
         state: State = {}
         for i, key in enumerate(self._text_counts()):
             statistics = self._counts[key]
@@ -92,23 +95,25 @@ class SharedFit:
         return state
 
     def add(self, part: Mapping[str, NDArray[Any]]) -> None:
-        """Add what a :class:`SharedFit` of extractors of the same settings gave as :meth:`part`."""
+        """Add the :meth:`part` of another object whose extractors have the same settings."""
         for i, key in enumerate(self._text_counts()):
-            of_one = _below(part, f"counts.{i}.")
-            texts = int(of_one["texts"][0])
-            self._add_counts(key, TokenStatistics(texts, of_one["document_frequency"], of_one["occurrences"]))
+            counts = _strip_prefix(part, f"counts.{i}.")
+            texts = int(counts["texts"][0])
+            self._add_counts(key, TokenStatistics(texts, counts["document_frequency"], counts["occurrences"]))
         for i, means in enumerate(self._text_means()):
-            means.add(_below(part, f"means.{i}."))
+            means.add(_strip_prefix(part, f"means.{i}."))
 
     def _text_counts(self) -> list[_CountsKey]:
+        """Return the keys of the counts that come from texts."""
         keys = dict.fromkeys(_counts_key(weights) for weights in _each(self._extractors, _weights))
         return [key for key in keys if key[1] is None]
 
     def _text_means(self) -> list[TokenMeans]:
+        """Return the means that come from texts."""
         return [means for (_, _, corpus), means in self._means.items() if corpus is None]
 
     def finish(self) -> None:
-        """Let the extractors take what was gathered."""
+        """Fit the extractors on the gathered data."""
         for weights in _each(self._extractors, _weights):
             weights.take(self._counts[_counts_key(weights)])
         for avg in _each(self._extractors, _averaged):
@@ -116,7 +121,7 @@ class SharedFit:
 
 
 def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> int:
-    """Fit each of ``extractors`` on ``texts``, as its ``fit`` does, in one pass; return how many texts there are."""
+    """Fit all ``extractors`` on ``texts`` in one pass; return the number of texts."""
     fit = SharedFit(extractors)
     number = fit.gather(texts)
     fit.finish()
@@ -124,7 +129,7 @@ def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> int:
 
 
 def encode_together(extractors: Sequence[Extractor], texts: Sequence[str], side: Side) -> list[Floats]:
-    """Return the raw vectors that each of ``extractors`` makes of ``texts``, as its ``encode`` does."""
+    """Return the raw vectors of ``texts`` from each of ``extractors``, with shared forward passes."""
     contextual = _each(extractors, _contextual)
     groups: dict[str, list[TransformerExtractor]] = defaultdict(list)
     for extractor in contextual:
@@ -138,35 +143,41 @@ def encode_together(extractors: Sequence[Extractor], texts: Sequence[str], side:
 
 
 def _finish(extractor: Extractor, contextual: dict[int, Floats], texts: Sequence[str], side: Side) -> Floats:
+    """Return the raw vectors of one extractor, given those of the contextual extractors."""
     if isinstance(extractor, MixExtractor):
         return extractor.mixed(contextual[id(extractor.contextual)], extractor.static.encode(texts, side))
     return contextual[id(extractor)] if id(extractor) in contextual else extractor.encode(texts, side)
 
 
-def _forward_taker(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> Taker:
+def _forward_consumer(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> TextConsumer:
+    """Return the consumer that runs texts through ``model`` for ``consumers``."""
     forward = model.forward("documents")
-    return Taker(corpus, lambda block: forward.run(block, consumers))
+    return TextConsumer(corpus, lambda block: forward.run(block, consumers))
 
 
 def _each(extractors: Iterable[Extractor], part: Callable[[Extractor], Sequence[Made]]) -> list[Made]:
+    """Return the parts of all extractors in one list."""
     return [made for extractor in extractors for made in part(extractor)]
 
 
 def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
+    """Return the token weights of an extractor."""
     if isinstance(extractor, MixExtractor):
         return extractor.contextual.weights, extractor.static.weights
     if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor)):
         return (extractor.weights,)
-    raise TypeError(f"an extractor of unknown kind: {type(extractor).__name__}")
+    raise TypeError(f"unknown extractor type {type(extractor).__name__}")
 
 
 def _averaged(extractor: Extractor) -> Sequence[AvgExtractor]:
+    """Return the extractors with averaged vectors in ``extractor``."""
     if isinstance(extractor, MixExtractor):
         return (extractor.static,)
     return (extractor,) if isinstance(extractor, AvgExtractor) else ()
 
 
 def _contextual(extractor: Extractor) -> Sequence[TransformerExtractor]:
+    """Return the extractors with contextual vectors in ``extractor``."""
     if isinstance(extractor, MixExtractor):
         return (extractor.contextual,)
     return (extractor,) if isinstance(extractor, TransformerExtractor) else ()
@@ -184,5 +195,5 @@ def _model_key(model: ContextualModel) -> str:
     return json.dumps(model.config, sort_keys=True)
 
 
-def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
+def _strip_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,6 +1,6 @@
-"""Static extractors: a vector for each token id, whatever its context, and a text as their weighted mean.
+"""Static extractors: one vector per token id, independent of context; a text is their weighted mean.
 
-Nothing but a table is needed to encode: no model, no deep-learning framework.
+Encoding needs only a table: no model and no deep-learning framework.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ class TokenTable(Protocol):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides the vectors beside what is fitted, as JSON values."""
+        """The settings that determine the vectors besides the fit, as JSON values."""
         ...
 
     def rows(self, ids: Integers) -> Floats:
-        """Return the vectors of ``ids``, shape ``(n,)``: float32, shape ``(n, d)``."""
+        """Return the vectors of ``ids``, shape ``(n,)``, as float32, shape ``(n, d)``."""
         ...
 
     def present(self, ids: Integers) -> NDArray[np.bool_]:
-        """Return which of ``ids`` have a vector; the others are left out of a text's mean."""
+        """Return which of ``ids`` have a vector; the others are left out of the mean."""
         ...
 
 
 class StaticExtractor(FittedByWeights):
-    """Encode texts as weighted means of their tokens' vectors.
+    """Encode texts as weighted means of the vectors of their tokens.
 
     Parameters
     ----------
     tokenizer
-        Gives the ids that ``table`` knows.
+        The tokenizer, whose ids are the ids of ``table``.
     table, weights
         Vectors and weights of the ids.
     special_tokens
-        Whether the tokenizer's special tokens take part.
+        Whether special tokens take part.
     config
-        What else decides a raw vector: the tokenizer's hash.
+        Further settings that determine a raw vector, such as the hash of the tokenizer.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class StaticExtractor(FittedByWeights):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {
             **self._config,
             **self._table.config,
@@ -88,7 +88,7 @@ class StaticExtractor(FittedByWeights):
         }
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         self.weights.require_fitted()
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
@@ -114,12 +114,15 @@ class StaticExtractor(FittedByWeights):
 
     @property
     def _frame(self) -> tuple[list[int], list[int]]:
+        """The special token ids before and after a text."""
         return self._tokenizer.prefix, self._tokenizer.suffix
 
     def _framed(self, ids: TokenIds) -> TokenIds:
+        """Add special tokens if they take part."""
         return ids.framed(*self._frame) if self._special_tokens else ids
 
     def _means(self, ids: TokenIds) -> Floats:
+        """Return the raw vectors of texts, given their token ids."""
         distinct, place = ids.distinct()
         base = self._table.present(distinct)[place].astype(np.float32)
         shares = mean_shares(base, self.weights.of(ids.flat, base), self.weights.share, ids.lengths.tolist())
@@ -127,15 +130,15 @@ class StaticExtractor(FittedByWeights):
 
 
 def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:
-    """Return for each text the sum of its tokens' ``rows`` times their ``shares``, float32, shape ``(n, d)``.
+    """Return the sum of ``rows`` times ``shares`` for each text, float32, shape ``(n, d)``.
 
-    ``shares`` and the ``place`` of each token among the rows have the shape ``(tokens,)``. Tokens are added up in their
-    order, however many texts there are.
+    ``shares`` and ``place``, the row of each token, have shape ``(tokens,)``. Tokens are added in order, so the result
+    does not depend on the number of texts.
     """
     sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        # Unlike a product by BLAS, einsum adds up in the same order whatever the number of tokens and threads.
+        # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
         np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
     return sums

@@ -1,4 +1,4 @@
-"""Token weights that an extractor holds: a weighting, fitted on the corpus's tokens."""
+"""The token weights of an extractor: a weighting, fitted on the tokens of a corpus."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class TokenWeights:
     Parameters
     ----------
     weighting
-        How a token's weight follows from its counts.
+        The function from token counts to weights.
     tokenizer, tokenizer_sha256
-        What splits texts into tokens, and its hash.
+        The tokenizer, and its hash.
     common
-        Ids of tokens that stand in every text beside the tokenizer's special tokens: a template's.
+        Ids of tokens that count as part of every text, besides special tokens: those of a template.
     corpus
-        The texts that are counted in place of those that :meth:`fit` is given.
+        The texts to count; None counts the texts given to :meth:`fit`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TokenWeights:
 
     @property
     def share(self) -> float:
-        """Parts of a text's weights that come from the table; the rest is uniform."""
+        """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
         return self.weighting.share
 
     def fit(self, texts: Iterable[str]) -> None:
@@ -59,37 +59,37 @@ class TokenWeights:
         self.take(self.count(texts))
 
     def count(self, texts: Iterable[str]) -> TokenStatistics:
-        """Return what :meth:`take` takes, the same for all weights of one tokenizer and corpus."""
+        """Return the statistics for :meth:`take`; they are the same for all weights of one tokenizer and corpus."""
         counter = self.counter()
-        fit_streams(texts, [Taker(self.corpus, counter.add)])
+        fit_streams(texts, [TextConsumer(self.corpus, counter.add)])
         return counter.statistics()
 
     def counter(self) -> TextCounter:
-        """Return what counts the tokens of texts."""
+        """Return a counter for the tokens of texts."""
         return TextCounter(self._tokenizer)
 
     def take(self, statistics: TokenStatistics) -> None:
-        """Take statistics that were counted elsewhere."""
+        """Use statistics that were counted elsewhere."""
         self._statistics = statistics
         self.__dict__.pop("table", None)
 
     @cached_property
     def table(self) -> Floats | None:
-        """The weight of each token id, shape ``(vocabulary,)``; None is uniform."""
+        """The weight of each token id, shape ``(vocabulary,)``; None means uniform weights."""
         return self.table_for(self.require_fitted())
 
     def table_for(self, statistics: TokenStatistics) -> Floats | None:
-        """Return what :attr:`table` would be after a fit that counted ``statistics``."""
+        """Return the :attr:`table` for the given ``statistics``."""
         if self.weighting.share == 0.0:
             return None
         return self.weighting.table(statistics, self._tokenizer.vocabulary, self._common)
 
     def of(self, ids: NDArray[np.int64], base: Floats) -> Floats:
-        """Return the weights of tokens, not scaled: ``base`` times the table's; all of one shape."""
+        """Return the unscaled weights of tokens: ``base`` times the weight of each id, all of one shape."""
         return base if self.table is None else self.table[ids] * base
 
     def decisive(self) -> State:
-        """Return the fitted array that decides the weights, if there is one."""
+        """Return the fitted array that determines the weights, if there is one."""
         return {} if self.table is None else {"weights": self.table}
 
     def state(self) -> State:
@@ -102,7 +102,7 @@ class TokenWeights:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
+        """Load arrays that :meth:`state` returned."""
         shape = (self._tokenizer.vocabulary_size,)
         texts = saved_array(state, "tokens.texts", np.int64, (1,))
         frequency = saved_array(state, "tokens.document_frequency", np.int64, shape)
@@ -110,14 +110,14 @@ class TokenWeights:
         self.take(TokenStatistics(int(texts[0]), frequency, occurrences))
 
     def require_fitted(self) -> TokenStatistics:
-        """Return the statistics; raises :class:`NotFittedError` where there are none."""
+        """Return the statistics; raise :class:`NotFittedError` before a fit."""
         if self._statistics is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
         return self._statistics
 
 
 class FittedByWeights:
-    """An extractor of which nothing but its token weights is fitted."""
+    """Base class of extractors that fit nothing but token weights."""
 
     weights: TokenWeights
 
@@ -134,12 +134,12 @@ class FittedByWeights:
         return self.weights.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back :meth:`state`."""
+        """Load arrays that :meth:`state` returned."""
         self.weights.restore(state)
 
 
 class TextCounter:
-    """Counts the tokens of texts."""
+    """A counter for the tokens of texts."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -150,34 +150,36 @@ class TextCounter:
         self._counter.add(self._tokenizer.ids(texts))
 
     def statistics(self) -> TokenStatistics:
-        """Return what was counted."""
+        """Return the statistics of all texts so far."""
         return self._counter.statistics()
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
-    """Takes texts block by block: those of ``corpus``, or where that is None, those that a fit is given."""
+class TextConsumer:
+    """A function that reads texts in blocks: those of ``corpus``, or those given to the fit if it is None."""
 
     corpus: Corpus | None
-    take: Callable[[Sequence[str]], None]
+    consume: Callable[[Sequence[str]], None]
 
 
-def fit_streams(texts: Iterable[str], takers: Sequence[Taker], *, needed: bool = True) -> int:
-    """Go once through ``texts``, and once through each other corpus, for all ``takers``; return the number of texts.
+def fit_streams(texts: Iterable[str], text_consumers: Sequence[TextConsumer], *, needed: bool = True) -> int:
+    """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts.
 
-    Raises :class:`ConfigError` where one of the streams is empty, ``texts`` only where they are ``needed``.
+    Raises :class:`ConfigError` if a corpus is empty, or if ``texts`` is empty and ``needed``.
     """
-    # Named corpora first: what is wrong with one must not be found after a long pass through the texts.
-    streams: dict[Corpus | None, Iterable[str]] = {taker.corpus: taker.corpus for taker in takers if taker.corpus}
+    # Read the named corpora first, so that an error in one of them shows before the long pass over the texts.
+    streams: dict[Corpus | None, Iterable[str]] = {
+        consumer.corpus: consumer.corpus for consumer in text_consumers if consumer.corpus
+    }
     streams[None] = texts
     numbers: dict[Corpus | None, int] = dict.fromkeys(streams, 0)
     for corpus, stream in streams.items():
         for block in blocks(stream, _BLOCK):
             numbers[corpus] += len(block)
-            for taker in takers:
-                if taker.corpus == corpus:
-                    taker.take(block)
+            for consumer in text_consumers:
+                if consumer.corpus == corpus:
+                    consumer.consume(block)
         if not numbers[corpus] and (needed or corpus is not None):
-            where = "" if corpus is None else f": {corpus.path} holds none"
-            raise ConfigError(f"cannot fit on no texts: give at least one text of the corpus{where}")
+            where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
+            raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")
     return numbers[None]

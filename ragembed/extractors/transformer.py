@@ -1,7 +1,7 @@
-"""Transformer extractor: the weighted mean of a text's contextual token vectors.
+"""The extractor ``transformer``: the weighted mean of the contextual token vectors of a text.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020 for
-:class:`~ragembed.config.specs.SbertWk`, which combines a token's layers in its own way and weighs tokens beside.
+:class:`~ragembed.config.specs.SbertWk`, which has its own combination of layers and its own token weights.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _ORIGINS: Mapping[int, TokenOrigin] = {
 
 
 class LayerCombination(Protocol):
-    """Makes one vector of each token from its hidden states."""
+    """Combines the hidden states of each token into one vector."""
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers it needs, ascending."""
+        """The layers that it needs, ascending."""
         ...
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides its result, as JSON values."""
+        """The settings that determine the result, as JSON values."""
         ...
 
     def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
         """Return token vectors, shape ``(batch, tokens, d)``, and token importances, shape ``(batch, tokens)``.
 
-        Importances are the tokens' base weights; None is 1 for each.
+        Importances are the base weights of the tokens; None means 1 for each.
         """
         ...
 
@@ -75,7 +75,7 @@ class LayerMean:
 
 
 class WordKnowledge:
-    """SBERT-WK's combination of layers for a model of ``n_layers`` blocks (Wang & Kuo 2020, section IV)."""
+    """The combination of layers of SBERT-WK, for a model of ``n_layers`` blocks (Wang & Kuo 2020, section IV)."""
 
     def __init__(self, settings: SbertWk, n_layers: int) -> None:
         settings.check(n_layers)
@@ -88,24 +88,24 @@ class WordKnowledge:
         return {"sbert-wk": asdict(self._settings)}
 
     def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
-        """Return unified token vectors and their importances."""
+        """Return fused token vectors and their importances."""
         return token_vectors(self._settings, [states[layer] for layer in self.layers], batch.lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Which tokens take part; see :func:`ragembed.extractors.pooling.pooled_tokens`."""
+    """The choice of tokens that take part; see :func:`ragembed.extractors.pooling.pooled_tokens`."""
 
     name: str
     special_tokens: bool
 
     def of(self, kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-        """Return which tokens take part, shape of ``kinds``."""
+        """Return which tokens take part, with the shape of ``kinds``."""
         return pooled_tokens(kinds, self.name, self.special_tokens)
 
 
 class Pooled:
-    """Consumer of hidden states that makes one vector of each of ``texts`` texts."""
+    """A consumer of hidden states that computes one vector for each of ``texts`` texts."""
 
     def __init__(
         self, texts: int, dim: int, combination: LayerCombination, pooling: Pooling, weights: TokenWeights
@@ -117,7 +117,7 @@ class Pooled:
         self._mean = WeightedMean(texts, dim, weights.share)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
-        """Add a batch's windows to the means of their texts."""
+        """Add the windows of a batch to the means of their texts."""
         hidden, base = _pooled(self._combination, self._pooling, batch, states)
         self._mean.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
 
@@ -127,7 +127,7 @@ class Pooled:
 
 
 class KeptTokens:
-    """Consumer of hidden states that keeps the tokens of one text, window after window, in their order."""
+    """A consumer of hidden states that keeps the tokens of one text, in order."""
 
     def __init__(self, combination: LayerCombination, pooling: Pooling) -> None:
         self.layers = combination.layers
@@ -136,7 +136,7 @@ class KeptTokens:
         self._windows: list[tuple[NDArray[np.int64], NDArray[np.int8], Floats, Floats]] = []
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
-        """Keep a batch's tokens."""
+        """Keep the tokens of a batch."""
         hidden, base = _pooled(self._combination, self._pooling, batch, states)
         present = batch.kinds != TokenKind.PADDING
         self._windows.append((batch.ids[present], batch.kinds[present], base[present], hidden[present]))
@@ -154,9 +154,9 @@ class TransformerExtractor(FittedByWeights):
     Parameters
     ----------
     model
-        Gives the hidden states.
+        The model.
     combination, pooling, weights
-        What makes a vector of them.
+        The steps from hidden states to a vector.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class TransformerExtractor(FittedByWeights):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides a raw vector beside what is fitted; see :class:`~ragembed.extractors.protocol.Extractor`."""
+        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {
             **self.model.config,
             **self._combination.config,
@@ -183,7 +183,7 @@ class TransformerExtractor(FittedByWeights):
         }
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; the order and company of texts do not matter."""
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         pooled = self.consumer(len(texts))
         self.model.forward(side).run(texts, [pooled], progress)
         return pooled.vectors()
@@ -198,7 +198,7 @@ class TransformerExtractor(FittedByWeights):
         return TokenParts.merged(self._tokens(text, side, ids, kinds), shares[:, None] * hidden, shares)
 
     def _tokens(self, text: str, side: Side, ids: NDArray[np.int64], kinds: NDArray[np.int8]) -> list[Token]:
-        """Return the tokens of all windows: those of the text come in its order, those around it in each window."""
+        """Return the tokens of all windows: the text's own in order, and the frame of each window."""
         tokenizer = self.model.tokenizer
         lead = self.model.frames["documents" if side == "documents" else "queries"].lead
         own = iter(text_tokens(text, tokenizer.located(lead + text)[1], len(lead)))
@@ -208,7 +208,7 @@ class TransformerExtractor(FittedByWeights):
         ]
 
     def consumer(self, texts: int) -> Pooled:
-        """Return what makes the vectors of ``texts`` texts from a forward pass that others share."""
+        """Return a consumer that computes the vectors of ``texts`` texts in a shared forward pass."""
         self.weights.require_fitted()
         return Pooled(texts, self.dim, self._combination, self._pooling, self.weights)
 

@@ -1,7 +1,7 @@
-"""Token weights fitted on a corpus.
+"""Token weights that are fitted on a corpus.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, section 3.3 (idf, -biases); Arora et al. 2017 (SIF); Ethayarajh 2018
-(uSIF). A weighting makes one weight for each token id; a text's weights are those of its tokens, scaled to sum to 1.
+(uSIF). A weighting gives one weight per token id; the weights of a text are those of its tokens, scaled to sum to 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ragembed.models.token_ids import TokenIds
 from ragembed.types import Floats, Integers
 
 Vocabulary = Callable[[], Sequence[str]]
-"""Gives the tokens by id."""
+"""A function that returns the tokens by id."""
 
 FREQUENT_TOKENS: tuple[str, ...] = (
     *(".", "a", "the", "in", ",", "is", "to", "of", "and", "'", "on", "-", "s", "with", "for", '"', "at", "##s", "are"),
@@ -27,20 +27,27 @@ FREQUENT_TOKENS: tuple[str, ...] = (
 )
 """The frequent tokens of the PromptBERT program (Jiang et al. 2022) for the vocabulary of ``bert-base-uncased``.
 
-Without ``man``, ``woman`` and ``dog``: 33 tokens, the number that [S] counts and what fits its figures best.
+``man``, ``woman`` and ``dog`` are left out. The remaining 33 tokens are the number that [S] gives and match its figures
+best.
 """
 
 _LEAST = 1e-30
 _SUBWORD = "##"
-_WORD_STARTS = "\u0120\u2581"  # marks of byte-level and sentence-piece vocabularies
+_WORD_STARTS = "\u0120\u2581"  # word-start markers of byte-level and SentencePiece vocabularies
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """What a corpus of ``texts`` texts holds, by token id.
+    """Token counts of a corpus.
 
-    ``document_frequency`` counts the texts that hold a token, ``occurrences`` how often it occurs in all of them; both
-    int64, shape ``(vocabulary,)``.
+    Attributes
+    ----------
+    texts
+        Number of texts.
+    document_frequency
+        Number of texts that contain each token id, int64, shape ``(vocabulary,)``.
+    occurrences
+        Number of occurrences of each token id, int64, shape ``(vocabulary,)``.
     """
 
     texts: int
@@ -57,37 +64,37 @@ class TokenStatistics:
 
 
 class Weighting(Protocol):
-    """Makes the weight of each token id from what the corpus holds."""
+    """A function from token statistics to one weight per token id."""
 
     @property
     def share(self) -> float:
-        """Parts of a text's weights that come from the table; the rest is uniform."""
+        """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
         ...
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:
-        """Return the weight of each token id, float32, shape ``(vocabulary,)``, not negative; None is uniform.
+        """Return the weight of each token id, float32, shape ``(vocabulary,)``, not negative; None means uniform.
 
-        ``vocabulary`` gives the tokens by id; ``common`` the ids of tokens that stand in every text.
+        ``vocabulary`` returns the tokens by id; ``common`` are the ids of tokens that count as part of every text.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Every token weighs the same."""
+    """Equal weights for all tokens."""
 
     share: float = 0.0
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  the protocol's signature
-        """Return None: there is nothing to weigh by."""
+        """Return None, for uniform weights."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Idf:
-    """``idf_t = ln(N / df_t)``, no smoothing ([S] section 3.3).
+    """``idf_t = ln(N / df_t)`` without smoothing ([S] section 3.3).
 
-    A token never seen gets ``ln N``, the weight of ``df = 1``; a token in every text gets 0.
+    A token that the corpus does not contain gets ``ln N``, the weight of ``df = 1``; a token in every text gets 0.
     """
 
     share: float = 1.0
@@ -102,25 +109,25 @@ class Idf:
 
 @dataclass(frozen=True, slots=True)
 class WithoutBiases:
-    """1, and 0 for frequent tokens, punctuation (Unicode P* and S*) and ``##`` subwords ([S] section 3.3).
+    """Weight 0 for frequent tokens, punctuation (Unicode P* and S*) and ``##`` subwords, otherwise 1 ([S] section 3.3).
 
-    Special and mask tokens keep 1: whether they take part is for pooling to say.
+    Special and mask tokens keep 1, because the pooling decides whether they take part.
     """
 
     frequent: tuple[str, ...] = FREQUENT_TOKENS
     share: float = 1.0
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
-        """Return 1 for each token that stays."""
+        """Return 1 for each token that is kept, and 0 for the others."""
         frequent = frozenset(self.frequent)
         return np.array([not _is_bias(token, frequent) for token in vocabulary()], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Sif:
-    """Smooth inverse frequency ``a / (a + p_t)``, ``p_t`` the share of token t in the corpus (Arora et al. 2017).
+    """Smooth inverse frequency ``a / (a + p_t)``; ``p_t`` is the share of token t in the corpus (Arora et al. 2017).
 
-    The common component that the method also removes is the post-processor ``abtt:1``.
+    The method also removes a common component; the post-processor ``abtt:1`` does this.
     """
 
     a: float = 1e-3
@@ -133,11 +140,10 @@ class Sif:
 
 @dataclass(frozen=True, slots=True)
 class USif:
-    """Unsupervised SIF: ``a / (a / 2 + p_t)`` with ``a`` from the corpus alone (Ethayarajh 2018, section 3).
+    """Unsupervised SIF: ``a / (a / 2 + p_t)``, with ``a`` computed from the corpus (Ethayarajh 2018, section 3).
 
-    With V the number of distinct tokens and n the mean number of tokens in a text, alpha is the share of tokens more
-    probable than ``1 - (1 - 1/V)^n``, and ``a = (1 - alpha) / (alpha V / 2)``. Where no token is so probable, alpha is
-    ``1 / V``.
+    V is the number of distinct tokens and n the mean number of tokens in a text. Alpha is the share of tokens that are
+    more probable than ``1 - (1 - 1/V)^n``, at least ``1 / V``. Then ``a = (1 - alpha) / (alpha V / 2)``.
     """
 
     share: float = 1.0
@@ -166,9 +172,9 @@ def make_weighting(spec: str, biases: tuple[str, ...] | None = None) -> Weightin
 
 
 class TokenCounter:
-    """Integers the texts that hold each token id, and its occurrences, in texts that come bit by bit.
+    """Counts, for each token id, the texts that contain it and its occurrences, in texts that arrive in blocks.
 
-    ``framing`` names the special tokens that frame every text: they count once in each.
+    ``framing`` are the special tokens around every text; they count once per text.
     """
 
     def __init__(self, vocabulary: int, framing: Sequence[int]) -> None:
@@ -180,13 +186,13 @@ class TokenCounter:
     def add(self, ids: TokenIds) -> None:
         """Count the token ids of some texts."""
         vocabulary = len(self._occurrences)
-        once = np.unique(ids.texts * vocabulary + ids.flat) % vocabulary  # each token once in each text
+        once = np.unique(ids.texts * vocabulary + ids.flat) % vocabulary  # each token once per text
         self._frequency += np.bincount(once, minlength=vocabulary)
         self._occurrences += np.bincount(ids.flat, minlength=vocabulary)
         self._texts += len(ids)
 
     def statistics(self) -> TokenStatistics:
-        """Return what was counted."""
+        """Return the statistics of all texts so far."""
         frequency, occurrences = self._frequency.copy(), self._occurrences.copy()
         frequency[self._framing] = self._texts
         np.add.at(occurrences, self._framing, self._texts)
@@ -194,7 +200,7 @@ class TokenCounter:
 
 
 def _byte_characters() -> dict[int, int]:
-    """Return what byte each character of a byte-level vocabulary stands for (Radford et al. 2019)."""
+    """Return the byte that each character of a byte-level vocabulary stands for (Radford et al. 2019)."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(0x100) if byte not in shown]
     return {**{byte: byte for byte in shown}, **{0x100 + i: byte for i, byte in enumerate(hidden)}}
@@ -204,7 +210,7 @@ _BYTES = _byte_characters()
 
 
 def _decoded(token: str) -> str:
-    """Return the text of a token whose characters stand for bytes of UTF-8; any other token as it is."""
+    """Return the text of a byte-level token; any other token is returned unchanged."""
     try:
         return bytes(_BYTES[ord(character)] for character in token).decode("utf-8")
     except (KeyError, UnicodeDecodeError):
@@ -212,10 +218,12 @@ def _decoded(token: str) -> str:
 
 
 def _probabilities(statistics: TokenStatistics) -> NDArray[np.float64]:
+    """Return the share of each token id in all occurrences."""
     return statistics.occurrences / max(int(statistics.occurrences.sum()), 1)
 
 
 def _is_bias(token: str, frequent: frozenset[str]) -> bool:
+    """Return whether ``-biases`` excludes ``token``."""
     bare = _decoded(token.lstrip(_WORD_STARTS))
     subword = token.startswith(_SUBWORD) and token != _SUBWORD
     return subword or bare in frequent or (bare != "" and all(unicodedata.category(c)[0] in "PS" for c in bare))

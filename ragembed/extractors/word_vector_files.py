@@ -1,11 +1,11 @@
-"""Word-vector files as the programs that make them write them: word2vec text and binary, and GloVe text.
+"""Read word-vector files: word2vec text and binary, and GloVe text.
 
-word2vec text begins with a line ``n d``, followed by one line for each word: the word and its d numbers. word2vec
-binary has the same first line, then each word, a space, d little-endian float32 and, from some programs, a line break.
-GloVe text is word2vec text without the first line. Each may be gzipped. What a file is follows from what it holds,
-never from its name.
+word2vec text starts with a line ``n d``, followed by one line per word: the word and its d numbers. word2vec binary has
+the same first line, then for each word: the word, a space, d little-endian float32 and, in some programs, a line break.
+GloVe text is word2vec text without the first line. Each may be gzipped. The format is detected from the content, not
+from the file name.
 
-Files are read as a stream: what a header claims is believed only as far as the data that follows it.
+Files are read as a stream. Memory is allocated for the data that is read, not for the sizes that a header claims.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PRINTABLE = re.compile(rb"[\t\r -~]*")
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the words of a file begin, how long their vectors are, and where that is known from."""
+    """The format of a file: where the words start, how long the vectors are, and whether a header gives the size."""
 
     path: Path
     dim: int
@@ -46,13 +46,13 @@ class _Layout:
     is_binary: bool = False
 
     def place(self, number: int) -> str:
-        """Name the line, or the entry of a binary file, of that number."""
+        """Return the name of a line, or of an entry of a binary file, for messages."""
         return f"{self.path}, entry {number}" if self.is_binary else f"{self.path}:{number}"
 
     @property
     def expected(self) -> str:
-        """The dimension and who says so."""
-        return f"{self.dim}, as {'its header says' if self.count is not None else 'in its first line'}"
+        """The dimension and its origin, for messages."""
+        return f"{self.dim}, as in its {'header' if self.count is not None else 'first line'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,13 @@ class _VectorBlock:
 
 
 def word_blocks(path: Path) -> Iterator[tuple[list[str], Floats]]:
-    """Yield the words of a word-vector file and their vectors, float32, shape ``(len(words), d)``, block by block.
+    """Yield the words of a word-vector file and their vectors, float32, shape ``(len(words), d)``, in blocks.
 
-    They come in the order of the file. Of a word that occurs more than once the first vector counts. Bytes that are
-    not UTF-8 are replaced by U+FFFD. A word of a text file may hold spaces, unless its last part is a number.
+    The order is that of the file. If a word occurs more than once, its first vector counts. Bytes that are not UTF-8
+    become U+FFFD. In a text file, a word may contain spaces, unless its last part is a number.
 
-    Raises :class:`ModelError` when the file is none of the formats, is truncated or damaged, has another number of
-    words than its header states, or holds a number that is not a finite float32; :class:`OSError` when it cannot be
-    read.
+    Raises :class:`ModelError` if the file has an unknown format, is truncated or damaged, has another number of words
+    than its header says, or contains a number that is not a finite float32; :class:`OSError` if it cannot be read.
     """
     try:
         with _opened(path) as stream:
@@ -86,13 +85,14 @@ def word_blocks(path: Path) -> Iterator[tuple[list[str], Floats]]:
 
 
 def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    """Open a file, gzipped or not."""
     with path.open("rb") as stream:
         is_gzip = stream.read(len(_GZIP)) == _GZIP
     return gzip.open(path) if is_gzip else path.open("rb")
 
 
 def _layout(path: Path, head: bytes) -> _Layout:
-    """Tell the format from the first bytes of a file."""
+    """Detect the format from the first bytes of a file."""
     if not head.strip():
         raise ModelError(f"{path} is empty: expected a word-vector file (word2vec text or binary, or GloVe text)")
     mark = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
@@ -101,8 +101,8 @@ def _layout(path: Path, head: bytes) -> _Layout:
         count, dim = int(header[1]), int(header[2])
         if not 1 <= dim <= _MOST_DIMENSIONS or not count:
             raise ModelError(
-                f"{path} states {count} words of {dim} dimensions in its first line; expected at least one word "
-                f"and 1 to {_MOST_DIMENSIONS} dimensions: it is damaged, or not a word-vector file"
+                f"the first line of {path} says {count} words of {dim} dimensions: expected at least one word and 1 to "
+                f"{_MOST_DIMENSIONS} dimensions; the file is damaged, or not a word-vector file"
             )
         return _Layout(path, dim, mark + len(line) + 1, count, not _begins_as_text(after, dim))
     dim = _trailing_numbers(line.split())
@@ -116,7 +116,7 @@ def _layout(path: Path, head: bytes) -> _Layout:
 
 
 def _begins_as_text(data: bytes, dim: int) -> bool:
-    """Whether numbers in digits, and not in bytes, follow the first word of ``data``."""
+    """Return whether the first word of ``data`` is followed by decimal numbers, not by binary ones."""
     fields = data.partition(b"\n")[0].split(None, 1)
     values = fields[1][: max(4 * dim, 64)] if len(fields) == 2 else b""
     is_number = any(_NUMBER.fullmatch(value) for value in values.split())
@@ -124,6 +124,7 @@ def _begins_as_text(data: bytes, dim: int) -> bool:
 
 
 def _text_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_VectorBlock]:
+    """Yield the words and vectors of a text file."""
     number = 1 if layout.count is None else 2
     rest = b""
     for piece in chain(pieces, [b"\n"]):
@@ -139,8 +140,9 @@ def _text_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_VectorBl
 
 
 def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _VectorBlock | None:
+    """Parse some lines of a text file; return None if all are blank."""
     words, numbers, rows = [], [], []
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # a number that is too large becomes infinite and is refused later
         for number, line in enumerate(lines, first):
             fields = line.rsplit(None, layout.dim)
             if not fields:
@@ -160,6 +162,7 @@ def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _VectorB
 
 
 def _bad_row(layout: _Layout, number: int, line: bytes) -> ModelError:
+    """Return the error for a line with the wrong number of numbers."""
     fields = line.split()
     found = _trailing_numbers(fields)
     word = b" ".join(fields[: len(fields) - found])
@@ -170,7 +173,7 @@ def _bad_row(layout: _Layout, number: int, line: bytes) -> ModelError:
 
 
 def _trailing_numbers(fields: list[bytes]) -> int:
-    """Count the numbers at the end of a line; its first field is a word, whatever it looks like."""
+    """Count the numbers at the end of a line; the first field is always a word."""
     count = 0
     while count < len(fields) - 1 and _NUMBER.fullmatch(fields[-1 - count]):
         count += 1
@@ -178,6 +181,7 @@ def _trailing_numbers(fields: list[bytes]) -> int:
 
 
 def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_VectorBlock]:
+    """Yield the words and vectors of a binary file."""
     left, width = layout.count or 0, 4 * layout.dim
     number, rest = 1, b""
     for piece in pieces:
@@ -192,7 +196,7 @@ def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Vector
         left -= len(rows)
         if rest.strip(b"\r\n") and not left:
             raise ModelError(
-                f"{layout.path} goes on after the {layout.count} words that its header states: it is damaged; "
+                f"{layout.path} has more data after the {layout.count} words that its header gives: it is damaged; "
                 "get it again"
             )
         if left and b" " not in rest[:_LONGEST_WORD] and len(rest) > _LONGEST_WORD:
@@ -204,6 +208,7 @@ def _binary_blocks(layout: _Layout, pieces: Iterable[bytes]) -> Iterator[_Vector
 
 
 def _binary_word(layout: _Layout, number: int, word: bytes) -> str:
+    """Decode a word; raise :class:`ModelError` if it cannot be one."""
     word = word.lstrip(b"\n")
     if b"\n" in word or len(word) > _LONGEST_WORD:
         raise _damaged_binary(layout, number)
@@ -211,6 +216,7 @@ def _binary_word(layout: _Layout, number: int, word: bytes) -> str:
 
 
 def _damaged_binary(layout: _Layout, number: int) -> ModelError:
+    """Return the error for an entry that is not a word and its vector."""
     return ModelError(
         f"{layout.place(number)} is not a word, a space and {layout.dim} float32 numbers: the file is damaged, or not "
         "a word2vec file; get it again"
@@ -218,29 +224,29 @@ def _damaged_binary(layout: _Layout, number: int) -> ModelError:
 
 
 def _checked(layout: _Layout, blocks: Iterable[_VectorBlock]) -> Iterator[_VectorBlock]:
-    """Refuse numbers that are not finite, and another number of words than the header states."""
+    """Raise :class:`ModelError` for a number that is not finite, and if the header gives another number of words."""
     found = 0
     for block in blocks:
         finite = np.isfinite(block.vectors).all(axis=1)
         if not finite.all():
             row = int(np.argmin(finite))
             raise ModelError(
-                f"{layout.place(block.numbers[row])}: the vector of {_shown(block.words[row].encode())} holds a number "
-                "that is not a finite float32: the file is damaged; remove that word or get the file again"
+                f"{layout.place(block.numbers[row])}: the vector of {_shown(block.words[row].encode())} contains a "
+                "number that is not a finite float32; remove that word, or get the file again"
             )
         found += len(block.words)
         if layout.count is not None and found > layout.count:
             break
         yield block
     if layout.count is not None and found != layout.count:
-        met = f"holds {found} words, it is truncated" if found < layout.count else "holds more words, it is damaged"
+        state = f"has {found} words, it is truncated" if found < layout.count else "has more words, it is damaged"
         raise ModelError(
-            f"{layout.path} {met}: expected {layout.count}, as its header says; get it again or correct its header"
+            f"{layout.path} {state}: expected {layout.count}, as in its header; get it again or correct its header"
         )
 
 
 def _first_vectors(blocks: Iterable[_VectorBlock]) -> Iterator[tuple[list[str], Floats]]:
-    """Leave out words that came before."""
+    """Leave out words that occurred before."""
     seen: set[str] = set()
     for block in blocks:
         rows = {word: row for row, word in reversed([*enumerate(block.words)]) if word not in seen}
@@ -251,5 +257,6 @@ def _first_vectors(blocks: Iterable[_VectorBlock]) -> Iterator[tuple[list[str], 
 
 
 def _shown(line: bytes) -> str:
+    """Return the beginning of a line as a literal, for messages."""
     text = line[: 8 * _SHOWN].rstrip(b"\r").decode("utf-8", "replace")
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

@@ -1,9 +1,9 @@
-"""Vectors of whole words from a file, parsed once and mapped from then on.
+"""Vectors of whole words from a file, parsed once and memory-mapped afterwards.
 
 Source: Stankevičius & Lukoševičius 2024, section 3.2.4 (B2S, GloVe, word2vec). Parsing a GloVe file of 400,000 words
-takes many seconds, mapping it none: the first reading of a file leaves a safetensors file in the user's cache folder
-(``$XDG_CACHE_HOME/ragembed/vectors``), named by the hash of the source and by its own, so that neither another source
-nor a damaged copy is ever taken for it.
+takes many seconds; mapping takes none. The first use of a file writes a safetensors file to the user's cache folder
+(``$XDG_CACHE_HOME/ragembed/vectors``). Its name contains the hashes of the source and of its own content, so that
+another source or a damaged copy is never used.
 """
 
 from __future__ import annotations
@@ -27,16 +27,23 @@ from ragembed.tensor_map import map_tensors
 from ragembed.types import Floats
 
 _FORMAT = "1"
-_DATA_START = 512  # the header's length is fixed, as its numbers are known only after the data
+_DATA_START = 512  # the header has a fixed length, because its numbers are known only after the data
 _ABANDONED = 24 * 3600.0
 _SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words in the order of their file, which is that of frequency, and their vectors.
+    """Words and their vectors, in the order of their file, which is the order of frequency.
 
-    ``vectors`` is float32, read-only, shape ``(len(words), d)``; ``sha256`` is that of the source file.
+    Attributes
+    ----------
+    words
+        The words.
+    vectors
+        Their vectors, float32, read-only, shape ``(len(words), d)``.
+    sha256
+        The hash of the source file, in hex.
     """
 
     words: Sequence[str]
@@ -55,16 +62,16 @@ class WordVectors:
 
 
 def open_word_vectors(path: Path) -> WordVectors:
-    """Open a word-vector file: word2vec text or binary, or GloVe text, each also gzipped.
+    """Open a word-vector file: word2vec text or binary, or GloVe text, each optionally gzipped.
 
-    The first reading of a file parses it into the cache folder, later ones map what is there. Where the folder cannot
-    be written, the file is parsed into memory each time. Words and errors are those of
-    :func:`word_blocks`; raises :class:`ModelError` also when the file cannot be read.
+    The first use of a file parses it into the cache folder; later uses map the result. If the folder is not writable,
+    the file is parsed into memory each time. Words and errors are those of :func:`word_blocks`; :class:`ModelError` is
+    also raised if the file cannot be read.
     """
     try:
         if not path.is_file():
-            met = "is not a regular file" if path.exists() else "does not exist"
-            raise ModelError(f"{path} {met}: give a word-vector file (word2vec text or binary, or GloVe text)")
+            state = "is not a regular file" if path.exists() else "does not exist"
+            raise ModelError(f"{path} {state}: give a word-vector file (word2vec text or binary, or GloVe text)")
         before = path.stat()
         sha256 = file_sha256(path)
         vectors = _from_cache(path, sha256) or _parse(path, sha256)
@@ -72,12 +79,12 @@ def open_word_vectors(path: Path) -> WordVectors:
     except OSError as error:
         raise ModelError(f"the word-vector file {path} cannot be read: {error.strerror or error}") from error
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise ModelError(f"{path} changed while it was read: try again when it is complete")
+        raise ModelError(f"{path} changed while it was read: try again when it is completely written")
     return vectors
 
 
 def _from_cache(path: Path, sha256: str) -> WordVectors | None:
-    """Map the parsed file, made now if there is none; None where the cache folder cannot be used."""
+    """Map the parsed file, which is created if needed; return None if the cache folder cannot be used."""
     folder = cache_folder() / "vectors"
     try:
         tensors = map_tensors(_intact(folder, sha256) or _convert(path, folder, sha256))
@@ -88,7 +95,7 @@ def _from_cache(path: Path, sha256: str) -> WordVectors | None:
 
 
 def _intact(folder: Path, sha256: str) -> Path | None:
-    """Return the parsed file whose hash is in its name; one with another hash is damaged and removed."""
+    """Return the parsed file if it matches the hash in its name; remove damaged files."""
     for file in folder.glob(f"{_FORMAT}.{sha256}.*.safetensors"):
         if file.name == _name(sha256, file_sha256(file)):
             return file
@@ -97,11 +104,12 @@ def _intact(folder: Path, sha256: str) -> Path | None:
 
 
 def _name(source: str, own: str) -> str:
+    """Return the name of the parsed file with the hash ``own``."""
     return f"{_FORMAT}.{source}.{own}.safetensors"
 
 
 def _convert(path: Path, folder: Path, sha256: str) -> Path:
-    """Parse ``path`` into ``folder``, whole or not at all; processes that do so at once write the same file."""
+    """Parse ``path`` into ``folder`` atomically; concurrent processes write the same file."""
     folder.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder)
     descriptor, name = tempfile.mkstemp(".tmp", dir=folder)
@@ -128,7 +136,7 @@ def _convert(path: Path, folder: Path, sha256: str) -> Path:
 
 
 def _header(count: int, middle: int, end: int) -> bytes:
-    """Return the safetensors header of ``count`` vectors in ``[0, middle)`` and their words' text up to ``end``."""
+    """Return the safetensors header for ``count`` vectors in ``[0, middle)`` and the words in ``[middle, end)``."""
     tensors = {
         "vectors": {"dtype": "F32", "shape": [count, middle // (4 * count)], "data_offsets": [0, middle]},
         "words": {"dtype": "U8", "shape": [end - middle], "data_offsets": [middle, end]},
@@ -138,7 +146,7 @@ def _header(count: int, middle: int, end: int) -> bytes:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what a process that was killed left behind."""
+    """Remove temporary files of processes that were killed."""
     for temporary in folder.glob("*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - temporary.stat().st_mtime > _ABANDONED:
@@ -146,6 +154,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _parse(path: Path, sha256: str) -> WordVectors:
+    """Parse a file into memory."""
     words: list[str] = []
     data = bytearray()
     for block, rows in word_blocks(path):

@@ -13,7 +13,7 @@ from ragembed.types import Floats, Integers
 
 
 class WordTable:
-    """The vectors of a file, the ``drop`` most frequent words left out: those that come first in it."""
+    """The vectors of a file without the ``drop`` most frequent words, which come first in the file."""
 
     def __init__(self, vectors: WordVectors, drop: int) -> None:
         self.dim = vectors.dim
@@ -22,7 +22,7 @@ class WordTable:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The file's hash, and how many words are left out."""
+        """The hash of the file, and the number of words left out."""
         return {"words": self._vectors.sha256, "drop": self._drop}
 
     def rows(self, ids: Integers) -> Floats:

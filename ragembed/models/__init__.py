@@ -1,1 +1,1 @@
-"""Models: finding their files, tokenizers, BERT in NumPy and in PyTorch, and devices."""
+"""Models: their files, tokenizers and forward passes."""

@@ -1,4 +1,4 @@
-"""The files of a plain BERT, for forward passes of our own: which models those compute, and their tensors by name."""
+"""The files of a plain BERT: a check of which models ragembed computes itself, and access to their tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PREFIX = "bert."
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """Dimension of the token vectors, blocks, heads of each, and what layer normalisation adds to the variance."""
+    """Dimension, number of blocks, number of attention heads, and the epsilon of layer normalisation."""
 
     dim: int
     n_layers: int
@@ -32,7 +32,7 @@ class BertShape:
 
 
 class BertTensors:
-    """The tensors of the model in ``folder``, which must satisfy :func:`is_plain_bert`, read as they are asked for."""
+    """The tensors of the model in ``folder``, which must satisfy :func:`is_plain_bert`, read on demand."""
 
     def __init__(self, folder: Path) -> None:
         config = _read_config(folder)
@@ -46,20 +46,20 @@ class BertTensors:
         self._prefix = _PREFIX if any(name.startswith(_PREFIX) for name in self._tensors) else ""
 
     def tensor(self, name: str) -> Floats:
-        """Return a tensor as float32; one that is float32 in the file is a read-only view of it."""
+        """Return a tensor as float32; a tensor that is float32 in the file is a read-only view."""
         return np.asarray(self.stored(name), dtype=np.float32)
 
     def stored(self, name: str) -> NDArray[Any]:
-        """Return a read-only view of a tensor in the file, of the type that it has there."""
+        """Return a read-only view of a tensor, with its type in the file."""
         return self._tensors[self._prefix + name]
 
     def release(self) -> None:
-        """Give back the memory of all that was read; it is read from the file again where it is used again."""
+        """Free the memory of the mapped file; the next use reads it again."""
         release(self.stored(WORDS))
 
 
 def is_plain_bert(folder: Path) -> bool:
-    """Tell whether the model in ``folder`` is BERT with erf GELU and absolute positions, in float32."""
+    """Return whether the model in ``folder`` is a float32 BERT with exact (erf) GELU and absolute positions."""
     if not (folder / _WEIGHTS).is_file():
         return False
     config = _read_config(folder)
@@ -76,5 +76,6 @@ def is_plain_bert(folder: Path) -> bool:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
+    """Return the fields of ``config.json``."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return config

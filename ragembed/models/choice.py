@@ -1,4 +1,4 @@
-"""Which forward pass computes a model: the one place that knows them all."""
+"""Choose the implementation that runs a model. Only this module knows all of them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _SHARING = threading.Lock()
 _SHARED: WeakValueDictionary[tuple[str, str, str], Backbone] = WeakValueDictionary()
 
 
-def find_devices(asked: str | None) -> tuple[str, ...]:
-    """Return PyTorch's names of the devices that ``asked`` means; the CPU alone where PyTorch is not installed.
+def find_devices(requested: str | None) -> tuple[str, ...]:
+    """Return the PyTorch names of the requested devices; only the CPU if PyTorch is not installed.
 
-    Raises as :func:`ragembed.models.torch_devices.find_devices` does, and
-    :class:`ragembed.errors.MissingExtraError` where another device is asked for without PyTorch.
+    Raises like :func:`ragembed.models.torch_devices.find_devices`, and :class:`ragembed.errors.MissingExtraError` if a
+    device other than the CPU is requested without PyTorch.
     """
     if is_installed("torch"):
         from ragembed.models import torch_devices
 
-        return torch_devices.find_devices(asked)
-    if asked not in (None, "auto", "cpu"):
-        raise missing("torch", f"the device {asked!r}")
+        return torch_devices.find_devices(requested)
+    if requested not in (None, "auto", "cpu"):
+        raise missing("torch", f"the device {requested!r}")
     return ("cpu",)
 
 
 def fast_dtype(devices: Sequence[str]) -> str:
-    """Return the arithmetic that is fast on ``devices``: ``"bfloat16"`` or ``"float32"``."""
+    """Return the faster arithmetic on ``devices``: ``"bfloat16"`` or ``"float32"``."""
     if not is_installed("torch"):
         return "float32"
     from ragembed.models import torch_devices
@@ -46,12 +46,12 @@ def fast_dtype(devices: Sequence[str]) -> str:
 
 
 def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
-    """Return the model in ``files.folder`` for many texts at a time, loaded once for all who use it at the same time.
+    """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
-    ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a name of PyTorch's. A model whose files were changed
-    meanwhile is another model. Without PyTorch, a BERT model is computed with NumPy. Raises
-    :class:`ragembed.errors.ModelError` where it cannot be loaded, :class:`ragembed.errors.GpuError` where it does not
-    fit in the device's memory, :class:`ragembed.errors.MissingExtraError` where it needs PyTorch.
+    ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a PyTorch name. If the files change, the model is loaded
+    again. Without PyTorch, a BERT model runs in NumPy. Raises :class:`ragembed.errors.ModelError` if it cannot be
+    loaded, :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
+    :class:`ragembed.errors.MissingExtraError` if it needs PyTorch.
     """
     key = (files.sha256, dtype, device)
     with _SHARING:
@@ -62,9 +62,9 @@ def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
 
 
 def one_text(files: ModelFiles, device: str | None) -> Backbone:
-    """Return the model in ``files.folder`` for single queries: in float32, and without PyTorch where that can be.
+    """Return the model in ``files.folder`` for single queries, in float32, without PyTorch if possible.
 
-    ``device`` is what was asked for; it counts for a model that needs PyTorch.
+    ``device`` is the requested device; it matters only for a model that needs PyTorch.
     """
     if needs_no_framework(files):
         return NumpyBert(files.folder)
@@ -72,11 +72,12 @@ def one_text(files: ModelFiles, device: str | None) -> Backbone:
 
 
 def needs_no_framework(files: ModelFiles) -> bool:
-    """Tell whether :func:`one_text` gives a model that is computed without PyTorch."""
+    """Return whether :func:`one_text` returns a model that runs without PyTorch."""
     return is_plain_bert(files.folder)
 
 
 def _load(folder: Path, dtype: str, device: str) -> Backbone:
+    """Load a model with the fastest implementation that supports it."""
     if not is_installed("torch"):
         if not is_plain_bert(folder):
             raise missing("torch", f"the model in {folder}, which is not a plain BERT in float32,")

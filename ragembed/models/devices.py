@@ -1,4 +1,4 @@
-"""Which devices a model runs on: what is asked for, against the GPUs that are visible."""
+"""Resolve the requested device to the GPUs that are visible."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from ragembed.errors import ConfigError, GpuError
 _GPU_NUMBERS = re.compile(r"(?:gpu|cuda):([0-9]+(?:,[0-9]+)*)")
 
 
-def choose_devices(asked: str | None, gpus: int) -> tuple[str, ...]:
-    """Return PyTorch's names of the devices that ``asked`` means where ``gpus`` GPUs are visible.
+def choose_devices(requested: str | None, gpus: int) -> tuple[str, ...]:
+    """Return the PyTorch names of the requested devices if ``gpus`` GPUs are visible.
 
-    None and ``"auto"`` mean every visible GPU, and the CPU where there is none; ``"gpu"`` means every visible GPU,
-    ``"gpu:0"`` and ``"gpu:0,2"`` mean those. ``"cuda"`` may stand for ``"gpu"``. Anything else is taken for a name of
-    PyTorch's and returned as it is.
+    None and ``"auto"`` mean every visible GPU, or the CPU if there is none. ``"gpu"`` means every visible GPU;
+    ``"gpu:0"`` and ``"gpu:0,2"`` mean the GPUs with these numbers. ``"cuda"`` is a synonym of ``"gpu"``. Any other
+    value is returned as it is, as the name of a PyTorch device.
 
-    Raises :class:`ConfigError` where numbers cannot be read or repeat, :class:`GpuError` where a GPU is not visible.
+    Raises :class:`ConfigError` if the numbers cannot be parsed or repeat, and :class:`GpuError` if a GPU is not
+    visible.
     """
-    if asked is None or asked == "auto":
-        return _named(range(gpus)) or ("cpu",)
-    if asked in ("gpu", "cuda"):
-        _require_gpu(asked, gpus)
-        return _named(range(gpus))
-    if not asked.startswith(("gpu", "cuda")):
-        return (asked,)
-    found = _GPU_NUMBERS.fullmatch(asked)
+    if requested is None or requested == "auto":
+        return _device_names(range(gpus)) or ("cpu",)
+    if requested in ("gpu", "cuda"):
+        _require_gpu(requested, gpus)
+        return _device_names(range(gpus))
+    if not requested.startswith(("gpu", "cuda")):
+        return (requested,)
+    found = _GPU_NUMBERS.fullmatch(requested)
     numbers = [] if found is None else [int(number) for number in found[1].split(",")]
     if not numbers or len(set(numbers)) < len(numbers):
-        raise ConfigError(f"device is {asked!r}: expected different numbers of GPUs, as in 'gpu:0' or 'gpu:0,2'")
-    _require_gpu(asked, gpus)
+        raise ConfigError(f"device is {requested!r}: expected distinct GPU numbers, as in 'gpu:0' or 'gpu:0,2'")
+    _require_gpu(requested, gpus)
     absent = [number for number in numbers if number >= gpus]
     if absent:
         raise GpuError(
-            f"device is {asked!r}, but there is no GPU {absent[0]}: choose among {', '.join(map(str, range(gpus)))}, "
-            "the GPUs that are visible"
+            f"device is {requested!r}, but there is no GPU {absent[0]}: choose one of the visible GPUs, "
+            f"{', '.join(map(str, range(gpus)))}"
         )
-    return _named(numbers)
+    return _device_names(numbers)
 
 
-def _require_gpu(asked: str, gpus: int) -> None:
+def _require_gpu(requested: str, gpus: int) -> None:
+    """Raise :class:`GpuError` if no GPU is visible."""
     if not gpus:
         raise GpuError(
-            f"device is {asked!r}, but PyTorch sees no GPU: check its driver, CUDA_VISIBLE_DEVICES and that PyTorch is "
-            "built for it, or choose 'auto' or 'cpu'"
+            f"device is {requested!r}, but PyTorch sees no GPU: check the driver, CUDA_VISIBLE_DEVICES and the build "
+            "of PyTorch, or choose 'auto' or 'cpu'"
         )
 
 
-def _named(numbers: range | list[int]) -> tuple[str, ...]:
+def _device_names(numbers: range | list[int]) -> tuple[str, ...]:
+    """Return the PyTorch names of GPUs."""
     return tuple(f"cuda:{number}" for number in numbers)

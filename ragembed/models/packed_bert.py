@@ -1,8 +1,8 @@
-"""BERT's forward pass for many texts on a CPU: no token of padding, and as few passes over memory as the kernels allow.
+"""The forward pass of BERT for batches of texts on a CPU: no computation for padding, and few passes over memory.
 
-Token vectors of all texts stand in one matrix without gaps. Query, key and value are one product; GELU and the
-residual are added by the product's own kernel (oneDNN's post-operations), whose weights are packed once for it; texts
-of about one length share an attention. Equations are those of Devlin et al. 2019, as in
+The token vectors of all texts form one matrix without gaps. Query, key and value are one product. The kernel of the
+product (oneDNN with post-operations) also applies GELU and adds the residual; its weights are packed once. Texts of
+similar length share one attention product. Equations follow Devlin et al. 2019, as in
 :mod:`ragembed.models.numpy_bert`.
 """
 
@@ -23,14 +23,12 @@ from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
 from ragembed.types import Floats
 
-_PACKED_FOR = 2048  # rows of a product that its weights are packed for; any number works
-_ROWS, _WIDTH_STEP = (
-    128,
-    16,
-)  # multiples of which a matrix has rows and a text tokens: oneDNN keeps a plan for each size
-_SCORES = 1 << 17  # of each head that are computed at a time: they are to stay in the cache
+_PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
+# oneDNN keeps a plan for each size, so the rows of a matrix and the tokens of a text are rounded up to these multiples.
+_ROWS, _WIDTH_STEP = 128, 16
+_SCORES = 1 << 17  # attention scores per head computed at a time; they fit in the cache
 _X86 = ("x86_64", "amd64")
-_LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # of a token's weights, within which they are exact enough as they are
+_LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # range of a token's sum of weights that is exact enough without a shift
 
 
 class _Linear(NamedTuple):
@@ -54,11 +52,19 @@ class _EncoderLayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _AttentionGroup:
-    """Texts that attention is computed for together, each widened to ``width`` tokens.
+    """Texts whose attention is computed together, each padded to ``width`` tokens.
 
-    ``rows``, shape ``(texts, width)``, are the rows of their tokens among all, and that of the text's first where
-    ``real``, of the same shape, is false. ``tokens`` are the rows of the real ones, shape ``(n,)``, and ``places``
-    where these stand in the group.
+    Attributes
+    ----------
+    rows
+        The row of each token in the matrix of all tokens, shape ``(texts, width)``; padding has the row of the first
+        token.
+    real
+        Whether an entry of ``rows`` is a token, not padding, shape ``(texts, width)``.
+    tokens
+        The rows of the tokens, without padding, shape ``(n,)``.
+    places
+        The positions of these tokens in the flattened group, shape ``(n,)``.
     """
 
     rows: torch.Tensor
@@ -70,11 +76,11 @@ class _AttentionGroup:
 class PackedBert:
     """BERT on the CPU; ``folder`` must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
 
-    ``dtype`` is ``"float32"`` or ``"bfloat16"``, one of which :func:`can_pack` is true.
+    ``dtype`` is ``"float32"`` or ``"bfloat16"`` and must satisfy :func:`can_pack`.
     """
 
     def __init__(self, folder: Path, dtype: str) -> None:
-        self._made_of = folder, dtype
+        self._arguments = folder, dtype
         self._tensors = BertTensors(folder)
         self._shape = self._tensors.shape
         self._dtype: torch.dtype = getattr(torch, dtype)
@@ -84,11 +90,11 @@ class PackedBert:
         self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.tensor(TYPES)[0])
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
         self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
-        self._tensors.release()  # all of it was copied
+        self._tensors.release()  # all tensors have been copied
 
     def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
-        """Let a copy read the model again, since packed weights cannot be copied."""
-        return PackedBert, self._made_of
+        """Load the model again in a copy, because packed weights cannot be copied."""
+        return PackedBert, self._arguments
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
@@ -126,7 +132,7 @@ class PackedBert:
             yield number, states
 
     def _attended(self, query_key_value: torch.Tensor, groups: Sequence[_AttentionGroup]) -> torch.Tensor:
-        """Return each token's mixed values, shape ``(tokens, d)``, from shape ``(tokens, 3 d)``."""
+        """Return the output of the attention, shape ``(tokens, d)``, for inputs of shape ``(tokens, 3 d)``."""
         heads = self._shape.heads
         mixed = query_key_value.new_zeros(len(query_key_value), self.dim)
         for group in groups:
@@ -137,7 +143,7 @@ class PackedBert:
         return mixed
 
     def _groups(self, lengths: NDArray[np.int64]) -> list[_AttentionGroup]:
-        """Return groups of texts that become equally wide, few enough for the cache."""
+        """Return groups of texts with the same padded width, small enough for the cache."""
         starts = np.cumsum(lengths) - lengths
         widths = -(-lengths // _WIDTH_STEP) * _WIDTH_STEP
         groups = []
@@ -167,7 +173,7 @@ class PackedBert:
         )
 
     def _linear_of(self, *names: str) -> _Linear:
-        """Return several products of the same input as one."""
+        """Return several linear layers with the same input as one."""
         weight = np.concatenate([self._tensors.tensor(name + ".weight") for name in names])
         bias = np.concatenate([self._tensors.tensor(name + ".bias") for name in names])
         plain = torch.from_numpy(weight).to(self._dtype)
@@ -180,15 +186,16 @@ class PackedBert:
 
 
 def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Return the mixed values, shape ``(texts, tokens, heads, d)``, of shape ``(texts, tokens, 3, heads, d)``.
+    """Return the output of the attention, shape ``(texts, tokens, heads, d)``.
 
-    ``real``, shape ``(texts, tokens)``, is 1 for a token and 0 for one that nothing is to be mixed of.
+    ``query_key_value`` has shape ``(texts, tokens, 3, heads, d)``. ``real``, shape ``(texts, tokens)``, is 1 for a
+    token and 0 for padding, which gets no weight.
     """
     texts, tokens, _, heads, dim = query_key_value.shape
     parts = query_key_value.permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, d)
     query, key = (part.reshape(texts * heads, tokens, dim) for part in parts[:2])
     query = query * dim**-0.5
-    # The sum of a token's weights comes with its values, as that of a column of ones.
+    # A column of ones among the values gives the sum of the weights in the same product.
     values = torch.cat([parts[2], query.new_ones(texts, heads, tokens, 1)], dim=-1) * real[:, None, :, None]
     values = values.view(texts * heads, tokens, dim + 1)
     sums = torch.bmm(torch.bmm(query, key.transpose(1, 2)).exp_(), values)
@@ -200,20 +207,22 @@ def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tenso
 
 
 def can_pack(dtype: str) -> bool:
-    """Tell whether PyTorch has the kernels for ``dtype`` here: oneDNN's on a CPU of the x86 family."""
+    """Return whether PyTorch has the kernels for ``dtype`` on this machine: oneDNN on an x86 CPU."""
     onednn: Any = torch.backends.mkldnn
     if platform.machine().lower() not in _X86 or not (onednn.is_available() and onednn.enabled):
         return False
     kernels: Any = torch.ops.mkldnn
-    there = all(hasattr(kernels, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    return there and (dtype != "bfloat16" or bool(kernels._is_mkldnn_bf16_supported()))
+    available = all(hasattr(kernels, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    return available and (dtype != "bfloat16" or bool(kernels._is_mkldnn_bf16_supported()))
 
 
 def _product(states: torch.Tensor, linear: _Linear, then: str = "none") -> torch.Tensor:
+    """Apply a linear layer, followed by the activation ``then``."""
     result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, linear.weight, linear.bias, then, [], "none")
     return result
 
 
 def _sum(states: torch.Tensor, linear: _Linear, other: torch.Tensor) -> torch.Tensor:
+    """Apply a linear layer and add ``other``."""
     result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(states, other, linear.weight, linear.bias, "add")
     return result

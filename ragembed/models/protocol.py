@@ -1,4 +1,4 @@
-"""What every forward pass gives: the hidden states of windows of token ids."""
+"""The interface of a forward pass: token ids to hidden states."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class Backbone(Protocol):
     n_layers: int
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``: -1 the word embeddings, 0 the blocks' input, 1..L the blocks.
+        """Return the hidden states of ``layers``.
 
-        ``ids`` has shape ``(batch, tokens)``, padded at the right with any id; ``lengths``, shape ``(batch,)``, counts
-        the tokens of each row that are not padding. Each is float32, shape ``(batch, tokens, d)``; rows at padding are
+        Layer -1 is the word embeddings, 0 the input of the blocks, 1 to L the blocks. ``ids`` has shape ``(batch,
+        tokens)`` and is padded on the right with any id. ``lengths``, shape ``(batch,)``, is the number of tokens per
+        row without padding. Each returned array is float32, shape ``(batch, tokens, d)``; its values at padding are
         undefined.
         """
         ...

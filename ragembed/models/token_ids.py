@@ -1,4 +1,4 @@
-"""Token ids of several texts in one array, so that counting and pooling need no loop over tokens."""
+"""The token ids of several texts in one array, so that counting and pooling need no Python loop over tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from ragembed.types import Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenIds:
-    """The token ids of texts: ``flat``, shape ``(tokens,)``, text after text; ``lengths``, shape ``(texts,)``.
+    """The token ids of some texts. Iteration yields the ids of each text.
 
-    Iterating gives the ids of each text, shape ``(tokens of it,)``.
+    Attributes
+    ----------
+    flat
+        The ids of all texts, one text after the other, shape ``(tokens,)``.
+    lengths
+        The number of tokens of each text, shape ``(texts,)``.
     """
 
     flat: Integers
@@ -23,7 +28,7 @@ class TokenIds:
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int] | Integers]) -> TokenIds:
-        """Put the ids of each text together."""
+        """Combine the ids of several texts."""
         texts = list(texts)
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         return cls(np.fromiter(chain.from_iterable(texts), np.int64, int(lengths.sum())), lengths)
@@ -40,18 +45,18 @@ class TokenIds:
 
     @property
     def texts(self) -> Integers:
-        """The number of the text that each token belongs to, shape ``(tokens,)``."""
+        """The index of the text that each token belongs to, shape ``(tokens,)``."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def distinct(self) -> tuple[Integers, Integers]:
-        """Return the different ids, ascending, and where each token's is among them, shape ``(tokens,)``."""
+        """Return the distinct ids, ascending, and the index of each token's id among them, shape ``(tokens,)``."""
         different = np.flatnonzero(np.bincount(self.flat))
         place = np.zeros(self.flat.max(initial=-1) + 1, dtype=np.int64)
         place[different] = np.arange(len(different))
         return different, place[self.flat]
 
     def framed(self, prefix: Sequence[int], suffix: Sequence[int]) -> TokenIds:
-        """Return the same with ``prefix`` before each text and ``suffix`` after it."""
+        """Return the ids with ``prefix`` before and ``suffix`` after each text."""
         lengths = self.lengths + len(prefix) + len(suffix)
         ends = np.cumsum(lengths)[:, None]
         before = ends - lengths[:, None] + np.arange(len(prefix))

@@ -1,4 +1,4 @@
-"""A model's tokenizer: texts to token ids, and to the character spans of their tokens."""
+"""The tokenizer of a model: texts to token ids and to character spans."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FALLBACK_LIMIT = 512
 _MASK_TOKENS = ("[MASK]", "<mask>")
 _POSITIONS = ("max_position_embeddings", "n_positions")
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
-"""Model types whose positions begin after the padding token's id."""
+"""Model types whose position numbers start after the id of the padding token."""
 
 
 class TokenKind(IntEnum):
-    """Where a token of a window comes from."""
+    """The origin of a token in a window."""
 
     PADDING = 0
     SPECIAL = 1
@@ -37,9 +37,9 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The ids and kinds of the tokens before and after a text's own, in every window of it.
+    """The tokens before and after the text in each window: ids and kinds.
 
-    ``lead`` is the space that stands between the template and the text.
+    ``lead`` is the space between the template and the text.
     """
 
     prefix: tuple[int, ...]
@@ -50,21 +50,21 @@ class Frame:
 
     @property
     def ids(self) -> set[int]:
-        """The ids of the frame's tokens."""
+        """The ids of all tokens of the frame."""
         return {*self.prefix, *self.suffix}
 
     @property
     def has_masks(self) -> bool:
-        """Whether one of them is a mask token."""
+        """Whether the frame contains a mask token."""
         return TokenKind.MASK in (*self.prefix_kinds, *self.suffix_kinds)
 
 
 class TextTokenizer:
-    """Fast tokenizer of the model in ``folder``; raises :class:`ModelError` where there is none.
+    """The fast tokenizer of the model in ``folder``; raises :class:`ModelError` if there is none.
 
-    ``max_tokens`` is the longest window the model takes, special tokens included: sentence-transformers'
-    ``max_seq_length`` where the model states it, else the number of its positions. A special token's name inside a
-    text, ``[MASK]`` say, is text like any other.
+    ``max_tokens`` is the size of the model's window, special tokens included: ``max_seq_length`` of
+    sentence-transformers if present, otherwise the number of positions. The name of a special token inside a text, such
+    as ``[MASK]``, is ordinary text.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,22 +79,22 @@ class TextTokenizer:
 
     @cached_property
     def vocabulary_size(self) -> int:
-        """Number of token ids, those without a token among them."""
+        """Number of token ids, including ids without a token."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     @property
     def special_tokens(self) -> int:
-        """How many special tokens frame each window."""
+        """Number of special tokens in each window."""
         return len(self.prefix) + len(self.suffix)
 
     def ids(self, texts: Sequence[str]) -> TokenIds:
-        """Return the token ids of each text, without special tokens and without any limit."""
+        """Return the token ids of each text, without special tokens and without truncation."""
         if self._pieces is not None:
             return self._pieces.ids([_encodable(text) for text in texts])
         return TokenIds.of(encoding.ids for encoding in self._encode(texts))
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Return for each text the ``(start, end)`` character spans of its tokens, without special tokens."""
+        """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
         return [encoding.offsets for encoding in self._encode(texts)]
 
     def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -103,21 +103,22 @@ class TextTokenizer:
         return encoding.ids, encoding.offsets
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens that have ``ids``; an id without a token is the empty string."""
+        """Return the tokens with these ``ids``; an id without a token gives an empty string."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]
 
     def vocabulary(self) -> list[str]:
-        """Return the tokens by id; an id without a token is the empty string."""
+        """Return the tokens by id; an id without a token gives an empty string."""
         tokens = [""] * self.vocabulary_size
         for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
             tokens[number] = token
         return tokens
 
     def frame(self, template: Template) -> Frame:
-        """Return what stands around a text's tokens in each window; raises :class:`ConfigError` without a mask token.
+        """Return the tokens around the text in each window.
 
-        The parts of a template are tokenized on their own, as their authors' programs do, with the space before the
-        text left to the text.
+        Each part of a template is tokenized on its own, as in the programs of the templates' authors. The space before
+        the text belongs to the text. Raises :class:`ConfigError` if the template contains a mask token and the model
+        has none.
         """
         lead = template.before[len(template.before.rstrip(" ")) :]
         before, after = self._template_ids(template.before.rstrip(" ")), self._template_ids(template.after)
@@ -135,6 +136,7 @@ class TextTokenizer:
         )
 
     def _template_ids(self, part: str) -> list[int]:
+        """Return the token ids of a part of a template."""
         filled = part.replace(MASK, self._mask_token()) if MASK in part else part
         self._tokenizer.encode_special_tokens = False
         try:
@@ -144,19 +146,21 @@ class TextTokenizer:
 
     @property
     def has_mask(self) -> bool:
-        """Whether the model has a mask token, which templates can ask for."""
+        """Whether the model has a mask token, which templates may contain."""
         return self._known_mask() is not None
 
     def _mask_token(self) -> str:
+        """Return the mask token; raise :class:`ConfigError` if there is none."""
         token = self._known_mask()
         if token is None:
             raise ConfigError(
-                f"the model in {self._folder} has no mask token, which the template asks for: choose a template "
+                f"the model in {self._folder} has no mask token, but the template contains {MASK}: choose a template "
                 f"without {MASK}"
             )
         return token
 
     def _known_mask(self) -> str | None:
+        """Return the mask token, or None if the model has none."""
         special = _read(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
         special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
@@ -179,6 +183,7 @@ def _encodable(text: str) -> str:
 
 
 def _load(folder: Path) -> tokenizers.Tokenizer:
+    """Load the fast tokenizer in ``folder``, or convert the slow one."""
     from tokenizers import Tokenizer
 
     file = folder / "tokenizer.json"
@@ -190,6 +195,7 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _model_limit(folder: Path) -> int:
+    """Return the number of tokens in the model's window."""
     stated = [_field(folder / "config.json", name) for name in _POSITIONS]
     positions = next((number for number in stated if number), None)
     if positions and _text_field(folder / "config.json", "model_type") in _OFFSET_POSITIONS:
@@ -209,12 +215,13 @@ def _field(file: Path, name: str) -> int | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """Return the fields of a JSON file; none if the file does not exist."""
     if not file.is_file():
         return {}
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{file} is not valid JSON: {error}") from error
+        raise ModelError(f"{file} is not valid JSON ({error}): get the model again") from error
     if not isinstance(fields, dict):
-        raise ModelError(f"{file} holds no JSON object")
+        raise ModelError(f"{file} contains {type(fields).__name__}: expected a JSON object; get the model again")
     return fields

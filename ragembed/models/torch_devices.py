@@ -1,4 +1,4 @@
-"""The devices that PyTorch sees, and the arithmetic that is fast on them."""
+"""The devices that PyTorch can use, and the fast arithmetic on them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from ragembed.errors import ConfigError, GpuError
 from ragembed.models.devices import choose_devices
 
 
-def find_devices(asked: str | None) -> tuple[str, ...]:
-    """Return PyTorch's names of the devices that ``asked`` means; see :func:`ragembed.models.devices.choose_devices`.
+def find_devices(requested: str | None) -> tuple[str, ...]:
+    """Return the PyTorch names of the requested devices; see :func:`ragembed.models.devices.choose_devices`.
 
-    Raises :class:`ConfigError` where PyTorch knows no such device, :class:`GpuError` where it is not there.
+    Raises :class:`ConfigError` if PyTorch does not know the device, and :class:`GpuError` if the device is not
+    available.
     """
-    names = choose_devices(asked, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    names = choose_devices(requested, torch.cuda.device_count() if torch.cuda.is_available() else 0)
     for name in names:
         try:
             kind = torch.device(name).type
         except RuntimeError as error:
             raise ConfigError(
-                f"device is {asked!r}: expected 'auto', 'cpu', 'gpu', numbers of GPUs as in 'gpu:0,2', or a name of "
-                "PyTorch's such as 'mps'"
+                f"device is {requested!r}: expected 'auto', 'cpu', 'gpu', GPU numbers as in 'gpu:0,2', or the name of "
+                "a PyTorch device such as 'mps'"
             ) from error
         if kind not in ("cpu", "cuda"):
             _require_device(name)
@@ -30,18 +31,18 @@ def find_devices(asked: str | None) -> tuple[str, ...]:
 
 
 def fast_dtype(devices: Sequence[str]) -> str:
-    """Return ``"bfloat16"`` where each of ``devices`` multiplies it in hardware, else ``"float32"``.
+    """Return ``"bfloat16"`` if every device multiplies it in hardware, otherwise ``"float32"``.
 
-    On a CPU that takes AMX or AVX512-BF16, on a GPU of NVIDIA's compute capability 8.0: without them bfloat16 is slower
-    than float32.
+    A CPU needs AMX or AVX512-BF16, an NVIDIA GPU compute capability 8.0. Without them, bfloat16 is slower than float32.
     """
     return "bfloat16" if all(_multiplies_bfloat16(torch.device(name)) for name in devices) else "float32"
 
 
 def _require_device(name: str) -> None:
+    """Raise :class:`GpuError` if PyTorch cannot allocate on the device."""
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, ImportError) as error:  # each kind of device has its own
+    except (RuntimeError, AssertionError, ImportError) as error:  # the type depends on the kind of device
         raise GpuError(f"device is {name!r}, but PyTorch cannot use it here: choose 'auto' or 'cpu'") from error
 
 

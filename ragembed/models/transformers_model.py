@@ -1,4 +1,4 @@
-"""Any Hugging Face model through PyTorch: token ids to hidden states. The only importer of transformers."""
+"""Any Hugging Face model through PyTorch: token ids to hidden states. Only this module imports transformers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-_MEMORY_SHARE = 0.8  # of what is free on a GPU; the rest is for its libraries' workspaces and for fragmentation
-_VECTORS_PER_BLOCK = 8  # of each token, that a block holds at once: input, query, key, value, sums
+_MEMORY_SHARE = 0.8  # share of the free GPU memory; the rest is for workspaces of libraries and for fragmentation
+_VECTORS_PER_BLOCK = 8  # vectors per token that a block holds at once: input, query, key, value, sums
 
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 
@@ -36,18 +36,18 @@ class TransformersModel:
     Parameters
     ----------
     folder
-        The model's folder; weights are read from safetensors, code in it is never run.
+        The folder of the model. Weights are read from safetensors; code in the folder is never run.
     dtype
         ``"float32"`` or ``"bfloat16"``.
     device
-        A name that :func:`ragembed.models.torch_devices.find_devices` gives.
+        A device name from :func:`ragembed.models.torch_devices.find_devices`.
 
     Raises
     ------
     ModelError
-        Where the model cannot be loaded.
+        If the model cannot be loaded.
     GpuError
-        Where it does not fit in the device's memory.
+        If the model does not fit in the memory of the device.
     """
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
@@ -65,8 +65,8 @@ class TransformersModel:
             self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
         except torch.cuda.OutOfMemoryError as error:
             raise GpuError(
-                f"the model in {folder} does not fit in the free memory of {device}: free some, or choose another "
-                "device or a smaller model"
+                f"the model in {folder} does not fit in the free memory of {device}: free some memory, or choose "
+                "another device or a smaller model"
             ) from error
         self.dim = int(model.config.hidden_size)
         self.n_layers = int(model.config.num_hidden_layers)
@@ -75,8 +75,8 @@ class TransformersModel:
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
 
-        A batch that does not fit in the device's memory is computed in parts, halved until they fit. Raises
-        :class:`GpuError` where a single window does not.
+        A batch that does not fit in the memory of the device is split in halves until it fits. Raises :class:`GpuError`
+        if a single window does not fit.
         """
         while True:
             rows = len(ids)
@@ -88,15 +88,16 @@ class TransformersModel:
                 if rows == 1:
                     raise GpuError(
                         f"1 window of {ids.shape[1]} tokens, from a batch of {len(ids)}, does not fit in the free "
-                        f"memory of {self._device}: free some, set max_tokens below {ids.shape[1]}, or choose another "
-                        "device"
+                        f"memory of {self._device}: free some memory, set max_tokens below {ids.shape[1]}, or choose "
+                        "another device"
                     ) from error
                 self._budget = rows // 2 * self._row_bytes(ids.shape[1], layers)
-            torch.cuda.empty_cache()  # here and not above, where the error still holds what was computed
+            torch.cuda.empty_cache()  # after the except block, because the error keeps the partial results alive
 
     def _in_parts(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
     ) -> list[Floats]:
+        """Compute ``rows`` windows at a time."""
         if rows >= len(ids):
             return self._compute(ids, lengths, layers)
         parts = [
@@ -106,6 +107,7 @@ class TransformersModel:
         return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
     def _compute(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Compute the hidden states of a batch that fits in memory."""
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
         with torch.inference_mode(), _current(self._device):
             tokens = torch.from_numpy(ids).to(self._device)
@@ -124,10 +126,11 @@ class TransformersModel:
         return table
 
     def _needs_all(self, layers: tuple[int, ...]) -> bool:
+        """Return whether a hidden layer other than the last is needed."""
         return any(layer not in (WORD_EMBEDDINGS, self.n_layers) for layer in layers)
 
     def _row_bytes(self, tokens: int, layers: tuple[int, ...]) -> int:
-        """Return an upper bound of what a window of ``tokens`` tokens takes on the device."""
+        """Return an upper bound of the memory for a window of ``tokens`` tokens on the device."""
         config = self._model.config
         kept = self.n_layers + 1 if self._needs_all(layers) else 1
         inner = 3 * _largest(config, "intermediate_size", 4 * self.dim)  # gate, values and their product
@@ -149,19 +152,19 @@ class TransformersModel:
 
 
 def config_shape(folder: Path) -> tuple[int, int]:
-    """Return dimension and number of blocks of the model in ``folder``, by whatever names its configuration uses."""
+    """Return the dimension and the number of blocks of the model in ``folder``, under any name in its configuration."""
     try:
         config: Any = transformers.AutoConfig.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
         return int(config.hidden_size), int(config.num_hidden_layers)
     except (OSError, ValueError, AttributeError) as error:
-        raise ModelError(f"the configuration of the model in {folder} cannot be read: {error}") from error
+        raise ModelError(f"cannot read the configuration of the model in {folder}: {error}") from error
 
 
 @contextlib.contextmanager
 def loading_model() -> Iterator[None]:
-    """Load one model at a time, without transformers' own progress bar."""
+    """Load one model at a time, without the progress bar of transformers."""
     logging: Any = transformers.utils.logging
     with _LOADING:
         shown = logging.is_progress_bar_enabled()
@@ -174,22 +177,24 @@ def loading_model() -> Iterator[None]:
 
 
 def slow_tokenizer(folder: Path) -> tokenizers.Tokenizer:
-    """Build the fast tokenizer of a model that ships only the slow one's files."""
+    """Build the fast tokenizer of a model that has only the files of the slow one."""
     try:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
         )
     except (OSError, ValueError) as error:
-        raise ModelError(f"the model folder {folder} has no tokenizer that can be read: {error}") from error
+        raise ModelError(f"cannot read the tokenizer in the model folder {folder}: {error}") from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise ConfigError(f"the tokenizer in {folder} has no fast form: save the model with a tokenizer.json")
+        raise ConfigError(
+            f"the tokenizer in {folder} has no fast version: expected one; save the model with a tokenizer.json"
+        )
     result: tokenizers.Tokenizer = backend
     return result
 
 
 def _memory_budget(device: torch.device) -> int | None:
-    """Return how many bytes a batch may take on ``device``; None where that is not limited."""
+    """Return the number of bytes that a batch may use on ``device``; None if there is no limit."""
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
@@ -198,11 +203,11 @@ def _memory_budget(device: torch.device) -> int | None:
 
 
 def _largest(config: Any, name: str, default: int) -> int:
-    """Return a size of a model's configuration, the largest where each block has its own."""
+    """Return a size in the configuration of a model; the largest if it differs between blocks."""
     size = getattr(config, name, None)
     return default if size is None else int(np.max(size))
 
 
 def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Make a GPU this thread's current one, for kernels that go by that."""
+    """Make a GPU the current device of this thread, which some kernels require."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

@@ -1,7 +1,7 @@
-"""WordPiece, word by word: each different word is split once, and looked up ever after.
+"""WordPiece by words: each distinct word is tokenized once and then cached.
 
-BERT's tokenizer treats what stands between blanks on its own (Devlin et al. 2019; normalizer and pre-tokenizer of
-Hugging Face's ``tokenizers``), and natural text repeats its words, so that most of the work of splitting is repeated.
+BERT's tokenizer treats every whitespace-separated word on its own (Devlin et al. 2019; normalizer and pre-tokenizer of
+Hugging Face's ``tokenizers``). Natural text repeats words, so the cache saves most of the work.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ragembed.models.token_ids import TokenIds
 if TYPE_CHECKING:
     import tokenizers
 
-_REMOVED = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
-"""Control characters that the normalizer drops and Python takes for blanks."""
+_CONTROL = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
+"""Control characters that the normalizer removes and that Python treats as whitespace."""
 _MOST_LETTERS = 1 << 21
-"""Letters of the words that are remembered, in some tens of megabytes; beyond, they are learned again."""
+"""Maximum number of letters in the cache, some tens of megabytes; a larger cache is cleared."""
 
 
 _TOGETHER = 512
-"""Words that are split as one text."""
+"""Number of words that are tokenized as one text."""
 
 
 class WordPieces:
@@ -35,80 +35,80 @@ class WordPieces:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._learning = threading.Lock()
-        self._forget()
+        self._reset()
 
     def __reduce__(self) -> tuple[type[WordPieces], tuple[tokenizers.Tokenizer]]:
-        """Let a copy begin with no word known."""
+        """Start a copy with an empty cache."""
         return WordPieces, (self._tokenizer,)
 
     def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens."""
-        split = [text.split() for text in _splittable(texts)]
+        split = [text.split() for text in _without_control_characters(texts)]
         with self._learning:
             try:
                 words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(split)), np.int64)
                 self._learn()
             except BaseException:
-                self._forget()  # words that have a number and no pieces
+                self._reset()  # some words have a number but no pieces
                 raise
             starts, pieces = self._starts, self._pieces
             if self._letters > _MOST_LETTERS:
-                self._forget()
+                self._reset()
         counts = starts[words + 1] - starts[words]
-        # The pieces of each word follow one another: where the first is, and how far on from it.
+        # The pieces of a word are contiguous: position of the first piece plus the offset within the word.
         ends = np.cumsum(counts)
         places = np.repeat(starts[words] - ends + counts, counts) + np.arange(counts.sum())
         text_of_word = np.repeat(np.arange(len(texts)), np.fromiter(map(len, split), np.int64, len(texts)))
         lengths = np.bincount(text_of_word, weights=counts, minlength=len(texts)).astype(np.int64)
         return TokenIds(pieces[places], lengths)
 
-    def _forget(self) -> None:
-        """Begin again: words by number, where the pieces of each begin and the last one's end, and all pieces."""
-        self._numbers = _FreshWords()
+    def _reset(self) -> None:
+        """Clear the cache: the numbers of words, the starts of their pieces (and the last end), and all pieces."""
+        self._numbers = _NewWords()
         self._starts = np.zeros(1, dtype=np.int64)
         self._pieces = np.zeros(0, dtype=np.int64)
         self._letters = 0
 
     def _learn(self) -> None:
-        """Split the words that have got a number since the last time."""
-        fresh, self._numbers.fresh = self._numbers.fresh, []
-        if not fresh:
+        """Tokenize the words that were numbered since the last call."""
+        new, self._numbers.new = self._numbers.new, []
+        if not new:
             return
-        learned = self._split(fresh)
+        learned = self._split(new)
         self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(learned.lengths)])
         self._pieces = np.concatenate([self._pieces, learned.flat])
-        self._letters += sum(map(len, fresh))
+        self._letters += sum(map(len, new))
 
     def _split(self, words: Sequence[str]) -> TokenIds:
-        """Return the pieces of each word: many words are split as one text, by where in it each piece is."""
+        """Return the pieces of each word; many words are tokenized as one text and separated by their offsets."""
         lines = [words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER)]
         encoded = self._tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False)
         counts = [_pieces_by_word(line, each.offsets) for line, each in zip(lines, encoded, strict=True)]
         return TokenIds(TokenIds.of(each.ids for each in encoded).flat, np.concatenate(counts))
 
 
-class _FreshWords(dict[str, int]):
-    """Gives a word that it is asked for first the next number, and keeps it among the ``fresh``."""
+class _NewWords(dict[str, int]):
+    """A dict that numbers each unknown key and collects it in ``new``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fresh: list[str] = []
+        self.new: list[str] = []
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
-        self.fresh.append(word)
+        self.new.append(word)
         return number
 
 
 def _pieces_by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return how many of the pieces that have these ``offsets`` in ``words``, with a blank between two, each has."""
+    """Return the number of pieces of each word, given the ``offsets`` of all pieces in the words joined by spaces."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
     begins = np.fromiter((begin for begin, _ in offsets), np.int64, len(offsets))
     return np.bincount(np.searchsorted(starts, begins, side="right") - 1, minlength=len(words))
 
 
 def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:
-    """Tell whether ``tokenizer`` is BERT's, with no tokens of its own that might reach across a blank."""
+    """Return whether ``tokenizer`` is BERT's, without added tokens that could contain a space."""
     from tokenizers import models, normalizers, pre_tokenizers
 
     normalizer = tokenizer.normalizer
@@ -121,9 +121,9 @@ def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:
     )
 
 
-def _splittable(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts without what the normalizer drops and Python takes for blanks."""
+def _without_control_characters(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts without the characters that the normalizer removes and that Python treats as whitespace."""
     together = "".join(texts)
-    if any(character in together for character in map(chr, _REMOVED)):
-        return [text.translate(_REMOVED) for text in texts]
+    if any(character in together for character in map(chr, _CONTROL)):
+        return [text.translate(_CONTROL) for text in texts]
     return texts

@@ -1,13 +1,13 @@
-r"""Texts to whole words of a vocabulary, for vectors of words (Stankevičius & Lukoševičius 2024, section 3.2.4).
+"""Split texts into whole words of a vocabulary, for word vectors (Stankevičius & Lukoševičius 2024, section 3.2.4).
 
-An atom is a run of letters, digits and their combining marks, one character of a script that is written without
-spaces (Han, kana, Thai, Lao, Burmese, Khmer), or one punctuation mark or symbol. Atoms that stand together as
-``don't``, ``well-known``, ``3.14``, ``U.S.``, ``東京都`` and ``...`` do are looked up as the longest words of the
-vocabulary, from left to right: joined where it knows the joined form, split where it does not. So are the parts of
-vocabularies that split ``dog's`` into ``dog`` and ``'s``.
+An atom is a run of letters, digits and combining marks; one character of a script without spaces (Han, kana, Thai, Lao,
+Burmese, Khmer); or one punctuation mark or symbol. Adjacent atoms, as in ``don't``, ``well-known``, ``3.14``, ``U.S.``,
+``東京都`` and ``...``, are matched from left to right against the longest words of the vocabulary: a form that the
+vocabulary contains stays joined, any other form is split. This also covers vocabularies that split ``dog's`` into
+``dog`` and ``'s``.
 
-A form is looked up in NFC: in lower case first, then as it is written, then both again with typographic apostrophes
-and hyphens as ASCII and without soft hyphens and variation selectors. Accents stay.
+A form is looked up in NFC: first in lower case, then as written, then both again with typographic apostrophes and
+hyphens replaced by ASCII and without soft hyphens and variation selectors. Accents are kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from itertools import groupby
 from ragembed.models.token_ids import TokenIds
 
 MAX_TOKENS = 256
-"""Tokens of a chunk: word vectors have no window, so this is the default model's."""
+"""Maximum number of tokens in a chunk: word vectors have no window, so this is the window of the default model."""
 
-_LONGEST = 9  # atoms that are looked up as one word: five words and what joins them
+_LONGEST = 9  # atoms that are looked up as one word: five words and their joiners
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -35,9 +35,9 @@ _PLAIN = str.maketrans({"’": "'", "‐": "-", "‑": "-", "\u00ad": None, "\uf
 
 
 class WordTokenizer:
-    """Tokenizer over the words of ``index``, whose values are their ids, 0 to ``len(index) - 1``.
+    """A tokenizer for the words in ``index``, which maps each word to its id, 0 to ``len(index) - 1``.
 
-    It has no special tokens. Any str can be tokenized; what is no word of the vocabulary is left out.
+    It has no special tokens. It accepts any str; words that are not in the vocabulary are left out.
     """
 
     def __init__(self, index: Mapping[str, int]) -> None:
@@ -49,7 +49,7 @@ class WordTokenizer:
         self.suffix: list[int] = []
 
     def ids(self, texts: Sequence[str]) -> TokenIds:
-        """Return the ids of each text's words that the vocabulary knows, in their order."""
+        """Return the ids of the known words of each text, in order."""
         known: dict[str, list[int]] = {}
         rows = []
         for text in texts:
@@ -63,11 +63,11 @@ class WordTokenizer:
         return TokenIds.of(rows)
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Return for each text the ``(start, end)`` character spans of its atoms, known or not."""
+        """Return the ``(start, end)`` character spans of the atoms of each text, whether or not they are known."""
         return [[match.span() for match in _patterns(text.isascii()).atom.finditer(text)] for text in texts]
 
     def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of the words of ``text`` that the vocabulary knows, and the ``(start, end)`` span of each."""
+        """Return the ids of the known words of ``text``, and the ``(start, end)`` span of each."""
         found = [
             (number, (match.start() + start, match.start() + end))
             for match in _patterns(text.isascii()).compound.finditer(text)
@@ -76,7 +76,7 @@ class WordTokenizer:
         return [number for number, _ in found], [span for _, span in found]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Return the words that have ``ids``."""
+        """Return the words with these ``ids``."""
         words = self.vocabulary()
         return [words[number] for number in ids]
 
@@ -85,7 +85,7 @@ class WordTokenizer:
         return sorted(self._index, key=self._index.__getitem__)
 
     def _words(self, compound: str) -> list[tuple[int, tuple[int, int]]]:
-        """Return id and span of the longest words of the vocabulary in ``compound``, from left to right."""
+        """Return id and span of the longest known words in ``compound``, from left to right."""
         (spans,) = self.offsets([compound])
         found: list[tuple[int, tuple[int, int]]] = []
         at = 0
@@ -100,6 +100,7 @@ class WordTokenizer:
         return found
 
     def _word(self, form: str) -> int | None:
+        """Return the id of a form, or None if the vocabulary does not contain it."""
         form = unicodedata.normalize("NFC", form)
         for candidate in (form, form.translate(_PLAIN)):
             for cased in (candidate.lower(), candidate):
@@ -110,7 +111,7 @@ class WordTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
-    """What finds atoms, and atoms that stand together."""
+    """Patterns for atoms and for adjacent atoms."""
 
     atom: re.Pattern[str]
     compound: re.Pattern[str]
@@ -118,7 +119,7 @@ class _Patterns:
 
 @cache
 def _patterns(is_ascii: bool) -> _Patterns:
-    """Compile the patterns, which find the same in ASCII text; those for it alone are made five times as fast."""
+    """Compile the patterns; those for ASCII text match the same there and are built five times as fast."""
     marks = "\u0300" if is_ascii else _combining_marks()
     letters = rf"[^\W_{_UNSPACED}]+"
     word = f"{letters}(?:[{marks}{_FORMAT_INSIDE_WORDS}]+{letters})*[{marks}]*"
@@ -132,7 +133,7 @@ def _patterns(is_ascii: bool) -> _Patterns:
 
 
 def _combining_marks() -> str:
-    """Return the inside of a character class of Unicode's combining marks, which ``re`` has no name for."""
+    """Return Unicode's combining marks as the inside of a character class, because ``re`` has no class for them."""
     blocks = (range(0x300, 0x1F000), range(0xE0100, 0xE01F0))
     marks = [code for block in blocks for code in block if unicodedata.category(chr(code)).startswith("M")]
     runs = [[code for _, code in run] for _, run in groupby(enumerate(marks), lambda pair: pair[1] - pair[0])]

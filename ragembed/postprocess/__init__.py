@@ -1,7 +1,7 @@
-"""Post-processors: maps of vectors that are fitted on the corpus, and chains of them for documents and queries.
+"""Post-processors: maps of raw vectors that are fitted on the corpus, and chains of them.
 
-:class:`Chain` and :class:`TwoSidedChain` are what ragembed itself uses; they need NumPy only. The classes whose names
-end in ``Estimator`` offer the same maps to scikit-learn, which is imported when you first use one of them.
+:class:`Chain` and :class:`TwoSidedChain` need NumPy only. The classes whose names end in ``Estimator`` offer the same
+maps as scikit-learn transformers; scikit-learn is imported when you first use one of them.
 """
 
 from __future__ import annotations

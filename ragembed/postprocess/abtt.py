@@ -13,13 +13,13 @@ from ragembed.types import Doubles, Floats
 class AllButTheTop(PostProcessor):
     """``Ã - Ã UᵀU`` with ``Ã = x - μ`` and U the top principal directions of the fitted vectors.
 
-    Source: Mu & Viswanath 2018; Stankevičius & Lukoševičius 2024, section 3.4. The mean is not added back. The space
-    stays the same, so that each side of retrieval can lose directions of its own.
+    Source: Mu & Viswanath 2018; Stankevičius & Lukoševičius 2024, section 3.4. The mean is not added back. The
+    dimension stays the same, so documents and queries can lose different directions.
 
     Parameters
     ----------
     directions
-        How many directions are removed.
+        Number of directions to remove.
     """
 
     saved = (Saved("mean", np.float64, "d"), Saved("directions", np.float64, "rd"))
@@ -28,7 +28,7 @@ class AllButTheTop(PostProcessor):
 
     def __init__(self, directions: int = 2) -> None:
         if directions < 1:
-            raise ConfigError(f"abtt removes {directions} directions: expected at least 1")
+            raise ConfigError(f"abtt:{directions} removes {directions} directions: expected at least 1")
         self.directions = directions
 
     def _learn(self, vectors: Floats) -> None:

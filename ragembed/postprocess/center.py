@@ -10,7 +10,7 @@ from ragembed.types import Floats
 
 
 class Center(PostProcessor):
-    """``x - μ`` per dimension (Stankevičius & Lukoševičius 2024, section 3.4)."""
+    """Subtract the mean of each dimension: ``x - μ`` (Stankevičius & Lukoševičius 2024, section 3.4)."""
 
     saved = (Saved("mean", np.float32, "d"),)
     mean_: Floats

@@ -1,7 +1,7 @@
-"""Chains of post-processors, one for each side of retrieval.
+"""Chains of post-processors, one for documents and one for queries.
 
-Queries are short and documents long, so their vectors have different statistics: each step is fitted once on
-document vectors and once on pseudo-query vectors (``query_fit="separate"``). For symmetric tasks one fit serves both.
+Queries are short and documents are long, so their vectors have different statistics. With ``query_fit="separate"`` each
+step is fitted once on document vectors and once on pseudo-query vectors. Symmetric tasks share one fit.
 """
 
 from __future__ import annotations
@@ -41,18 +41,36 @@ _NUMBERED: Mapping[str, Callable[[int], PostProcessor]] = {"whiten": Whiten, "ab
 
 
 def post_processor(spec: str) -> PostProcessor:
-    """Return the post-processor that ``spec`` names, not fitted; raises :class:`ConfigError` for an unknown one."""
+    """Return the post-processor that ``spec`` names, not fitted; raise :class:`ConfigError` if it is unknown."""
     name, number = parse_postprocessor(spec)
     return _PLAIN[name]() if number is None else _NUMBERED[name](number)
 
 
 class Chain:
-    """Post-processors applied one after the other; each is fitted on what the one before it gives.
+    """Several post-processors in a row; each one is fitted on the output of the one before.
 
     Parameters
     ----------
-    specs
-        What they are, as in ``["abtt:2", "normalize"]``; none leaves vectors as they are.
+    specs : sequence of str
+        Names of post-processors, such as ``["abtt:2", "normalize"]``. An empty chain returns vectors unchanged.
+
+    Attributes
+    ----------
+    specs : tuple of str
+        The names of the post-processors.
+
+    Raises
+    ------
+    ragembed.errors.ConfigError
+        If a post-processor is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ragembed.postprocess import Chain
+    >>> vectors = np.array([[3, 0], [0, 4]], dtype=np.float32)
+    >>> Chain(["normalize"]).fit(vectors).transform(vectors).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     def __init__(self, specs: Sequence[str]) -> None:
@@ -61,53 +79,197 @@ class Chain:
 
     @property
     def learns(self) -> bool:
-        """Whether a step has anything to fit."""
+        """Whether at least one post-processor has something to fit."""
         return any(step.saved for step in self._steps)
 
     @property
     def dim(self) -> int | None:
-        """Dimension of the vectors that come out; None before a fit, and where nothing fitted depends on it."""
+        """Dimension of the output; None before a fit, or if no post-processor depends on the dimension."""
         dims = self._dims()
         return dims[-1][1] if dims else None
 
     def fit(self, vectors: Floats) -> Chain:
-        """Fit every step on ``vectors``, float32, shape ``(n, d)``, ``n >= 1``."""
+        """Fit every post-processor.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray
+            Raw vectors, float32, finite, shape ``(n, d)``, ``n >= 1``.
+
+        Returns
+        -------
+        Chain
+            This chain.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no vector, or a value is not finite.
+        ragembed.errors.RankError
+            If a post-processor needs more directions than the rank of the vectors.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> Chain(["center"]).fit(np.eye(2, dtype=np.float32)).dim
+        2
+        """
         for step in self._steps:
             vectors = step.fit(vectors).transform(vectors)
         return self
 
     def fit_queries(self, vectors: Floats, documents: Chain) -> Chain:
-        """Fit every step on query vectors, given the fitted chain of the document side."""
+        """Fit every post-processor on query vectors, given the fitted chain for documents.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray
+            Raw vectors of queries, float32, finite, shape ``(n, d)``, ``n >= 1``.
+        documents : Chain
+            The fitted chain for documents, with the same post-processors. ``whiten`` takes its directions from it.
+
+        Returns
+        -------
+        Chain
+            This chain.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no vector, a value is not finite, or the dimension differs from that of the documents.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> documents = Chain(["center"]).fit(np.array([[1, 2], [3, 4]], dtype=np.float32))
+        >>> queries = np.array([[5, 5], [7, 9]], dtype=np.float32)
+        >>> Chain(["center"]).fit_queries(queries, documents).transform(queries).tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
+        """
         for step, of_documents in zip(self._steps, documents._steps, strict=True):
             vectors = step.fit_queries(vectors, of_documents).transform(vectors)
         return self
 
     def transform(self, vectors: Floats) -> Floats:
-        """Return ``vectors``, shape ``(n, d)``, after every step; float32, C-order."""
+        """Apply every post-processor.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``; ``n`` may be 0.
+
+        Returns
+        -------
+        numpy.ndarray
+            The processed vectors, float32, C-order, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted and has something to fit.
+        ragembed.errors.ConfigError
+            If the dimension differs from that of the fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> vectors = np.array([[1, 2], [3, 4]], dtype=np.float32)
+        >>> Chain(["center"]).fit(vectors).transform(vectors).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
+        """
         for step in self._steps:
             vectors = step.transform(vectors)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     @property
     def additive(self) -> bool:
-        """Whether the parts of a vector account for all of what comes out."""
+        """Whether the summands of an input vector explain the output completely, without a rest."""
         return all(step.additive for step in self._steps)
 
     def transform_parts(self, parts: Parts) -> Parts:
-        """Map the parts of one vector to parts of what :meth:`transform` makes of it; see :class:`PostProcessor`."""
+        """Map the summands of one vector to summands of its processed vector.
+
+        Parameters
+        ----------
+        parts : Parts
+            The summands of a raw vector, float64, shape ``(n, d)``, and their shares.
+
+        Returns
+        -------
+        Parts
+            Summands of the vector that :meth:`transform` returns, float64, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted and has something to fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> from ragembed.postprocess.parts import Parts
+        >>> parts = Parts(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.5, 0.5]))
+        >>> Chain(["normalize"]).transform_parts(parts).whole.tolist()
+        [0.6, 0.8]
+        """
         for step in self._steps:
             parts = step.transform_parts(parts)
         return parts
 
     def state(self) -> State:
-        """Return the steps' arrays, named ``<position>.<name>``."""
+        """Return the fitted arrays.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The arrays by name, ``<position>.<name>``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted and has something to fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> sorted(Chain(["center"]).fit(np.eye(2, dtype=np.float32)).state())
+        ['0.mean']
+        """
         return {f"{i}.{name}": array for i, step in enumerate(self._steps) for name, array in step.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Chain:
-        """Take back :meth:`state`.
+        """Load arrays that :meth:`state` returned.
 
-        Raises :class:`NotFittedError` when an array is missing, and :class:`ModelError` when one is unknown, is not
-        of the type and shape that was saved, or does not fit those of the step before.
+        Parameters
+        ----------
+        state : mapping of str to numpy.ndarray
+            The arrays by name.
+
+        Returns
+        -------
+        Chain
+            This chain.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If an array is missing.
+        ragembed.errors.ModelError
+            If an array is unknown, has another type or shape than the saved one, or does not fit the post-processor
+            before.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> fitted = Chain(["center"]).fit(np.eye(2, dtype=np.float32))
+        >>> Chain(["center"]).restore(fitted.state()).dim
+        2
         """
         positions = {str(i) for i in range(len(self._steps))}
         for name in state:
@@ -116,32 +278,80 @@ class Chain:
                     f"the saved state has an unknown array {name!r}: the chain has {len(positions)} post-processors"
                 )
         for i, step in enumerate(self._steps):
-            step.restore(_below(state, f"{i}."))
+            step.restore(_strip_prefix(state, f"{i}."))
         dims = self._dims()
         for (_, out), (into, _) in pairwise(dims):
             if out != into:
                 raise ModelError(
-                    f"the saved post-processors do not follow each other: one gives {out} dimensions, "
-                    f"the next takes {into}"
+                    f"the saved post-processors do not match: one returns {out} dimensions, but the next expects "
+                    f"{into}; fit again"
                 )
         return self
 
     def _dims(self) -> list[tuple[int, int]]:
+        """Return the dimensions of input and output of each post-processor that depends on them."""
         return [step.dims for step in self._steps if step.dims is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class TwoSidedChain:
-    """A fitted chain for documents and one for queries (the same object when one side serves both)."""
+    """A fitted chain for documents and a fitted chain for queries.
+
+    Attributes
+    ----------
+    documents : Chain
+        The chain for documents.
+    queries : Chain
+        The chain for queries; the same object as ``documents`` if both share one fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ragembed.postprocess import TwoSidedChain
+    >>> documents = np.array([[1, 2], [3, 4]], dtype=np.float32)
+    >>> queries = np.array([[5, 5], [7, 9]], dtype=np.float32)
+    >>> chain = TwoSidedChain.fit(["center"], documents, queries)
+    >>> chain.documents.transform(documents).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    >>> chain.queries.transform(queries).tolist()
+    [[-1.0, -2.0], [1.0, 2.0]]
+    """
 
     documents: Chain
     queries: Chain
 
     @classmethod
     def fit(cls, specs: Sequence[str], documents: Floats, queries: Floats | None) -> TwoSidedChain:
-        """Fit on raw document vectors and raw pseudo-query vectors, both of shape ``(n, d)``.
+        """Fit both chains.
 
-        ``queries=None`` fits one side for both. Raises :class:`ConfigError` where the sides have different dimensions.
+        Parameters
+        ----------
+        specs : sequence of str
+            Names of post-processors.
+        documents : numpy.ndarray
+            Raw vectors of documents, float32, finite, shape ``(n, d)``, ``n >= 1``.
+        queries : numpy.ndarray or None
+            Raw vectors of pseudo-queries, float32, finite, shape ``(m, d)``. None uses the fit on documents for both.
+
+        Returns
+        -------
+        TwoSidedChain
+            The fitted chains.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If a post-processor is unknown, there is no vector, a value is not finite, or the dimensions differ.
+        ragembed.errors.RankError
+            If a post-processor needs more directions than the rank of the vectors.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import TwoSidedChain
+        >>> chain = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
+        >>> chain.queries is chain.documents
+        True
         """
         if queries is not None and queries.shape[1:] != documents.shape[1:]:
             raise ConfigError(
@@ -152,7 +362,22 @@ class TwoSidedChain:
         return cls(fitted, fitted if queries is None else Chain(specs).fit_queries(queries, fitted))
 
     def state(self) -> State:
-        """Return both chains' arrays, named ``documents.…`` and, if it is another one, ``queries.…``."""
+        """Return the fitted arrays of both chains.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The arrays by name, ``documents.<position>.<name>``, and ``queries.<position>.<name>`` if the query chain
+            has its own fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import TwoSidedChain
+        >>> vectors = np.eye(2, dtype=np.float32)
+        >>> sorted(TwoSidedChain.fit(["center"], vectors, vectors).state())
+        ['documents.0.mean', 'queries.0.mean']
+        """
         arrays = {f"documents.{name}": array for name, array in self.documents.state().items()}
         if self.queries is not self.documents:
             arrays.update({f"queries.{name}": array for name, array in self.queries.state().items()})
@@ -160,21 +385,49 @@ class TwoSidedChain:
 
     @classmethod
     def restore(cls, specs: Sequence[str], state: Mapping[str, NDArray[Any]], two: bool) -> TwoSidedChain:
-        """Take back :meth:`state`; ``two`` says whether the query side has a chain of its own.
+        """Return the chains from arrays that :meth:`state` returned.
 
-        Raises what :meth:`Chain.restore` raises, and :class:`ModelError` where the sides have different dimensions.
+        Parameters
+        ----------
+        specs : sequence of str
+            Names of post-processors, the same as for the fit.
+        state : mapping of str to numpy.ndarray
+            The arrays by name.
+        two : bool
+            Whether the query chain has its own fit.
+
+        Returns
+        -------
+        TwoSidedChain
+            The fitted chains.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If an array is missing.
+        ragembed.errors.ModelError
+            If an array is unknown or has another type or shape than the saved one, or if the dimensions of the chains
+            differ.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import TwoSidedChain
+        >>> fitted = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
+        >>> TwoSidedChain.restore(["center"], fitted.state(), two=False).documents.dim
+        2
         """
-        documents = Chain(specs).restore(_below(state, "documents."))
+        documents = Chain(specs).restore(_strip_prefix(state, "documents."))
         if not two:
             return cls(documents, documents)
-        queries = Chain(specs).restore(_below(state, "queries."))
+        queries = Chain(specs).restore(_strip_prefix(state, "queries."))
         if queries.dim != documents.dim:
             raise ModelError(
-                f"the saved query side gives {queries.dim} dimensions, the document side {documents.dim}: "
-                "expected the same"
+                f"the saved query chain returns {queries.dim} dimensions and the document chain {documents.dim}: "
+                "expected the same dimension; fit again"
             )
         return cls(documents, queries)
 
 
-def _below(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+def _strip_prefix(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
     return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}

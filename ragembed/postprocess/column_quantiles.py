@@ -1,4 +1,4 @@
-"""Quantiles of each dimension, by sorting a few dimensions at a time."""
+"""Quantiles of each dimension, computed by sorting blocks of dimensions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ _VALUES = 1 << 21
 def column_quantiles(vectors: NDArray[Any], shares: Doubles) -> Doubles:
     """Return the quantiles of each dimension, equal to ``np.quantile(vectors, shares, axis=0).T``.
 
+    The arithmetic equals NumPy's to the last bit (differences in the type of the vectors, then interpolation from the
+    nearer neighbour), because equal values must stay equal. For hundreds of quantiles, sorting whole dimensions is
+    faster than NumPy's selection.
+
     Parameters
     ----------
     vectors
         float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
     shares
-        Which quantiles, from 0 to 1, float64, shape ``(q,)``.
+        The quantiles to compute, from 0 to 1, float64, shape ``(q,)``.
 
     Returns
     -------
-    float64, shape ``(d, q)``. The arithmetic is NumPy's to the last bit (differences in the vectors' own type, then
-    interpolation from the nearer neighbour), because equal values must stay equal after it; a sort of whole
-    dimensions is faster than NumPy's selection when hundreds of quantiles are asked for.
+    numpy.ndarray
+        The quantiles, float64, shape ``(d, q)``.
     """
     n, d = vectors.shape
     places = (n - 1) * shares

@@ -1,7 +1,7 @@
 """The post-processors as scikit-learn transformers, for pipelines, grid searches and data frames.
 
-Each is a thin case for the post-processor of the same name, whose docstring gives formula and source: parameters in,
-``kernel_`` out. All take float32 or float64 of shape ``(n, d)`` and give float32. scikit-learn 1.6 or later.
+Each class wraps the post-processor of the same name, which is the attribute ``kernel_`` after a fit. All of them read
+float32 or float64 arrays of shape ``(n, d)`` and return float32. They need scikit-learn 1.6 or later.
 """
 
 from __future__ import annotations
@@ -30,18 +30,56 @@ with needed_for("a scikit-learn transformer"):
 
 
 class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Checks of scikit-learn around a post-processor, which is ``kernel_`` once fitted."""
+    """Base class: scikit-learn's checks around a post-processor, which is ``kernel_`` after a fit."""
 
     kernel_: PostProcessor
     n_features_in_: int
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: N803, ARG002  scikit-learn's signature
-        """Fit on the rows of ``X``, shape ``(n, d)``, finite, ``n >= 1``; ``y`` is ignored."""
+        """Fit on the rows of an array.
+
+        Parameters
+        ----------
+        X : array-like
+            The vectors, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        object
+            This estimator.
+
+        Raises
+        ------
+        ValueError
+            If ``X`` has another shape, or a value is not finite.
+        ragembed.errors.RankError
+            If the post-processor needs more directions than the rank of ``X``.
+        """
         self.kernel_ = self._kernel().fit(self._validated(X, reset=True))
         return self
 
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803  scikit-learn's signature
-        """Return the rows of ``X``, shape ``(n, d)``, transformed, float32."""
+        """Transform the rows of an array.
+
+        Parameters
+        ----------
+        X : array-like
+            The vectors, float32 or float64, finite, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The transformed vectors, float32, shape ``(n, d')``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If ``X`` has another dimension than the fit, or a value is not finite.
+        """
         check_is_fitted(self)
         return self.kernel_.transform(self._validated(X, reset=False))
 
@@ -56,29 +94,61 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
 
     @abstractmethod
     def _kernel(self) -> PostProcessor:
-        """Return the post-processor that the parameters ask for, not fitted."""
+        """Return the post-processor for the parameters, not fitted."""
 
 
 class _OneToOneEstimator(OneToOneFeatureMixin, _KernelEstimator):  # type: ignore[misc]  # as above
-    """A post-processor that works on each dimension, or keeps the space, so that features keep their names."""
+    """Base class of estimators that keep the dimension, so that features keep their names."""
 
 
 class CenterEstimator(_OneToOneEstimator):
-    """``center`` as a scikit-learn transformer; see :class:`ragembed.postprocess.center.Center`."""
+    """Subtract the mean of each dimension; the post-processor ``center`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.center.Center`.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import CenterEstimator
+    >>> CenterEstimator().fit_transform([[1.0, 2.0], [3.0, 4.0]]).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    """
 
     def _kernel(self) -> Center:
         return Center()
 
 
 class ZScoreEstimator(_OneToOneEstimator):
-    """``zscore`` as a scikit-learn transformer; see :class:`ragembed.postprocess.zscore.ZScore`."""
+    """Standardise each dimension; the post-processor ``zscore`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.zscore.ZScore`.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import ZScoreEstimator
+    >>> ZScoreEstimator().fit_transform([[1.0, 2.0], [3.0, 6.0]]).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    """
 
     def _kernel(self) -> ZScore:
         return ZScore()
 
 
 class QuantileEstimator(_OneToOneEstimator):
-    """``quantile-u`` and ``quantile-n`` as one transformer; see :class:`ragembed.postprocess.quantile.Quantile`."""
+    """Give each dimension a uniform or normal distribution; ``quantile-u`` and ``quantile-n`` as one transformer.
+
+    Formula and source: :class:`ragembed.postprocess.quantile.Quantile`.
+
+    Parameters
+    ----------
+    output : {"uniform", "normal"}, default "uniform"
+        The distribution of the output.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import QuantileEstimator
+    >>> QuantileEstimator().fit_transform([[1.0], [5.0], [2.0]]).ravel().tolist()
+    [0.0, 1.0, 0.5]
+    """
 
     def __init__(self, output: Output = "uniform") -> None:
         self.output = output
@@ -88,14 +158,38 @@ class QuantileEstimator(_OneToOneEstimator):
 
 
 class RobustEstimator(_OneToOneEstimator):
-    """``robust`` as a scikit-learn transformer; see :class:`ragembed.postprocess.robust.Robust`."""
+    """Standardise each dimension by median and quartiles; the post-processor ``robust`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.robust.Robust`.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import RobustEstimator
+    >>> RobustEstimator().fit_transform([[1.0], [2.0], [3.0], [4.0], [50.0]]).ravel().tolist()
+    [-1.0, -0.5, 0.0, 0.5, 23.5]
+    """
 
     def _kernel(self) -> Robust:
         return Robust()
 
 
 class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # type: ignore[misc]  # as above
-    """``whiten[:k]`` as a scikit-learn transformer; see :class:`ragembed.postprocess.whiten.Whiten`."""
+    """Decorrelate the dimensions; the post-processor ``whiten[:k]`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.whiten.Whiten`.
+
+    Parameters
+    ----------
+    components : int, optional
+        Number of directions to keep, those with the largest variance first. The default keeps all along which the
+        vectors vary.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import WhitenEstimator
+    >>> WhitenEstimator(components=1).fit_transform([[1.0, 0.0], [3.0, 0.5], [8.0, 0.0]]).shape
+    (3, 1)
+    """
 
     def __init__(self, components: int | None = None) -> None:
         self.components = components
@@ -109,7 +203,21 @@ class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # typ
 
 
 class AllButTheTopEstimator(_OneToOneEstimator):
-    """``abtt:d`` as a scikit-learn transformer; see :class:`ragembed.postprocess.abtt.AllButTheTop`."""
+    """Remove the top principal directions; the post-processor ``abtt:d`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.abtt.AllButTheTop`.
+
+    Parameters
+    ----------
+    directions : int, default 2
+        Number of directions to remove.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import AllButTheTopEstimator
+    >>> AllButTheTopEstimator(directions=1).fit_transform([[1.0, 0.0], [3.0, 0.5], [8.0, 0.0]]).shape
+    (3, 2)
+    """
 
     def __init__(self, directions: int = 2) -> None:
         self.directions = directions
@@ -119,7 +227,16 @@ class AllButTheTopEstimator(_OneToOneEstimator):
 
 
 class NormalizeEstimator(_OneToOneEstimator):
-    """``normalize`` as a scikit-learn transformer; see :class:`ragembed.postprocess.normalize.Normalize`."""
+    """Scale each row to length 1; the post-processor ``normalize`` as a scikit-learn transformer.
+
+    Formula and source: :class:`ragembed.postprocess.normalize.Normalize`.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import NormalizeEstimator
+    >>> NormalizeEstimator().fit_transform([[3.0, 0.0], [0.0, 4.0]]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     def _kernel(self) -> Normalize:
         return Normalize()

@@ -1,4 +1,4 @@
-"""Means, spreads and principal directions of vectors, in float64, a block of rows at a time."""
+"""Means, variances and principal directions of vectors, computed in float64 in blocks of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ _FLOAT16_ROUNDING = 2.0**-11
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean of ``count`` vectors, float64, shape ``(d,)``, and the root of their mean squared distance from it."""
+    """Mean and spread of some vectors.
+
+    Attributes
+    ----------
+    count
+        Number of vectors.
+    mean
+        Their mean, float64, shape ``(d,)``.
+    spread
+        Root of their mean squared distance from the mean.
+    """
 
     count: int
     mean: Doubles
@@ -24,7 +34,7 @@ class Moments:
 
     @classmethod
     def of(cls, vectors: Floats) -> Moments:
-        """Return those of ``vectors``, float32, shape ``(n, d)``, ``n >= 1``."""
+        """Compute the moments of ``vectors``, float32, shape ``(n, d)``, ``n >= 1``."""
         mean = column_means(vectors)
         total = sum(float(np.einsum("ij,ij->", block, block)) for block in _centred(vectors, mean))
         return cls(len(vectors), mean, float(np.sqrt(total / len(vectors))))
@@ -32,11 +42,19 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Principal directions of vectors.
+    """Principal directions of some vectors. All arrays are float64.
 
-    ``directions`` has a direction in each row, shape ``(d, d)``, widest first; the component of each that is largest
-    in absolute value is positive. ``spreads``, shape ``(d,)``, are the standard deviations along them, with ``n - 1``.
-    The first ``rank`` of them are more than rounding. ``mean`` has shape ``(d,)``. All are float64.
+    Attributes
+    ----------
+    mean
+        Mean of the vectors, shape ``(d,)``.
+    directions
+        One direction per row, shape ``(d, d)``, largest spread first. The component with the largest absolute value of
+        each direction is positive.
+    spreads
+        Standard deviations along the directions, with ``n - 1``, shape ``(d,)``.
+    rank
+        Number of leading spreads that are larger than rounding.
     """
 
     mean: Doubles
@@ -54,7 +72,7 @@ def column_means(vectors: Floats) -> Doubles:
 def column_variances(vectors: Floats, mean: Doubles, along: Doubles | None = None) -> Doubles:
     """Return the population variance of each dimension of ``vectors``, shape ``(n, d)``, about ``mean``.
 
-    With ``along``, directions in rows, shape ``(k, d)``, the variance along each of them.
+    If ``along`` is given, with one direction per row, shape ``(k, d)``, return the variance along each direction.
     """
     total = np.zeros(vectors.shape[1] if along is None else len(along))
     for block in _centred(vectors, mean):
@@ -72,9 +90,10 @@ def largest(vectors: Floats) -> Floats:
 def principal(vectors: Floats) -> Principal:
     """Return the principal directions of ``vectors``, shape ``(n, d)``, from the covariance of the dimensions.
 
-    Fewer vectors than dimensions are no special case: the directions left over have spread 0 and are not counted in
-    the rank. A spread counts when it is above the rounding of the values: ``ROUNDING`` of the widest spread and of the
-    largest absolute value, or where all values are float16's, as those of a store are, its rounding of the latter.
+    If there are fewer vectors than dimensions, the remaining directions have spread 0 and do not count in the rank. A
+    spread counts if it exceeds the rounding of the values: ``ROUNDING`` times the largest spread, and ``ROUNDING``
+    times the largest absolute value. If all values are representable in float16, as in a store, it must also exceed the
+    float16 rounding of the largest absolute value.
     """
     mean = column_means(vectors)
     scatter = np.zeros((vectors.shape[1], vectors.shape[1]))
@@ -94,14 +113,14 @@ def principal(vectors: Floats) -> Principal:
 
 
 def _are_float16(vectors: Floats) -> bool:
-    """Tell whether every value is one of float16's."""
+    """Return whether every value is representable in float16."""
     blocks = (vectors[start : start + _ROWS] for start in range(0, len(vectors), _ROWS))
     with np.errstate(over="ignore"):
         return all(np.array_equal(block.astype(np.float16), block) for block in blocks)
 
 
 def by_blocks(vectors: Floats, function: Callable[[Doubles], Doubles], width: int) -> Floats:
-    """Apply ``function`` to float64 blocks of rows of ``vectors``; return their type, shape ``(n, width)``."""
+    """Apply ``function`` to blocks of rows in float64; return the type of ``vectors``, shape ``(n, width)``."""
     out = np.empty((len(vectors), width), dtype=vectors.dtype)
     for start in range(0, len(vectors), _ROWS):
         out[start : start + _ROWS] = function(vectors[start : start + _ROWS].astype(np.float64))
@@ -109,5 +128,6 @@ def by_blocks(vectors: Floats, function: Callable[[Doubles], Doubles], width: in
 
 
 def _centred(vectors: Floats, mean: Doubles) -> Iterator[Doubles]:
+    """Yield blocks of rows minus ``mean``, in float64."""
     for start in range(0, len(vectors), _ROWS):
         yield vectors[start : start + _ROWS] - mean

@@ -1,4 +1,4 @@
-"""The inverse of the normal distribution function, without SciPy, which a query must not wait for."""
+"""The quantile function of the normal distribution without SciPy, whose import would delay queries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ragembed.types import Doubles
 
-# Highest power first.
+# Coefficients of AS 241, highest power first.
 _CENTRE: Final = (
     (
         2509.0809287301226727,
@@ -56,10 +56,10 @@ _TAIL: Final = (
 
 
 def normal_quantile(shares: Doubles) -> Doubles:
-    """Return the values below which a standard normal variable lies with probability ``shares``, of any shape.
+    """Return the quantiles of the standard normal distribution at probabilities ``shares``, of any shape.
 
-    For probabilities from 1.4e-11 to 1 - 1.4e-11; to about 1e-15 of the value. Source: Wichura 1988, algorithm AS 241
-    (PPND16), without its outermost range.
+    Valid for probabilities from 1.4e-11 to 1 - 1.4e-11, with a relative error of about 1e-15. Source: Wichura 1988,
+    algorithm AS 241 (PPND16), without its outermost range.
     """
     offset = shares - 0.5
     square = 0.180625 - offset * offset

@@ -1,4 +1,4 @@
-"""A vector as a sum of parts, which post-processors map one by one."""
+"""A vector as a sum of parts, each of which a post-processor maps on its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from ragembed.types import Doubles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Parts of a vector: ``rows``, float64, shape ``(n, d)``, sum to it.
+    """A vector as a sum of parts.
 
-    What a post-processor adds to every vector alike is divided by ``shares``, float64, shape ``(n,)``, sum 1. The last
-    row is for what belongs to no other.
+    Attributes
+    ----------
+    rows
+        The parts, float64, shape ``(n, d)``. The last row holds what belongs to none of the others.
+    shares
+        The shares of the parts in a constant that a post-processor adds to every vector, float64, shape ``(n,)``, with
+        sum 1.
     """
 
     rows: Doubles
@@ -20,6 +25,6 @@ class Parts:
 
     @property
     def whole(self) -> Doubles:
-        """The vector, float64, shape ``(d,)``."""
+        """The sum of the parts, float64, shape ``(d,)``."""
         total: Doubles = self.rows.sum(axis=0)
         return total

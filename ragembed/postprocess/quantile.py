@@ -1,4 +1,4 @@
-"""``quantile-u`` and ``quantile-n``: give every dimension the same, uniform or normal, distribution."""
+"""``quantile-u`` and ``quantile-n``: give every dimension the same distribution, uniform or normal."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _NEAR = 1e-3
 
 
 class Quantile(PostProcessor):
-    """The share of the fitted values below each value, per dimension, as it is or mapped to a normal variable.
+    """Replace each value by the share of fitted values below it, or by the normal variable with that share.
 
-    Equal to scikit-learn's ``QuantileTransformer(n_quantiles=min(1000, n), subsample=None)``. Between quantiles the
-    share is interpolated; where several quantiles are equal, it is halfway between the first's and the last's; beyond
-    the fitted values it is 0 or 1. The normal variable is limited to ±5.2, where the share is 1e-7 from 0 or 1.
+    Each dimension is treated on its own. Equal to scikit-learn's ``QuantileTransformer(n_quantiles=min(1000, n),
+    subsample=None)``. Between two quantiles the share is interpolated. For a run of equal quantiles it is the mean of
+    the first and last share. Beyond the fitted values it is 0 or 1. The normal variable is limited to ±5.2, where the
+    share is 1e-7 away from 0 or 1.
 
     Parameters
     ----------
@@ -47,16 +48,16 @@ class Quantile(PostProcessor):
         self.output = output
 
     def _learn(self, vectors: Floats) -> None:
-        # The detour by per cent is scikit-learn's; its rounding decides which quantiles are equal.
+        # scikit-learn computes in per cent; its rounding determines which quantiles are equal.
         shares = np.linspace(0.0, 1.0, min(_MOST_QUANTILES, len(vectors))) * 100 / 100
         self.quantiles_ = column_quantiles(vectors, shares)
 
     def transform_parts(self, parts: Parts) -> Parts:
-        """Map parts along straight lines from the fitted median to the vector, a line in each dimension.
+        """Map parts along straight lines from the fitted median to the vector, one line per dimension.
 
-        This is the rescale rule of DeepLIFT (Shrikumar et al. 2017) with the median as reference. What the median
-        itself becomes is no part's, and goes to the last row; so does what little a dimension gains that is nearer to
-        its median than 1e-3 of the fitted range, where the slope of a line means nothing.
+        This is the rescale rule of DeepLIFT (Shrikumar et al. 2017) with the median as the reference. The image of the
+        median belongs to no part and goes to the last row. The same applies to a dimension whose value is closer to the
+        median than 1e-3 of the fitted range, because the slope of a line is meaningless there.
         """
         self._fitted_dims()
         median = np.median(self.quantiles_, axis=1)
@@ -67,7 +68,7 @@ class Quantile(PostProcessor):
         rows = slopes * (parts.rows - parts.shares[:, None] * median)
         rows[-1] += mapped - rows.sum(axis=0)
         shares = np.zeros_like(parts.shares)
-        shares[-1] = 1.0  # the parts are now differences: constants, such as a mean, are what the last row has
+        shares[-1] = 1.0  # the parts are differences now: later constants, such as a mean, belong to the last row
         return Parts(rows, shares)
 
     def _map(self, vectors: Floats) -> Floats:
@@ -90,13 +91,14 @@ def uniform(values: NDArray[Any], quantiles: Doubles) -> Doubles:
     Parameters
     ----------
     values
-        float32 or float64, shape ``(d, n)``: a dimension in each row.
+        float32 or float64, shape ``(d, n)``, one dimension per row.
     quantiles
-        Quantiles of each dimension at equal steps from 0 to 1, in rising order, shape ``(d, q)``.
+        Quantiles of each dimension at equal steps from 0 to 1, ascending, shape ``(d, q)``.
 
     Returns
     -------
-    float64 from 0 to 1, shape ``(d, n)``.
+    numpy.ndarray
+        The shares, float64, from 0 to 1, shape ``(d, n)``.
     """
     shares = _interpolated(values, quantiles)
     shares[values == quantiles[:, -1:]] = 1.0
@@ -105,8 +107,8 @@ def uniform(values: NDArray[Any], quantiles: Doubles) -> Doubles:
 
 
 def normal(values: NDArray[Any], quantiles: Doubles) -> Doubles:
-    """Return the normal variable that has the same share of its distribution below it; as :func:`uniform`."""
-    # Rounded as scikit-learn does: in the tails the inverse magnifies the rounding beyond what comparison allows.
+    """Return the normal variable with the same share of its distribution below it; see :func:`uniform`."""
+    # Round like scikit-learn. In the tails, the normal quantile function magnifies any difference in rounding.
     shares = _interpolated(values, quantiles).astype(values.dtype)
     shares[values + _BOUND > quantiles[:, -1:]] = 1.0
     shares[values - _BOUND < quantiles[:, :1]] = 0.0
@@ -114,6 +116,7 @@ def normal(values: NDArray[Any], quantiles: Doubles) -> Doubles:
 
 
 def _interpolated(values: NDArray[Any], quantiles: Doubles) -> Doubles:
+    """Return the share below each value, interpolated between quantiles."""
     q = quantiles.shape[1]
     steps = np.linspace(0.0, 1.0, q)
     wide = values.astype(np.float64)
@@ -126,7 +129,7 @@ def _interpolated(values: NDArray[Any], quantiles: Doubles) -> Doubles:
     high += first
     left, width = quantiles.take(low), quantiles.take(high)
     width -= left
-    width[width == 0.0] = 1.0  # beyond the outermost quantiles, where there is no rise either
+    width[width == 0.0] = 1.0  # beyond the outermost quantiles, where the rise is 0 too
     shares: Doubles = wide - left
     shares /= width
     shares *= rise
@@ -139,7 +142,7 @@ def _interpolated(values: NDArray[Any], quantiles: Doubles) -> Doubles:
 
 
 def _count_below(values: Doubles, quantiles: Doubles, below: np.ufunc) -> NDArray[np.intp]:
-    """Count, for each value, the quantiles of its dimension that are ``below`` it, by bisection of all at once."""
+    """Count, for each value, the quantiles of its dimension ``below`` it, by a bisection of all values at once."""
     count = quantiles.shape[1]
     first = np.arange(len(quantiles))[:, None] * count
     place = np.broadcast_to(first, values.shape).copy()

@@ -1,4 +1,4 @@
-"""``robust``: standardise each dimension by its median and quartiles, which outliers do not move."""
+"""``robust``: standardise each dimension by median and quartiles, which are insensitive to outliers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ragembed.types import Floats
 
 
 class Robust(PostProcessor):
-    """``(x - median) / (q75 - q25)`` per dimension; where the quartiles are equal, ``x - median``.
+    """``(x - median) / (q75 - q25)`` per dimension; ``x - median`` if the quartiles are equal.
 
-    Equal to scikit-learn's ``RobustScaler``. Quartiles count as equal when they differ by less than 1e-6 of their
-    own size, which is rounding noise in float32.
+    Equal to scikit-learn's ``RobustScaler``. Quartiles count as equal if they differ by less than 1e-6 of their size,
+    which is rounding noise in float32.
     """
 
     saved = (Saved("median", np.float32, "d"), Saved("scale", np.float32, "d"))

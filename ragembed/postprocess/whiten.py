@@ -1,4 +1,4 @@
-"""``whiten``: decorrelate the dimensions and give each the same variance."""
+"""``whiten``: decorrelate the dimensions and scale them to the same variance."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ragembed.types import Doubles, Floats
 
 
 class Whiten(PostProcessor):
-    """PCA whitening, ``(x - μ) V / √variance``, variances with ``n - 1``.
+    """PCA whitening, ``(x - μ) V / √variance``, with variances over ``n - 1``.
 
-    Source: Stankevičius & Lukoševičius 2024, section 3.4; equal to scikit-learn's ``PCA(whiten=True)``, signs
-    included. Directions along which the fitted vectors do not vary beyond rounding are left out; vectors that are all
-    alike have none left, and are only centred.
+    Source: Stankevičius & Lukoševičius 2024, section 3.4; equal to scikit-learn's ``PCA(whiten=True)``, signs included.
+    Directions along which the fitted vectors vary no more than by rounding are dropped. If all vectors are equal, no
+    direction is left, and vectors are only centred.
 
     Parameters
     ----------
     components
-        Directions kept, the widest first; None keeps all along which the fitted vectors vary.
+        Number of directions to keep, largest variance first; None keeps all along which the fitted vectors vary.
     """
 
     saved = (
@@ -35,20 +35,21 @@ class Whiten(PostProcessor):
 
     def __init__(self, components: int | None = None) -> None:
         if components is not None and components < 1:
-            raise ConfigError(f"whiten keeps {components} directions: expected at least 1")
+            raise ConfigError(f"whiten:{components} keeps {components} directions: expected at least 1")
         self.components = components
 
     def fit_queries(self, vectors: Floats, documents: Self) -> Self:
         """Fit mean and variances on query vectors, along the directions of ``documents``.
 
-        A rotation of its own would make cosines between queries and documents meaningless. Along a direction in
-        which the queries do not vary beyond rounding, the documents' variance stands in for theirs.
+        With directions of its own, the cosine between queries and documents would be meaningless. Along a direction in
+        which the queries vary no more than by rounding, the variance of the documents is used.
         """
         check_fittable(vectors)
         directions = documents.state()["directions"]
         if vectors.shape[1] != directions.shape[1]:
             raise ConfigError(
-                f"the query vectors have {vectors.shape[1]} dimensions: the documents' have {directions.shape[1]}"
+                f"the query vectors have {vectors.shape[1]} dimensions: expected {directions.shape[1]}, "
+                "like the document vectors"
             )
         self.mean_, self.directions_ = column_means(vectors), directions
         unbiased = len(vectors) / max(len(vectors) - 1, 1)

@@ -1,4 +1,4 @@
-"""``zscore``: standardise each dimension."""
+"""``zscore``: standardise each dimension by mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ragembed.types import Floats
 
 
 class ZScore(PostProcessor):
-    """``(x - μ) / σ`` per dimension, population σ; a constant dimension is only centred.
+    """``(x - μ) / σ`` per dimension, with the population σ; a constant dimension is only centred.
 
-    Source: Stankevičius & Lukoševičius 2024, section 3.4. A dimension counts as constant when its σ is below
-    1e-6 of its largest absolute value, which is rounding noise in float32.
+    Source: Stankevičius & Lukoševičius 2024, section 3.4. A dimension counts as constant if its σ is below 1e-6 of its
+    largest absolute value, which is rounding noise in float32.
     """
 
     saved = (Saved("mean", np.float32, "d"), Saved("scale", np.float32, "d"))

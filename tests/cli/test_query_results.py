@@ -132,7 +132,7 @@ def test_reranking_that_cannot_be_is_told_in_one_line(cli, monkeypatch, tiny_mod
         return result.stderr
 
     assert "the model 'no/model' is not on this machine" in told("no/model")
-    assert "no cross-encoder" in told(tiny_model)
+    assert "expected a cross-encoder" in told(tiny_model)
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)

@@ -1,4 +1,4 @@
-"""Fixtures: tiny models of every kind that extractors meet, and their hidden states from transformers alone."""
+"""Fixtures: tiny models of several architectures, and reference hidden states computed with transformers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIM = 32
 
 
 class Reference:
-    """Token ids and hidden states of a model, one text at a time, without anything of ragembed."""
+    """Token ids and hidden states of a model, one text at a time, computed without ragembed."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
@@ -36,7 +36,7 @@ class Reference:
         self._known: dict[tuple[int, ...], dict[int, NDArray[np.float64]]] = {}
 
     def ids(self, text: str, special: bool = True) -> list[int]:
-        """Return the ids of a text in which special tokens are special tokens."""
+        """Return the token ids of a text; names of special tokens are parsed as special tokens."""
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def states(self, ids: list[int]) -> dict[int, NDArray[np.float64]]:
@@ -48,7 +48,7 @@ class Reference:
 
     @property
     def last(self) -> int:
-        """The number of its last layer."""
+        """The number of the last layer."""
         return int(self._model.config.num_hidden_layers)
 
     def _states(self, ids: list[int]) -> dict[int, NDArray[np.float64]]:
@@ -115,7 +115,7 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A RoBERTa: byte-level BPE, ``<mask>`` that takes the space before it, positions that begin at 2."""
+    """A RoBERTa: byte-level BPE, a ``<mask>`` that absorbs the space before it, positions that start at 2."""
     from tokenizers import AddedToken, processors
     from transformers import RobertaConfig, RobertaModel
 
@@ -159,7 +159,7 @@ def gpt_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def llama_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama: byte-level BPE, ``<s>`` before every text and nothing after it."""
+    """A Llama: byte-level BPE, ``<s>`` before every text and no token after it."""
     from tokenizers import processors
     from transformers import LlamaConfig, LlamaModel
 
@@ -196,7 +196,7 @@ def words_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """Keep tiny products from waiting for a second thread."""
+    """Use one thread, because the products of tiny models are slower with several."""
     import torch
 
     torch.set_num_threads(1)
@@ -227,10 +227,10 @@ def _saved(folder: Path, tokenizer: Any, kind: Any, config: Any) -> Path:
 
 @pytest.fixture
 def resident_bytes() -> Callable[[Path], int]:
-    """Tells how many bytes of a mapped file are in this process's memory; skips where the system does not say."""
+    """A function that returns the resident bytes of a mapped file; skips if the system does not report them."""
     maps = Path("/proc/self/smaps")
     if not maps.is_file():
-        pytest.skip("the system does not say what memory a mapped file takes")
+        pytest.skip("the system does not report the memory of a mapped file")
 
     def resident(file: Path) -> int:
         kibibytes, inside = 0, False

@@ -22,37 +22,37 @@ CONFIGS = st.builds(
 
 
 @given(CONFIGS)
-def test_round_trip_through_json_and_toml(config):
+def test_json_and_toml_round_trip(config):
     assert EmbedderConfig.from_json(config.to_json()) == config
     assert EmbedderConfig.from_toml(config.to_toml()) == config
     assert EmbedderConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_data(name):
+def test_presets_round_trip(name):
     config = EmbedderConfig.from_preset(name)
     assert EmbedderConfig.from_toml(config.to_toml()) == config
     hash(config)
 
 
-def test_a_part_of_the_fields_is_enough():
+def test_missing_fields_get_their_defaults():
     assert EmbedderConfig.from_toml('layers = "1+6"') == EmbedderConfig(layers="1+6")
     assert EmbedderConfig.from_json("{}") == EmbedderConfig()
 
 
 @pytest.mark.parametrize("text", ["layers = ", "= 1", "[layers"])
-def test_toml_that_is_none(text):
+def test_invalid_toml(text):
     with pytest.raises(ConfigError, match="not valid TOML"):
         EmbedderConfig.from_toml(text)
 
 
 @pytest.mark.parametrize(("text", "named"), [("{", "not valid JSON"), ("[1]", "list: expected a JSON object")])
-def test_json_that_is_none(text, named):
+def test_invalid_json(text, named):
     with pytest.raises(ConfigError, match=named):
         EmbedderConfig.from_json(text)
 
 
-def test_frozen():
+def test_config_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         EmbedderConfig().model = "other"
 
@@ -89,7 +89,7 @@ def test_frozen():
         ({"poling": "mean"}, "'poling'.*expected one of extractor, model"),
     ],
 )
-def test_what_is_not_accepted_is_named_with_what_is(changes, named):
+def test_invalid_value_names_the_accepted_ones(changes, named):
     with pytest.raises(ConfigError, match=named):
         EmbedderConfig().replace(**changes)
 
@@ -107,7 +107,7 @@ def test_what_is_not_accepted_is_named_with_what_is(changes, named):
         ({"biases": ["the"]}, "biases is .*, but weighting 'idf:0.25' does not use it"),
     ],
 )
-def test_a_setting_that_nothing_uses_is_refused(settings, named):
+def test_unused_setting_is_rejected(settings, named):
     with pytest.raises(ConfigError, match=named):
         EmbedderConfig(**settings)
 
@@ -129,5 +129,5 @@ def test_unknown_preset_names_the_known_ones():
         ({"weighting": "uniform", "extractor": "avg", "avg_corpus": "wiki.txt"}, False),
     ],
 )
-def test_what_makes_raw_vectors_depend_on_the_corpus(changes, fits):
+def test_fits_tokens(changes, fits):
     assert EmbedderConfig(**changes).fits_tokens is fits

@@ -1,4 +1,4 @@
-"""Decoder-only models: no mask token, special tokens before the text or none at all, the last token as the text's."""
+"""Decoder-only models: no mask token, special tokens only before the text or none, and last-token pooling."""
 
 import numpy as np
 import pytest
@@ -48,26 +48,26 @@ def test_weighted_mean(folder, reference):
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "idf", "idf:0.5"])
-def test_the_last_token(folder, reference, weighting):
+def test_last_token_pooling(folder, reference, weighting):
     model = reference(folder)
     expected = [model.mean(model.ids(text), (2,))[-1] for text in TEXTS]
     np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", weighting=weighting), expected, atol=1e-4)
 
 
-def test_the_last_token_is_the_templates_where_that_ends_with_one(folder, reference):
+def test_last_token_may_belong_to_the_template(folder, reference):
     model = reference(folder)
     template = 'This sentence: "[X]" means in one word:'
     expected = [model.mean(model.ids(template.replace("[X]", text)), (2,))[-1] for text in TEXTS]
     np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", template=template), expected, atol=1e-4)
 
 
-def test_a_prefix_whose_space_belongs_to_the_text(folder, reference):
+def test_space_after_a_prefix_belongs_to_the_text(folder, reference):
     model = reference(folder)
     expected = [model.mean(model.ids("query: " + text), (2,)).mean(axis=0) for text in TEXTS]
     np.testing.assert_allclose(raw(folder, TEXTS, template="query: [X]"), expected, atol=1e-4)
 
 
-def test_special_tokens_are_left_out_on_request(llama_model, reference):
+def test_special_tokens_can_be_excluded(llama_model, reference):
     model = reference(llama_model)
     expected = [model.mean(model.ids(text), (2,))[1:].mean(axis=0) for text in TEXTS]
     np.testing.assert_allclose(raw(llama_model, TEXTS, special_tokens=False), expected, atol=1e-4)
@@ -75,25 +75,25 @@ def test_special_tokens_are_left_out_on_request(llama_model, reference):
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "text"])
 @pytest.mark.parametrize("weighting", ["uniform", "idf"])
-def test_a_blank_text_is_the_zero_vector_without_tokens(gpt_model, pooling, weighting):
+def test_blank_text_without_tokens_is_the_zero_vector(gpt_model, pooling, weighting):
     vectors = raw(gpt_model, ["", TEXTS[0], ""], pooling=pooling, weighting=weighting)
     assert not vectors[[0, 2]].any()
     assert vectors[1].any()
     assert not raw(gpt_model, [""], pooling=pooling).any()
 
 
-def test_a_blank_text_is_its_special_token(llama_model, reference):
+def test_blank_text_is_its_special_token(llama_model, reference):
     np.testing.assert_allclose(raw(llama_model, [""]), reference(llama_model).states([0])[2], atol=1e-4)
     assert not raw(llama_model, [""], special_tokens=False).any()
     assert not raw(llama_model, [""], special_tokens=False, pooling="last").any()
 
 
-def test_a_corpus_of_blank_texts(gpt_model):
+def test_corpus_of_blank_texts(gpt_model):
     embedder = Embedder(config(gpt_model, weighting="idf", extractor="avg")).fit(["", ""])
     assert np.isfinite(embedder.encode_documents(["", "the cat"])).all()
 
 
-def test_a_text_longer_than_the_positions_of_the_model(folder, reference):
+def test_text_longer_than_the_window(folder, reference):
     model = reference(folder)
     ids = model.ids(LONG, special=False)
     before = model.ids("")
@@ -106,7 +106,7 @@ def test_a_text_longer_than_the_positions_of_the_model(folder, reference):
     np.testing.assert_allclose(raw(folder, [LONG], pooling="last")[0], last, atol=1e-4)
 
 
-def test_a_static_table(folder, reference):
+def test_static_extractor(folder, reference):
     model = reference(folder)
     seen = {}
     for text in TEXTS:
@@ -119,12 +119,12 @@ def test_a_static_table(folder, reference):
 
 
 @pytest.mark.parametrize("template", ["t0", "t4", "[X] [M]"])
-def test_no_mask_token(folder, template):
+def test_missing_mask_token(folder, template):
     with pytest.raises(ConfigError, match=r"has no mask token.*choose a template without \[M\]"):
         Embedder(config(folder, template=template)).fit(TEXTS)
 
 
-def test_no_first_special_token(gpt_model, llama_model):
+def test_missing_first_special_token(gpt_model, llama_model):
     with pytest.raises(ConfigError, match="pooling 'cls' needs a model whose texts begin with a special token"):
         Embedder(config(gpt_model, pooling="cls")).fit(TEXTS)
     Embedder(config(llama_model, pooling="cls")).fit(TEXTS)

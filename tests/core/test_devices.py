@@ -1,4 +1,4 @@
-"""Which devices documents are encoded on, and that it makes no difference to their vectors."""
+"""Devices: which ones encode documents, and that the vectors do not depend on them."""
 
 import subprocess
 import sys
@@ -46,11 +46,11 @@ def gpus(monkeypatch):
     return see
 
 
-# What is asked for
+# Requested devices
 
 
 @pytest.mark.parametrize(
-    ("asked", "visible", "names"),
+    ("requested", "visible", "names"),
     [
         (None, 0, ["cpu"]),
         ("auto", 0, ["cpu"]),
@@ -68,37 +68,41 @@ def gpus(monkeypatch):
         ("mps", 2, ["mps"]),
     ],
 )
-def test_devices_that_are_asked_for(asked, visible, names):
-    assert choose_devices(asked, visible) == tuple(names)
+def test_requested_devices(requested, visible, names):
+    assert choose_devices(requested, visible) == tuple(names)
 
 
-@pytest.mark.parametrize("asked", ["gpu", "cuda", "gpu:0", "cuda:1", "gpu:0,1"])
-def test_a_gpu_where_there_is_none(asked):
-    with pytest.raises(GpuError, match=f"device is '{asked}', but PyTorch sees no GPU: check .* or choose"):
-        choose_devices(asked, 0)
+@pytest.mark.parametrize("requested", ["gpu", "cuda", "gpu:0", "cuda:1", "gpu:0,1"])
+def test_gpu_without_any_gpu(requested):
+    with pytest.raises(GpuError, match=f"device is '{requested}', but PyTorch sees no GPU: check .* or choose"):
+        choose_devices(requested, 0)
 
 
-@pytest.mark.parametrize(("asked", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
-def test_a_gpu_that_is_not_there(asked, absent):
-    with pytest.raises(GpuError, match=f"'{asked}', but there is no GPU {absent}: choose among 0, 1"):
-        choose_devices(asked, 2)
+@pytest.mark.parametrize(("requested", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
+def test_missing_gpu_number(requested, absent):
+    with pytest.raises(
+        GpuError, match=f"'{requested}', but there is no GPU {absent}: choose one of the visible GPUs, 0, 1"
+    ):
+        choose_devices(requested, 2)
 
 
-@pytest.mark.parametrize("asked", ["gpu:", "gpu:x", "gpu:-1", "gpu:0,", "gpu:0,0", "gpu: 0", "gpus", "cuda0", "gpu:٠"])
-def test_numbers_that_cannot_be_read(asked):
-    with pytest.raises(ConfigError, match="expected different numbers of GPUs, as in 'gpu:0' or 'gpu:0,2'"):
-        choose_devices(asked, 2)
+@pytest.mark.parametrize(
+    "requested", ["gpu:", "gpu:x", "gpu:-1", "gpu:0,", "gpu:0,0", "gpu: 0", "gpus", "cuda0", "gpu:٠"]
+)
+def test_invalid_gpu_numbers(requested):
+    with pytest.raises(ConfigError, match="expected distinct GPU numbers, as in 'gpu:0' or 'gpu:0,2'"):
+        choose_devices(requested, 2)
 
 
 @given(st.integers(1, 16).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)), st.integers(1, n))))
-def test_each_gpu_that_is_asked_for_in_the_order_asked(given_gpus):
+def test_gpus_keep_the_requested_order(given_gpus):
     visible, order, number = given_gpus
-    asked = order[:number]
-    names = choose_devices("gpu:" + ",".join(map(str, asked)), visible)
-    assert [torch.device(name).index for name in names] == list(asked)
+    requested = order[:number]
+    names = choose_devices("gpu:" + ",".join(map(str, requested)), visible)
+    assert [torch.device(name).index for name in names] == list(requested)
 
 
-def test_what_pytorch_sees_decides(gpus):
+def test_visible_gpus_come_from_pytorch(gpus):
     gpus()
     assert find_devices(None) == ("cpu",)
     with pytest.raises(GpuError, match="sees no GPU"):
@@ -107,23 +111,23 @@ def test_what_pytorch_sees_decides(gpus):
     assert find_devices(None) == find_devices("gpu") == ("cuda:0", "cuda:1")
 
 
-@pytest.mark.parametrize("asked", ["banana", "", "CPU", "mps:x"])
-def test_a_device_that_pytorch_does_not_know(asked):
-    with pytest.raises(ConfigError, match=f"device is '{asked}': expected 'auto', 'cpu', 'gpu'"):
-        find_devices(asked)
+@pytest.mark.parametrize("requested", ["banana", "", "CPU", "mps:x"])
+def test_unknown_device(requested):
+    with pytest.raises(ConfigError, match=f"device is '{requested}': expected 'auto', 'cpu', 'gpu'"):
+        find_devices(requested)
 
 
-@pytest.mark.parametrize("asked", ["hpu", "mtia"])
-def test_a_device_of_another_kind_that_is_not_there(asked):
-    with pytest.raises(GpuError, match=f"device is '{asked}', but PyTorch cannot use it here"):
-        find_devices(asked)
+@pytest.mark.parametrize("requested", ["hpu", "mtia"])
+def test_unavailable_device(requested):
+    with pytest.raises(GpuError, match=f"device is '{requested}', but PyTorch cannot use it here"):
+        find_devices(requested)
 
 
 # Arithmetic
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-def test_each_kind_of_device_is_judged_by_itself(gpus, monkeypatch, on_cpu):
+def test_fast_dtype_of_each_kind_of_device(gpus, monkeypatch, on_cpu):
     gpus((7, 5), (8, 0), (9, 0))
     monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: on_cpu)
     assert fast_dtype(("cpu",)) == ("bfloat16" if on_cpu else "float32")
@@ -131,7 +135,7 @@ def test_each_kind_of_device_is_judged_by_itself(gpus, monkeypatch, on_cpu):
     assert fast_dtype(("cuda:0",)) == fast_dtype(("cuda:2", "cuda:0")) == fast_dtype(("mps",)) == "float32"
 
 
-def test_the_device_asked_for_decides_the_arithmetic_of_a_fit(tiny_model, gpus, monkeypatch):
+def test_requested_device_determines_the_dtype_of_a_fit(tiny_model, gpus, monkeypatch):
     gpus((9, 0))
     monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: False)
     config = EmbedderConfig(model=str(tiny_model))
@@ -142,7 +146,7 @@ def test_the_device_asked_for_decides_the_arithmetic_of_a_fit(tiny_model, gpus, 
 # Embedders
 
 
-def test_an_embedder_tells_its_devices(tiny_config, gpus):
+def test_device_names_of_an_embedder(tiny_config, gpus):
     gpus()
     assert Embedder(tiny_config).device_names() == ("cpu",)
     gpus((9, 0), (9, 0))
@@ -152,7 +156,7 @@ def test_an_embedder_tells_its_devices(tiny_config, gpus):
     assert Embedder(tiny_config.replace(extractor="re:dim=8"), device="gpu:9").device_names() == ("cpu",)
 
 
-def test_an_embedder_without_a_model_tells_its_device_without_a_framework(tiny_model):
+def test_device_names_without_a_model_need_no_framework(tiny_model):
     code = (
         "import sys; from ragembed import Embedder, EmbedderConfig; "
         f"embedder = Embedder(EmbedderConfig(extractor='re:dim=8', model={str(tiny_model)!r}), device='gpu'); "
@@ -163,7 +167,7 @@ def test_an_embedder_without_a_model_tells_its_device_without_a_framework(tiny_m
 
 
 @pytest.mark.parametrize(("device", "error"), [("gpu", GpuError), ("gpu:x", ConfigError)])
-def test_a_device_that_is_not_there_is_told_before_a_text_is_read(tiny_config, gpus, device, error):
+def test_missing_device_is_reported_before_any_text_is_read(tiny_config, gpus, device, error):
     gpus()
     texts = iter(TEXTS)
     with pytest.raises(error, match=f"device is '{device}'"):
@@ -171,7 +175,7 @@ def test_a_device_that_is_not_there_is_told_before_a_text_is_read(tiny_config, g
     assert next(texts) == TEXTS[0]
 
 
-def test_queries_of_a_model_that_needs_no_framework_need_no_device(tiny_config, gpus, tmp_path):
+def test_queries_without_a_framework_ignore_the_device(tiny_config, gpus, tmp_path):
     Embedder(tiny_config, device="cpu").fit(TEXTS).save(tmp_path)
     gpus()
     embedder = Embedder.load(tmp_path, device="gpu")
@@ -181,11 +185,11 @@ def test_queries_of_a_model_that_needs_no_framework_need_no_device(tiny_config, 
 
 
 @pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg", "sbert-wk"])
-def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, extractor):
+def test_vectors_do_not_depend_on_the_number_of_devices(bert_model, monkeypatch, extractor):
     config = EmbedderConfig(model=str(bert_model), dtype="float32", extractor=extractor)
     one = Embedder(config, device="cpu").fit(TEXTS)
-    # Three names of one device, each of which has a replica of its own.
-    monkeypatch.setattr(torch_devices, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+    # Three names of the same device, each with its own replica.
+    monkeypatch.setattr(torch_devices, "find_devices", lambda requested: ("cpu", "cpu:0", "cpu:1"))
     used = []
 
     def compute(self, *args, original=PackedBert.states):
@@ -193,18 +197,18 @@ def test_any_number_of_devices_makes_the_same_vectors(bert_model, monkeypatch, e
         return original(self, *args)
 
     monkeypatch.setattr(PackedBert, "states", compute)
-    told = []
+    counts = []
     several = Embedder(config).fit(TEXTS)
-    np.testing.assert_array_equal(several.raw_documents(TEXTS, told.append), one.raw_documents(TEXTS))
+    np.testing.assert_array_equal(several.raw_documents(TEXTS, counts.append), one.raw_documents(TEXTS))
     np.testing.assert_array_equal(several.encode_documents(TEXTS), one.encode_documents(TEXTS))
     np.testing.assert_array_equal(several.encode_queries(TEXTS[:3]), one.encode_queries(TEXTS[:3]))
     assert several.fingerprint == one.fingerprint
-    assert sum(told) == len(TEXTS)
+    assert sum(counts) == len(TEXTS)
     assert len(set(used)) == 3
 
 
-def test_the_model_is_loaded_on_no_more_devices_than_there_are_batches(tiny_config, monkeypatch):
-    monkeypatch.setattr(torch_devices, "find_devices", lambda asked: ("cpu", "cpu:0", "cpu:1"))
+def test_model_is_loaded_on_at_most_as_many_devices_as_batches(tiny_config, monkeypatch):
+    monkeypatch.setattr(torch_devices, "find_devices", lambda requested: ("cpu", "cpu:0", "cpu:1"))
     loaded = []
 
     def load(files, dtype, device):
@@ -229,7 +233,7 @@ def cosines(a, b):
 
 
 @needs_gpu
-def test_every_visible_gpu_is_used_unless_told_otherwise(tiny_config):
+def test_all_visible_gpus_are_used_by_default(tiny_config):
     names = tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
     for device in (None, "auto", "gpu", "cuda"):
         assert Embedder(tiny_config, device=device).device_names() == names
@@ -239,7 +243,7 @@ def test_every_visible_gpu_is_used_unless_told_otherwise(tiny_config):
 
 
 @needs_gpu
-def test_hidden_states_on_a_gpu_are_those_of_the_cpu(tiny_model):
+def test_gpu_hidden_states_equal_cpu_hidden_states(tiny_model):
     ids, lengths = np.random.default_rng(0).integers(5, 100, size=(8, 40)), np.array([40, 31, 22, 13, 4, 3, 2, 1])
     layers = (-1, 0, 1, 2)
     on_gpu = TransformersModel(tiny_model, "float32", "cuda:0").states(ids, lengths, layers)
@@ -251,7 +255,7 @@ def test_hidden_states_on_a_gpu_are_those_of_the_cpu(tiny_model):
 
 @needs_gpu
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 1 - 1e-5), ("bfloat16", 0.99)])
-def test_vectors_of_gpus_are_those_of_the_cpu(tiny_config, dtype, least):
+def test_gpu_vectors_equal_cpu_vectors(tiny_config, dtype, least):
     texts = [text for text in TEXTS if text]
     on_cpu = Embedder(tiny_config, device="cpu").fit(texts)
     on_gpu = Embedder(tiny_config.replace(dtype=dtype)).fit(texts)
@@ -260,13 +264,13 @@ def test_vectors_of_gpus_are_those_of_the_cpu(tiny_config, dtype, least):
 
 
 @needs_gpus
-def test_several_gpus_make_the_vectors_of_one(tiny_config):
+def test_several_gpus_give_the_same_vectors_as_one(tiny_config):
     one, all_of_them = (Embedder(tiny_config, device=device).fit(TEXTS * 20) for device in ("gpu:0", "gpu"))
     assert cosines(one.encode_documents(TEXTS * 20), all_of_them.encode_documents(TEXTS * 20)).min() > 1 - 1e-5
 
 
 @needs_gpu
-def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
+def test_batch_larger_than_gpu_memory_is_split(tiny_model):
     ids = np.random.default_rng(0).integers(5, 100, size=(20_000, 64))
     lengths = np.full(len(ids), 64)
     model = TransformersModel(tiny_model, "float32", "cuda:0")
@@ -276,7 +280,7 @@ def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     try:
-        # 256 MiB beside the model: each of the sums of the first block alone takes 160.
+        # 256 MiB besides the model; each sum of the first block takes 160 MiB.
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(0) + 2**28) / total, 0)
         parts = model.states(ids, lengths, (2,))[0]
     finally:
@@ -286,7 +290,7 @@ def test_a_batch_beyond_the_memory_of_a_gpu_is_computed_in_parts(tiny_model):
 
 
 @needs_gpu
-def test_a_model_is_shared_by_all_who_use_it_on_the_same_gpu(tiny_model):
+def test_users_on_the_same_gpu_share_the_model(tiny_model):
     files = find_model(str(tiny_model))
     first = many_texts(files, "float32", "cuda:0")
     assert many_texts(files, "float32", "cuda:0") is first

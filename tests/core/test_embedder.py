@@ -39,8 +39,8 @@ def test_shapes_types_and_unit_length(embedder):
     assert embedder.encode_queries([]).shape == (0, 32)
 
 
-def test_equals_the_equations_step_by_step(embedder, tiny_model):
-    """Token vectors, half idf and half uniform weights, minus the mean of the corpus, at unit length."""
+def test_vectors_equal_the_equations(embedder, tiny_model):
+    """Compute token vectors, half idf and half uniform weights, minus the mean of the corpus, at unit length."""
     from ragembed.models.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
@@ -59,7 +59,7 @@ def test_equals_the_equations_step_by_step(embedder, tiny_model):
     np.testing.assert_allclose(embedder.encode_documents(TEXTS), expected, atol=1e-4)
 
 
-def test_batch_order_and_company_do_not_matter(embedder):
+def test_vectors_do_not_depend_on_the_batch(embedder):
     together = embedder.encode_documents(TEXTS)
     alone = np.concatenate([embedder.encode_documents([text]) for text in TEXTS])
     backwards = embedder.encode_documents(TEXTS[::-1])[::-1]
@@ -67,7 +67,7 @@ def test_batch_order_and_company_do_not_matter(embedder):
     assert cosines(together, backwards).min() > 1 - 1e-5
 
 
-def test_the_query_side_is_fitted_on_short_spans_and_the_document_side_on_whole_texts(tiny_config):
+def test_queries_are_fitted_on_spans_and_documents_on_whole_texts(tiny_config):
     texts = [" ".join(TEXTS[i:] + TEXTS[:i]) for i in range(len(TEXTS))]
     embedder = Embedder(tiny_config.replace(postprocess=("center",))).fit(texts)
     assert np.abs(embedder.encode_documents(texts).mean(axis=0)).max() < 1e-5
@@ -76,24 +76,24 @@ def test_the_query_side_is_fitted_on_short_spans_and_the_document_side_on_whole_
     assert np.abs(embedder.encode_queries(texts) - embedder.encode_documents(texts)).max() > 0.01
 
 
-def test_one_side(tiny_config):
+def test_shared_query_fit(tiny_config):
     embedder = Embedder(tiny_config.replace(query_fit="shared")).fit(TEXTS)
     assert cosines(embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)).min() > 1 - 1e-5
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\x00\x07", "😀🎉", "\ud800 alone", "word " * 5000, "qxqxqx", "日本語"])
-def test_odd_texts_give_finite_vectors(embedder, text):
+def test_unusual_texts_give_finite_vectors(embedder, text):
     for encode in (embedder.encode_documents, embedder.encode_queries):
         assert np.isfinite(encode([text])).all()
 
 
-def test_no_part_of_a_long_text_is_dropped(embedder):
+def test_long_text_is_used_completely(embedder):
     filler = "the cat sleeps " * 40
     plain, ended = embedder.raw_documents([filler, filler + "supersonic shock wave " * 5])
     assert np.abs(plain - ended).max() > 1e-3
 
 
-def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
+def test_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
     from ragembed.models.transformers_model import TransformersModel
 
     tokenizer = embedder.tokenizer
@@ -113,7 +113,7 @@ def test_a_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model)
     np.testing.assert_allclose(embedder.raw_documents([text])[0], weights @ hidden, atol=1e-4)
 
 
-def test_unfitted_use_names_the_call_to_make(tiny_config):
+def test_unfitted_embedder_names_the_missing_call(tiny_config):
     embedder = Embedder(tiny_config)
     for call in (embedder.encode_documents, embedder.encode_queries):
         with pytest.raises(NotFittedError, match=r"embedder\.fit\(texts\)"):
@@ -123,7 +123,7 @@ def test_unfitted_use_names_the_call_to_make(tiny_config):
     assert not embedder.is_fitted
 
 
-def test_an_extractor_alone_is_not_a_fit(tiny_config):
+def test_fitted_extractor_alone_is_not_a_fitted_embedder(tiny_config):
     embedder = Embedder(tiny_config).fit_extractor(TEXTS)
     assert not embedder.is_fitted
     assert embedder.raw_documents(TEXTS).shape == (6, 32)
@@ -131,17 +131,17 @@ def test_an_extractor_alone_is_not_a_fit(tiny_config):
         embedder.encode_documents(TEXTS)
 
 
-def test_fitting_on_nothing(tiny_config):
-    with pytest.raises(ConfigError, match="no texts"):
+def test_fit_without_texts(tiny_config):
+    with pytest.raises(ConfigError, match="without texts"):
         Embedder(tiny_config).fit([])
 
 
-def test_a_string_is_not_a_list_of_texts(embedder):
+def test_single_string_is_rejected(embedder):
     with pytest.raises(ConfigError, match="put it in a list"):
         embedder.encode_documents("text")
 
 
-def test_refitting_forgets(tiny_config):
+def test_second_fit_replaces_the_first(tiny_config):
     twice = Embedder(tiny_config).fit(["zebra alpha", "beta gamma"]).fit(TEXTS)
     assert twice.fingerprint == Embedder(tiny_config).fit(TEXTS).fingerprint
 
@@ -156,7 +156,7 @@ def test_save_and_load(embedder, tmp_path):
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == ["config.json", "state.safetensors"]
 
 
-def test_the_same_in_another_process(embedder, tmp_path):
+def test_loaded_embedder_in_another_process(embedder, tmp_path):
     embedder.save(tmp_path / "saved")
     code = (
         "import sys, numpy as np; from ragembed import Embedder; e = Embedder.load(sys.argv[1]);"
@@ -173,7 +173,7 @@ def test_the_same_in_another_process(embedder, tmp_path):
     np.testing.assert_allclose(np.load(out), embedder.encode_documents([TEXTS[0]]), atol=1e-5)
 
 
-def test_a_flipped_byte_is_refused(embedder, tmp_path):
+def test_flipped_byte_is_rejected(embedder, tmp_path):
     embedder.save(tmp_path)
     state = bytearray((tmp_path / "state.safetensors").read_bytes())
     state[-1] ^= 1
@@ -182,7 +182,7 @@ def test_a_flipped_byte_is_refused(embedder, tmp_path):
         Embedder.load(tmp_path)
 
 
-def test_another_model_under_the_same_name_is_refused(embedder, tmp_path, tiny_model):
+def test_changed_model_is_rejected(embedder, tmp_path, tiny_model):
     copy = tmp_path / "model"
     copy.mkdir()
     for file in tiny_model.iterdir():
@@ -195,7 +195,7 @@ def test_another_model_under_the_same_name_is_refused(embedder, tmp_path, tiny_m
         Embedder.load(tmp_path / "saved")
 
 
-def test_loading_what_is_not_there(tmp_path):
+def test_load_without_saved_embedder(tmp_path):
     with pytest.raises(ModelError, match=r"holds no saved embedder: config\.json is missing"):
         Embedder.load(tmp_path)
 
@@ -210,17 +210,17 @@ def test_loading_what_is_not_there(tmp_path):
         {"max_tokens": 16},
     ],
 )
-def test_the_fingerprint_changes_with_what_changes_a_vector(embedder, tiny_config, changes):
+def test_fingerprint_changes_with_settings(embedder, tiny_config, changes):
     assert Embedder(tiny_config.replace(**changes)).fit(TEXTS).fingerprint != embedder.fingerprint
 
 
-def test_the_fingerprint_changes_with_the_corpus_and_with_nothing_else(embedder, tiny_config):
+def test_fingerprint_changes_with_the_corpus_only(embedder, tiny_config):
     assert Embedder(tiny_config).fit(TEXTS[:4]).fingerprint != embedder.fingerprint
     assert Embedder(tiny_config).fit(list(TEXTS)).fingerprint == embedder.fingerprint
     assert Embedder(tiny_config, device="cpu").fit(TEXTS).fingerprint == embedder.fingerprint
 
 
-def test_another_chain_keeps_the_raw_vectors(embedder):
+def test_with_postprocess_keeps_the_raw_vectors(embedder):
     other = embedder.with_postprocess(("zscore",), "separate")
     assert not other.is_fitted
     assert other.raw_fingerprint == embedder.raw_fingerprint
@@ -229,7 +229,7 @@ def test_another_chain_keeps_the_raw_vectors(embedder):
 
 @pytest.mark.usefixtures("needs_minilm")
 def test_minilm_equals_sentence_transformers():
-    """Mean pooling, unit length, no fitted part: the vectors of the reference implementation."""
+    """Mean pooling and unit length without a fit equal the reference implementation."""
     from sentence_transformers import SentenceTransformer
 
     config = EmbedderConfig(weighting="uniform", postprocess=("normalize",), dtype="float32")
@@ -242,27 +242,27 @@ def test_minilm_equals_sentence_transformers():
 
 
 def test_progress_counts_every_text_once(embedder):
-    told = []
-    embedder.raw_documents(["cat dog " * 200, *TEXTS, "", "wing " * 90], told.append)
-    assert sum(told) == len(TEXTS) + 3
+    counts = []
+    embedder.raw_documents(["cat dog " * 200, *TEXTS, "", "wing " * 90], counts.append)
+    assert sum(counts) == len(TEXTS) + 3
 
 
-def test_a_fit_that_fails_leaves_the_former_one(tiny_config):
+def test_failed_fit_keeps_the_earlier_one(tiny_config):
     embedder = Embedder(tiny_config).fit(TEXTS)
     before = embedder.fingerprint, embedder.encode_documents(TEXTS)
-    with pytest.raises(ConfigError, match="no texts"):
+    with pytest.raises(ConfigError, match="without texts"):
         embedder.fit([])
     assert embedder.fingerprint == before[0]
     np.testing.assert_array_equal(embedder.encode_documents(TEXTS), before[1])
 
 
 @pytest.mark.parametrize("steps", [("whiten:33",), ("normalize", "abtt:33")])
-def test_more_directions_than_dimensions_are_refused_before_anything_is_encoded(tiny_config, steps):
+def test_too_many_directions_are_rejected_before_encoding(tiny_config, steps):
     with pytest.raises(ConfigError, match="the vectors have 32 dimensions"):
         _ = Embedder(tiny_config.replace(postprocess=steps)).extractor
 
 
-def test_directions_of_float16_rounding_are_no_rank(tiny_config):
+def test_float16_rounding_does_not_count_in_the_rank(tiny_config):
     from ragembed.postprocess import Chain
 
     rng = np.random.default_rng(0)
@@ -276,11 +276,11 @@ def test_directions_of_float16_rounding_are_no_rank(tiny_config):
         ({"config": None}, "config is missing"),
         ({"fitted_on": None}, r"fitted_on\.texts is missing"),
         ({"source_sha256": 3}, "source_sha256 is missing"),
-        ({"config": {"layers": "top"}}, "the saved configuration.*'top'"),
+        ({"config": {"layers": "top"}}, "the configuration saved in .*'top'"),
         ({"config": {"no": 1}}, "unknown setting 'no'"),
     ],
 )
-def test_a_changed_configuration_is_refused(embedder, tmp_path, change, named):
+def test_changed_configuration_is_rejected(embedder, tmp_path, change, named):
     embedder.save(tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**about, **change}))

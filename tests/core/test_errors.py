@@ -1,4 +1,4 @@
-"""Errors go from one process to another, and arrive as what they were."""
+"""Errors: they keep type, message and attributes when they are pickled for another process."""
 
 from multiprocessing.reduction import ForkingPickler
 
@@ -14,7 +14,7 @@ def made(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_survives_the_way_to_another_process(kind):
+def test_errors_can_be_pickled(kind):
     sent = made(kind)
     arrived = ForkingPickler.loads(ForkingPickler.dumps(sent))
     assert type(arrived) is kind

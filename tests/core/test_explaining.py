@@ -1,4 +1,4 @@
-"""A score is the sum of what pairs of tokens contribute: for every extractor and chain of post-processors."""
+"""Contributions of token pairs sum to the score, for every extractor and chain of post-processors."""
 
 import numpy as np
 import pytest
@@ -81,14 +81,14 @@ def check_parts(embedder, texts):
                     assert text[token.start : token.end] == token.text
 
 
-def check_cosine(embedder, question, text, **rounded):
-    """Return the contributions, which sum to the cosine that a search would find."""
-    [query] = unit_rows(embedder.encode_queries([question]))
+def check_cosine(embedder, query_text, text, **rounded):
+    """Return the contributions after a check that they sum to the cosine."""
+    [query] = unit_rows(embedder.encode_queries([query_text]))
     raw = embedder.raw_documents([text])
     if rounded:
         raw = raw.astype(np.float16).astype(np.float32)
     [document] = unit_rows(embedder.postprocess_documents(raw))
-    parts = embedder.token_parts(question, "queries"), embedder.token_parts(text, "documents", raw[0])
+    parts = embedder.token_parts(query_text, "queries"), embedder.token_parts(text, "documents", raw[0])
     found = contributions(*parts)
     np.testing.assert_allclose(parts[0].vector, query, atol=1e-5)
     np.testing.assert_allclose(parts[1].vector, document, atol=1e-5)
@@ -97,11 +97,11 @@ def check_cosine(embedder, question, text, **rounded):
     return found
 
 
-def test_raw_vectors_are_the_sum_of_their_tokens_for_every_preset(preset_embedder):
+def test_token_parts_sum_to_the_raw_vector_for_every_preset(preset_embedder):
     check_parts(preset_embedder, [*CORPUS, *ODD])
 
 
-def test_pairs_of_tokens_sum_to_the_cosine_for_every_preset(preset_embedder):
+def test_token_pairs_sum_to_the_cosine_for_every_preset(preset_embedder):
     for text in (CORPUS[2], LONG, ""):
         found = check_cosine(preset_embedder, "where is the lock of the reader?", text)
         if found.additive and found.document:
@@ -109,14 +109,14 @@ def test_pairs_of_tokens_sum_to_the_cosine_for_every_preset(preset_embedder):
 
 
 @pytest.mark.parametrize("changes", EXTRACTIONS.values(), ids=EXTRACTIONS)
-def test_raw_vectors_are_the_sum_of_their_tokens_for_every_extraction(bert_model, changes):
+def test_token_parts_sum_to_the_raw_vector_for_every_extractor(bert_model, changes):
     embedder = make(bert_model, **changes)
     check_parts(embedder, [CORPUS[2], CORPUS[4], LONG, *ODD])
     check_cosine(embedder, "the fox of the store", LONG)
 
 
-def test_tokens_of_all_windows_have_their_own_vectors(bert_model):
-    """Those of layer -1 depend on the token alone, so that each is the vector of a text of that token."""
+def test_tokens_of_all_windows_have_the_right_vectors(bert_model):
+    """Vectors of layer -1 depend only on the token, so each equals the vector of a text with that token."""
     embedder = make(bert_model, layers="-1", max_tokens=12, special_tokens=False, weighting="uniform")
     for side in ("documents", "queries"):
         found = embedder.extractor.token_parts(LONG, side)
@@ -128,13 +128,13 @@ def test_tokens_of_all_windows_have_their_own_vectors(bert_model):
 
 @pytest.mark.parametrize("template", ["[X]", 'means "[X]" or', "a: [X]."])
 @pytest.mark.parametrize("model", ["roberta_model", "gpt_model", "llama_model"])
-def test_tokens_have_their_places_whatever_the_tokenizer(request, model, template):
+def test_tokens_have_the_right_offsets(request, model, template):
     check_parts(make(request.getfixturevalue(model), template=template), [CORPUS[2], LONG, "dog's caf\u00e9 日本", ""])
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=",".join)
 @pytest.mark.parametrize("query_fit", ["shared", "separate"])
-def test_affine_post_processors_leave_no_residual(bert_model, chain, query_fit):
+def test_affine_post_processors_have_no_residual(bert_model, chain, query_fit):
     embedder = make(bert_model, postprocess=chain, query_fit=query_fit)
     for text in (CORPUS[4], LONG):
         found = check_cosine(embedder, "high pressure on the wing", text, rounded=True)
@@ -143,14 +143,14 @@ def test_affine_post_processors_leave_no_residual(bert_model, chain, query_fit):
 
 
 @pytest.mark.parametrize("chain", [("quantile-u",), ("quantile-n", "normalize"), ("zscore", "quantile-u", "center")])
-def test_a_quantile_leaves_a_residual_that_completes_the_sum(bert_model, chain):
+def test_quantile_has_a_residual_that_completes_the_sum(bert_model, chain):
     found = check_cosine(make(bert_model, postprocess=chain), "high pressure on the wing", CORPUS[4])
     assert not found.additive
     assert found.pairs.sum() + found.residual == pytest.approx(found.score)
 
 
-def test_the_residual_of_uniform_quantiles_is_what_any_two_texts_have_in_common():
-    """Halves in each dimension, the median's share, are no token's."""
+def test_residual_of_uniform_quantiles_is_constant():
+    """The residual is 0.5 per dimension, the share of the median."""
     rng = np.random.default_rng(0)
     chain = Chain(["quantile-u"]).fit(rng.normal(size=(200, 4)).astype(np.float32))
     rows = np.vstack([rng.normal(size=(3, 4)), np.zeros(4)])
@@ -164,7 +164,7 @@ def test_the_residual_of_uniform_quantiles_is_what_any_two_texts_have_in_common(
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(CHAINS))
-def test_parts_are_mapped_to_parts_of_the_mapped_vector(seed, specs):
+def test_transform_parts_sums_to_transform(seed, specs):
     rng = np.random.default_rng(seed)
     chain = Chain(specs).fit((rng.normal(size=(30, 5)) + 3).astype(np.float32))
     shares = rng.dirichlet(np.ones(4))
@@ -175,13 +175,13 @@ def test_parts_are_mapped_to_parts_of_the_mapped_vector(seed, specs):
     np.testing.assert_allclose(mapped.whole, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_constant_goes_to_each_part_by_its_share():
+def test_constant_is_split_by_shares():
     chain = Chain(["center"]).fit(np.array([[1.0, 2.0]], dtype=np.float32))
     mapped = chain.transform_parts(Parts(np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]), np.array([0.25, 0.5, 0.25])))
     np.testing.assert_allclose(mapped.rows, [[2.75, -0.5], [-0.5, 3.0], [-0.25, -0.5]])
 
 
-def test_rounding_is_told_and_part_of_the_pairs(bert_model):
+def test_rounding_is_reported_and_included_in_the_pairs(bert_model):
     embedder = make(bert_model, postprocess=("center", "normalize"))
     exact = check_cosine(embedder, "high pressure", CORPUS[4])
     rounded = check_cosine(embedder, "high pressure", CORPUS[4], rounded=True)
@@ -191,7 +191,7 @@ def test_rounding_is_told_and_part_of_the_pairs(bert_model):
     assert rounded.pairs.sum() == pytest.approx(rounded.score, abs=1e-9)
 
 
-def test_a_text_without_tokens_has_only_a_residual(words_file):
+def test_text_without_tokens_has_only_a_residual(words_file):
     embedder = make(words_file, extractor="words", postprocess=("center",))
     parts = embedder.token_parts("qqq", "documents")
     assert parts.tokens == ()
@@ -201,8 +201,8 @@ def test_a_text_without_tokens_has_only_a_residual(words_file):
     assert found.document_words() == []
 
 
-def test_what_a_text_shares_with_itself_is_on_the_diagonal(bert_model):
-    """Random vectors of different tokens are all but orthogonal."""
+def test_contributions_of_a_text_to_itself_are_on_the_diagonal(bert_model):
+    """Random vectors of different tokens are nearly orthogonal."""
     embedder = make(bert_model, extractor="re:dim=4096", weighting="uniform")
     found = check_cosine(embedder, "cat dog", "the dog sleeps")
     assert [token.text for token in found.document] == ["the", "dog", "sleeps"]
@@ -215,18 +215,18 @@ def test_what_a_text_shares_with_itself_is_on_the_diagonal(bert_model):
 
 
 @pytest.mark.parametrize("extractor", ["re:dim=64", "avg"])
-def test_without_its_best_word_a_text_scores_less(bert_model, extractor):
+def test_removing_the_best_word_lowers_the_score(bert_model, extractor):
     embedder = make(bert_model, extractor=extractor, weighting="uniform", postprocess=("center", "normalize"))
-    question = "the lock of the reader"
+    query_text = "the lock of the reader"
     for text in (CORPUS[2], LONG, CORPUS[7]):
-        found = check_cosine(embedder, question, text).of_words()
+        found = check_cosine(embedder, query_text, text).of_words()
         assert found.score > 0.1
         best = found.document[int(found.pairs.sum(axis=0).argmax())]
         without = text[: best.start] + text[best.end :]
-        assert check_cosine(embedder, question, without).score < found.score
+        assert check_cosine(embedder, query_text, without).score < found.score
 
 
-def test_subwords_are_joined_to_words(bert_model):
+def test_subwords_are_joined_into_words(bert_model):
     embedder = make(bert_model)
     found = check_cosine(embedder, "locks", "The writers, e.g. foxes: writers!")
     joined = found.of_words()
@@ -241,7 +241,7 @@ def test_subwords_are_joined_to_words(bert_model):
     assert sum(by_form.values()) == pytest.approx(found.pairs.sum())
 
 
-def test_a_token_of_several_atoms_is_one_word_and_spaces_are_none():
+def test_token_of_several_atoms_is_one_word():
     spans = [(0, 10), (10, 14), (14, 15), (15, 17)]
     text = "well-known cat日 x"
     tokens = [Token(text[start:end], start, end) for start, end in spans]
@@ -251,7 +251,7 @@ def test_a_token_of_several_atoms_is_one_word_and_spaces_are_none():
     assert at.tolist() == [0, 1, 2, 3]
 
 
-def test_a_vector_of_cls_alone_names_no_word(bert_model):
+def test_cls_pooling_names_no_word(bert_model):
     found = check_cosine(make(bert_model, pooling="cls"), "the lock", CORPUS[2])
     assert [token.text for token in found.carriers] == ["[CLS]"]
 
@@ -267,7 +267,7 @@ def test_contributions_can_be_scaled(bert_model):
     st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5]), st.floats(0, 9, width=32)), min_size=1, max_size=6),
     st.sampled_from([0.0, 0.3, 1.0]),
 )
-def test_shares_are_those_of_the_weighted_mean(tokens, share):
+def test_mean_shares_equal_the_weighted_mean(tokens, share):
     base = np.array([each for each, _ in tokens], dtype=np.float32)
     weights = base * np.array([each for _, each in tokens], dtype=np.float32)
     hidden = np.eye(len(tokens), dtype=np.float32)[None]
@@ -280,7 +280,7 @@ def test_shares_are_those_of_the_weighted_mean(tokens, share):
     np.testing.assert_allclose(of_three, np.concatenate([expected, expected]), atol=1e-5)
 
 
-def test_equal_tokens_are_one_row():
+def test_equal_tokens_are_merged():
     tokens = [Token("[CLS]", origin="special"), Token("a", 0, 1), Token("[CLS]", origin="special"), Token("a", 2, 3)]
     merged = TokenParts.merged(tokens, np.arange(8.0).reshape(4, 2), np.full(4, 0.25))
     assert merged.tokens == (tokens[0], tokens[1], tokens[3])
@@ -289,7 +289,7 @@ def test_equal_tokens_are_one_row():
 
 
 @given(st.text(st.sampled_from("the dog's don't 東京都 U.S. \u00ad'-."), max_size=30))
-def test_words_are_located_where_they_stand(text):
+def test_located_words_have_the_right_offsets(text):
     index = {word: i for i, word in enumerate(["the", "dog", "'s", "don't", "東京", "都", "u.s.", "."])}
     tokenizer = WordTokenizer(index)
     ids, spans = tokenizer.located(text)
@@ -299,7 +299,7 @@ def test_words_are_located_where_they_stand(text):
     assert spans == sorted(spans)
 
 
-def test_documents_are_explained_without_pytorch(bert_model, tmp_path):
+def test_explaining_documents_needs_no_pytorch(bert_model, tmp_path):
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""A fingerprint changes with everything that changes a vector, and with nothing else."""
+"""Fingerprints: they change if and only if a vector changes."""
 
 import shutil
 
@@ -17,7 +17,7 @@ TEXTS = [
 
 @pytest.fixture
 def prints(bert_model):
-    """Raw and full fingerprint of settings, and what they encode."""
+    """A function that returns the raw and the full fingerprint of settings, and some vectors."""
 
     def of(texts=TEXTS, device=None, **changes):
         base = {"model": str(bert_model), "dtype": "float32", **FITTED}
@@ -65,7 +65,7 @@ RE = {"extractor": "re:dim=8"}
         (RE, {**RE, "special_tokens": True}),
     ],
 )
-def test_what_decides_a_raw_vector(prints, before, after):
+def test_settings_that_change_the_raw_fingerprint(prints, before, after):
     one, other = prints(**before), prints(**after)
     assert one[0] != other[0]
     assert one[1] != other[1]
@@ -81,14 +81,14 @@ def test_what_decides_a_raw_vector(prints, before, after):
         {"postprocess": ("abtt:1",)},
     ],
 )
-def test_what_decides_a_vector_but_no_raw_one(prints, after):
+def test_settings_that_change_only_the_full_fingerprint(prints, after):
     one, other = prints(), prints(**after)
     assert one[0] == other[0]
     assert one[1] != other[1]
 
 
 @pytest.mark.parametrize("name", ["avg_corpus", "weighting_corpus", "postprocess_corpus"])
-def test_what_a_corpus_holds_decides_and_not_its_name(prints, tmp_path, name):
+def test_corpus_content_matters_and_its_name_does_not(prints, tmp_path, name):
     texts = {
         "one": "the cat runs\na bird\n",
         "two": "the dog runs\nthe fox\na wing\n",
@@ -103,7 +103,7 @@ def test_what_a_corpus_holds_decides_and_not_its_name(prints, tmp_path, name):
     assert (found["one"][0] == found["two"][0]) == (name == "postprocess_corpus")
 
 
-def test_the_texts_decide_what_depends_on_them(prints):
+def test_texts_change_fingerprints_that_depend_on_them(prints):
     assert prints(TEXTS[:3])[0] != prints()[0]
     assert prints(TEXTS[:3], weighting="uniform")[0] == prints(weighting="uniform")[0]
     assert prints(TEXTS[:3], **B, weighting="uniform")[0] != prints(**B, weighting="uniform")[0]
@@ -138,25 +138,25 @@ def test_the_texts_decide_what_depends_on_them(prints):
         ({"extractor": "avg", "avg_corpus": None}, {"extractor": "avg"}),
     ],
 )
-def test_what_decides_nothing(prints, before, after):
+def test_settings_without_effect_keep_the_fingerprint(prints, before, after):
     one, other = prints(**before), prints(**after)
     np.testing.assert_allclose(one[2], other[2], atol=1e-5)
     assert one[:2] == other[:2]
 
 
-def test_where_a_model_is_and_what_else_is_there_decide_nothing(prints, bert_model, tmp_path):
+def test_model_location_and_other_files_keep_the_fingerprint(prints, bert_model, tmp_path):
     shutil.copytree(bert_model, tmp_path / "copy")
     (tmp_path / "copy" / "README.md").write_text("notes")
     assert prints(model=str(tmp_path / "copy"))[:2] == prints()[:2]
 
 
-def test_the_random_vectors_of_a_tokenizer_do_not_depend_on_the_model(prints, bert_model, tmp_path):
+def test_random_vectors_depend_only_on_the_tokenizer(prints, bert_model, tmp_path):
     shutil.copytree(bert_model, tmp_path / "copy")
     (tmp_path / "copy" / "model.safetensors").unlink()
     assert prints(**RE, model=str(tmp_path / "copy"))[:2] == prints(**RE)[:2]
 
 
-def test_words(words_file, tmp_path):
+def test_fingerprint_of_word_vectors(words_file, tmp_path):
     def printed(file, extractor="words", **changes):
         config = EmbedderConfig(extractor=extractor, model=str(file), weighting="uniform", **changes)
         return Embedder(config).fit(TEXTS).raw_fingerprint

@@ -13,19 +13,19 @@ from ragembed.models.tokenizer import TextTokenizer
 
 
 @pytest.mark.usefixtures("needs_minilm")
-def test_the_default_model_is_the_published_one():
+def test_default_model_has_the_published_hash():
     found = find_model(DEFAULT_MODEL)
     assert hashlib.sha256((found.folder / "model.safetensors").read_bytes()).hexdigest() == files.DEFAULT_MODEL_SHA256
 
 
 @pytest.mark.usefixtures("needs_minilm")
-def test_a_default_model_with_other_weights_is_refused(monkeypatch):
+def test_changed_default_model_is_rejected(monkeypatch):
     monkeypatch.setattr(files, "DEFAULT_MODEL_SHA256", "0" * 64)
-    with pytest.raises(ModelError, match="damaged or was changed; reinstall"):
+    with pytest.raises(ModelError, match="damaged or was changed, reinstall"):
         find_model(DEFAULT_MODEL)
 
 
-def test_the_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_path):
+def test_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tiny_model, copy)
     assert find_model(str(copy)).sha256 == find_model(str(tiny_model)).sha256
@@ -34,19 +34,19 @@ def test_the_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_pat
     assert find_model(str(copy)).sha256 != find_model(str(tiny_model)).sha256
 
 
-def test_a_folder_without_safetensors(tmp_path):
+def test_folder_without_safetensors(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ModelError, match="only safetensors weights are read"):
+    with pytest.raises(ModelError, match="expected safetensors weights"):
         find_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["no/such-model", "not a model id!"])
-def test_a_model_that_is_nowhere(name):
+def test_unknown_model(name):
     with pytest.raises(ModelError, match=name):
         find_model(name)
 
 
-def test_a_large_file_is_hashed_once_for_each_version(tmp_path, monkeypatch):
+def test_large_file_is_hashed_once_per_version(tmp_path, monkeypatch):
     monkeypatch.setattr(hashing, "_REMEMBERED_BYTES", 3)
     file = tmp_path / "file"
     file.write_bytes(b"one")
@@ -60,7 +60,7 @@ def test_a_large_file_is_hashed_once_for_each_version(tmp_path, monkeypatch):
     assert hashing.file_sha256(file) == hashlib.sha256(b"other").hexdigest()
 
 
-def test_a_cache_that_cannot_be_written_or_read_does_no_harm(tmp_path, monkeypatch):
+def test_unusable_cache_is_ignored(tmp_path, monkeypatch):
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the cache folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
@@ -78,7 +78,7 @@ def test_tokenizer_frames_and_limits(tiny_model):
     assert tokenizer.ids(["the " * 500]).lengths.tolist() == [500]
 
 
-def test_models_whose_positions_begin_after_the_padding(tiny_model, tmp_path):
+def test_models_with_position_offset(tiny_model, tmp_path):
     shutil.copytree(tiny_model, tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     changed = {**config, "model_type": "roberta", "pad_token_id": 1, "max_position_embeddings": 514}
@@ -86,7 +86,7 @@ def test_models_whose_positions_begin_after_the_padding(tiny_model, tmp_path):
     assert TextTokenizer(tmp_path / "model").max_tokens == 512
 
 
-def test_a_slow_tokenizers_vocabulary_is_part_of_the_hash(tiny_model, tmp_path):
+def test_hash_covers_the_vocabulary_of_a_slow_tokenizer(tiny_model, tmp_path):
     shutil.copytree(tiny_model, tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     (tmp_path / "model" / "vocab.txt").write_text("a")

@@ -17,7 +17,7 @@ from ragembed.tensor_map import map_tensors, release
 
 
 @pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (1, 2), (-1, 0, 1, 2)])
-def test_equals_pytorch_in_float32(tiny_model, layers):
+def test_hidden_states_equal_pytorch(tiny_model, layers):
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 100, size=(3, 9))
     lengths = np.array([9, 4, 1])
@@ -29,7 +29,7 @@ def test_equals_pytorch_in_float32(tiny_model, layers):
             np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=2e-5)
 
 
-def test_layers_are_those_of_transformers(tiny_model):
+def test_layer_numbers_match_transformers(tiny_model):
     import torch
     from transformers import AutoModel
 
@@ -45,7 +45,7 @@ def test_layers_are_those_of_transformers(tiny_model):
         np.testing.assert_array_equal(backbone.word_embeddings(), table)
 
 
-def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
+def test_concurrent_users_share_one_model(tiny_model):
     files = find_model(str(tiny_model))
     first = many_texts(files, "float32", "cpu")
     assert many_texts(files, "float32", "cpu") is first
@@ -53,14 +53,14 @@ def test_a_model_is_loaded_once_for_all_who_use_it(tiny_model):
     assert many_texts(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
-def test_padding_does_not_change_a_text(tiny_model):
+def test_padding_does_not_change_the_result(tiny_model):
     model = NumpyBert(tiny_model)
     (alone,) = model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))
     (padded,) = model.states(np.array([[7, 8, 9, 0, 0], [5, 6, 7, 8, 9]]), np.array([3, 5]), (2,))
     np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 
-def test_many_texts_computed_in_threads_are_as_each_alone(tiny_model):
+def test_threads_do_not_change_the_result(tiny_model):
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 61, 40)
     ids = rng.integers(5, 100, size=(40, 60))
@@ -72,14 +72,14 @@ def test_many_texts_computed_in_threads_are_as_each_alone(tiny_model):
             np.testing.assert_allclose(others[row, :length], mine[0], atol=2e-5)
 
 
-def test_erfc_against_the_standard_library():
+def test_erfc_equals_the_standard_library():
     x = np.linspace(0, 6, 2001, dtype=np.float32)
     found = np.empty_like(x)
     _erfc(x, found, np.empty_like(x))
     np.testing.assert_allclose(found, [math.erfc(v) for v in x], atol=5e-7)
 
 
-def test_gelu_against_the_standard_library_in_several_pieces():
+def test_gelu_equals_the_standard_library():
     x = np.linspace(-8, 8, 40_001, dtype=np.float32)
     expected = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.tolist()]
     _apply_gelu(x)
@@ -87,7 +87,7 @@ def test_gelu_against_the_standard_library_in_several_pieces():
 
 
 @pytest.mark.parametrize("change", [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"is_decoder": True}])
-def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
+def test_other_architectures_use_pytorch(tiny_model, tmp_path, change):
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
     assert is_plain_bert(tmp_path)
@@ -96,7 +96,7 @@ def test_other_architectures_are_left_to_pytorch(tiny_model, tmp_path, change):
     assert not is_plain_bert(tmp_path)
 
 
-def test_the_first_query_gives_the_memory_of_each_weight_back(tiny_model, tmp_path, monkeypatch, resident_bytes):
+def test_first_query_frees_the_memory_of_each_weight(tiny_model, tmp_path, monkeypatch, resident_bytes):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     resident = []
 
@@ -128,7 +128,7 @@ def test_released_memory_is_read_again(tmp_path, resident_bytes):
     np.testing.assert_array_equal(mapped, numbers)
 
 
-def test_memory_that_is_not_a_file_s_is_not_released(tmp_path):
+def test_release_ignores_memory_that_is_not_mapped(tmp_path):
     save_file({"a": np.arange(6, dtype=np.float32)}, tmp_path / "t.safetensors")
     for array in (np.arange(6), np.memmap(tmp_path / "t.safetensors", mode="c")):
         before = array.copy()
@@ -137,7 +137,7 @@ def test_memory_that_is_not_a_file_s_is_not_released(tmp_path):
         np.testing.assert_array_equal(array, before + 1)
 
 
-def test_mapped_tensors_equal_what_was_saved(tmp_path):
+def test_mapped_tensors_equal_the_saved_ones(tmp_path):
     tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], dtype=np.int64)}
     save_file(tensors, tmp_path / "t.safetensors")
     mapped = map_tensors(tmp_path / "t.safetensors")
@@ -150,14 +150,14 @@ def test_mapped_tensors_equal_what_was_saved(tmp_path):
 @pytest.mark.parametrize(
     "data", [b"", b"12345678", b"\xff" * 16, (2).to_bytes(8, "little") + b"[]", (7).to_bytes(8, "little") + b'{"a":1}']
 )
-def test_not_safetensors(tmp_path, data):
+def test_invalid_safetensors(tmp_path, data):
     (tmp_path / "t").write_bytes(data)
     with pytest.raises(ModelError, match="safetensors"):
         map_tensors(tmp_path / "t")
 
 
-def test_a_tensor_outside_the_file_is_refused(tmp_path):
+def test_tensor_outside_the_file_is_rejected(tmp_path):
     header = json.dumps({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
-    with pytest.raises(ModelError, match="outside itself"):
+    with pytest.raises(ModelError, match="outside its data"):
         map_tensors(tmp_path / "t")

@@ -1,4 +1,4 @@
-"""The forward pass of a BERT without padding gives the hidden states of transformers' own."""
+"""PackedBert: its hidden states equal those of transformers."""
 
 import copy
 import json
@@ -39,7 +39,7 @@ def windows(lengths):
     return ids, lengths
 
 
-def test_nothing_of_the_file_stays_in_memory(tiny_model, tmp_path, resident_bytes):
+def test_file_does_not_stay_in_memory(tiny_model, tmp_path, resident_bytes):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     model = PackedBert(folder, "float32")
     assert resident_bytes(folder / "model.safetensors") == 0
@@ -57,27 +57,27 @@ def assert_same(found, expected, lengths, atol=2e-5):
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8))
-def test_equals_transformers_in_float32(ours, theirs, lengths):
+def test_float32_hidden_states_equal_transformers(ours, theirs, lengths):
     ids, lengths = windows(lengths)
     assert_same(ours.states(ids, lengths, LAYERS), theirs.states(ids, lengths, LAYERS), lengths)
 
 
 @pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (-1, 1)])
-def test_layers_are_given_as_asked(ours, theirs, layers):
+def test_requested_layers_are_returned_in_order(ours, theirs, layers):
     ids, lengths = windows([4, 4, 2])
     assert_same(ours.states(ids, lengths, layers), theirs.states(ids, lengths, layers), lengths)
     np.testing.assert_array_equal(ours.word_embeddings(), theirs.word_embeddings())
     assert (ours.dim, ours.n_layers) == (theirs.dim, theirs.n_layers)
 
 
-def test_a_copy_gives_the_same(ours):
+def test_copy_gives_the_same_states(ours):
     ids, lengths = windows([4, 2])
     for other in (copy.deepcopy(ours), copy.copy(ours)):
         np.testing.assert_array_equal(other.states(ids, lengths, (2,))[0], ours.states(ids, lengths, (2,))[0])
 
 
 @needs_bfloat16
-def test_bfloat16_is_near(tiny_model, theirs):
+def test_bfloat16_is_close_to_float32(tiny_model, theirs):
     ids, lengths = windows([9, 7, 7, 3])
     [found] = PackedBert(tiny_model, "bfloat16").states(ids, lengths, (2,))
     [expected] = theirs.states(ids, lengths, (2,))
@@ -87,7 +87,7 @@ def test_bfloat16_is_near(tiny_model, theirs):
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8), data=st.data())
-def test_company_and_padding_do_not_change_a_text(ours, lengths, data):
+def test_batch_and_padding_do_not_change_the_result(ours, lengths, data):
     ids, lengths = windows(lengths)
     order = np.array(data.draw(st.permutations(range(len(lengths)))))
     [together] = ours.states(ids, lengths, (2,))
@@ -99,7 +99,7 @@ def test_company_and_padding_do_not_change_a_text(ours, lengths, data):
 
 @needs_bfloat16
 @pytest.mark.usefixtures("needs_minilm")
-def test_the_default_model_in_bfloat16_is_near_float32(collections):
+def test_default_model_in_bfloat16_is_close_to_float32(collections):
     from ragembed import Embedder
     from ragembed.evaluation import read_beir
 
@@ -111,7 +111,7 @@ def test_the_default_model_in_bfloat16_is_near_float32(collections):
     assert (exact * fast).sum(axis=1).min() >= 0.9995
 
 
-def test_plain_berts_on_a_cpu_are_packed(tiny_model, tmp_path, monkeypatch):
+def test_plain_bert_on_cpu_is_packed(tiny_model, tmp_path, monkeypatch):
     files = find_model(str(tiny_model))
     assert isinstance(many_texts(files, "float32", "cpu"), PackedBert)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
@@ -127,18 +127,18 @@ def test_plain_berts_on_a_cpu_are_packed(tiny_model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", [1.0, 100.0, 10_000.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_is_a_softmax_whatever_the_size_of_its_scores(size, dtype):
+def test_attention_equals_softmax_for_any_score_size(size, dtype):
     query_key_value = torch.randn(3, 7, 3, 4, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     query_key_value[:, :, 0] *= size
     query, key, value = query_key_value.float().permute(2, 0, 3, 1, 4).unbind(0)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
     found = packed_bert._attention(query_key_value, query_key_value.new_ones(query_key_value.shape[:2])).float()
     assert torch.isfinite(found).all()
-    if size == 1.0 or dtype == torch.float32:  # large scores are too coarse in bfloat16 to tell which is the largest
+    if size == 1.0 or dtype == torch.float32:  # bfloat16 cannot resolve the largest of large scores
         torch.testing.assert_close(found, expected, atol=2e-5 if dtype == torch.float32 else 5e-2, rtol=1e-3)
 
 
-def test_attention_where_all_scores_are_low_mixes_nothing_that_is_not_real():
+def test_attention_ignores_padding_when_all_scores_are_low():
     query_key_value = torch.ones(1, 5, 3, 2, 4)
     query_key_value[:, :, 0] *= -100.0
     query_key_value[:, 3:, 2] = 7.0
@@ -147,7 +147,7 @@ def test_attention_where_all_scores_are_low_mixes_nothing_that_is_not_real():
 
 
 @pytest.mark.parametrize(("machine", "dtype", "bfloat16"), [("arm64", "float32", True), ("x86_64", "bfloat16", False)])
-def test_other_machines_are_left_to_transformers(tiny_model, monkeypatch, machine, dtype, bfloat16):
+def test_unsupported_machines_use_transformers(tiny_model, monkeypatch, machine, dtype, bfloat16):
     monkeypatch.setattr(packed_bert.platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: bfloat16)
     assert not can_pack(dtype)

@@ -34,11 +34,11 @@ def test_which_tokens_take_part(pooling, special, expected):
     assert ["".join(str(int(x)) for x in row) for row in pooled_tokens(KINDS, pooling, special)] == expected
 
 
-def test_a_row_without_tokens_has_no_last_one():
+def test_row_without_tokens_has_no_last_token():
     assert not pooled_tokens(np.array([[K.SPECIAL, K.PADDING]], dtype=np.int8), "last", special_tokens=False).any()
 
 
-def test_the_last_token_with_padding_at_either_side():
+def test_last_token_with_padding_on_either_side():
     mask = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 0, 0]], dtype=bool)
     assert last_token(mask).tolist() == [1, 3, 3, 1]
 
@@ -56,7 +56,7 @@ def mean_of(hidden, base, weights, share, pieces=1):
     return mean.result()[0]
 
 
-def test_shares_by_hand():
+def test_shares_of_a_small_example():
     hidden = np.eye(3, dtype=np.float32)
     base, weights = np.ones(3, dtype=np.float32), np.array([0, 1, 3], dtype=np.float32)
     np.testing.assert_allclose(mean_of(hidden, base, weights, 1.0), [0, 1 / 4, 3 / 4], rtol=1e-6)
@@ -64,7 +64,7 @@ def test_shares_by_hand():
     np.testing.assert_allclose(mean_of(hidden, base, weights, 0.0), [1 / 3] * 3, rtol=1e-6)
 
 
-def test_all_weights_zero_is_the_plain_mean_and_no_tokens_is_zero():
+def test_zero_weights_give_the_plain_mean_and_no_tokens_give_zero():
     hidden = np.array([[2.0], [4.0]], dtype=np.float32)
     none = np.zeros(2, dtype=np.float32)
     assert mean_of(hidden, none + 1, none, 1.0) == [3.0]
@@ -81,7 +81,7 @@ def test_all_weights_zero_is_the_plain_mean_and_no_tokens_is_zero():
 @example(
     weights=np.full(12, 1.99595e-40, dtype=np.float32), base=np.eye(1, 12, dtype=np.float32)[0], share=1.0, pieces=1
 )
-def test_weights_sum_to_one_however_a_text_is_cut(weights, base, share, pieces):
-    """The mean of equal vectors is that vector, for any weights, unless no token takes part."""
+def test_weights_sum_to_one_for_any_split(weights, base, share, pieces):
+    """The mean of equal vectors is that vector for any weights, unless no token takes part."""
     mean = mean_of(np.ones((12, 1), dtype=np.float32), base, weights * base, share, pieces)
     assert mean == pytest.approx([1.0 if base.any() else 0.0], abs=1e-5)

@@ -1,4 +1,4 @@
-"""Each post-processor on arrays small enough to work out by hand, and on those with nothing to fit."""
+"""Post-processors on small arrays with results worked out by hand, and on degenerate arrays."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from ragembed.postprocess.zscore import ZScore
 
 SPECS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "normalize")
 X = np.array([[1, 2, 5], [3, 2, 1], [5, 2, 0]], dtype=np.float32)
-# Variances 8 and 2 (n - 1) along the diagonals of the plane, none along the third axis.
+# Variances 8 and 2 (n - 1) along the diagonals of the plane, 0 along the third axis.
 CROSS = np.array([[2, 2, 7], [-2, -2, 7], [1, -1, 7], [-1, 1, 7]], dtype=np.float32) * np.sqrt(1.5).astype(np.float32)
 WIDE = np.array([1, 1, 0]) / np.sqrt(2)
 NARROW = np.array([1, -1, 0]) / np.sqrt(2)
@@ -25,30 +25,30 @@ def fitted(kernel, x):
     return kernel.fit(x).transform(x)
 
 
-# By hand
+# Results worked out by hand
 
 
 def test_center():
     assert fitted(Center(), X).tolist() == [[-2, 0, 3], [0, 0, -1], [2, 0, -2]]
 
 
-def test_zscore_uses_population_deviation_and_only_centres_a_constant_dimension():
+def test_zscore_only_centres_a_constant_dimension():
     expected = [[-1.224745, 0, 1.388730], [0, 0, -0.462910], [1.224745, 0, -0.925820]]
     np.testing.assert_allclose(fitted(ZScore(), X), expected, rtol=1e-5)
 
 
-def test_robust_uses_median_and_quartiles_and_only_centres_a_constant_dimension():
+def test_robust_only_centres_a_constant_dimension():
     x = np.array([[1, 4], [2, 4], [3, 4], [4, 4], [1000, 4]], dtype=np.float32)
     assert fitted(Robust(), x).tolist() == [[-1, 0], [-0.5, 0], [0, 0], [0.5, 0], [498.5, 0]]
 
 
-def test_an_outlier_does_not_make_quartiles_count_as_equal():
+def test_outlier_does_not_make_quartiles_equal():
     x = np.array([[0.1], [0.2], [0.3], [0.4], [1e9]], dtype=np.float32)
     np.testing.assert_allclose(fitted(Robust(), x)[:4, 0], [-1, -0.5, 0, 0.5], atol=1e-6)
 
 
 @pytest.mark.parametrize("spec", ["zscore", "robust", "whiten"])
-def test_a_dimension_that_is_constant_up_to_rounding_is_not_blown_up(spec):
+def test_dimension_that_is_constant_up_to_rounding_is_not_scaled(spec):
     x = np.full((50, 1), 0.1, dtype=np.float32)
     x[::2] = np.nextafter(np.float32(0.1), np.float32(1))
     assert np.abs(fitted(post_processor(spec), x)).max() < 1e-6
@@ -60,24 +60,24 @@ def test_quantile_uniform_interpolates_shares():
     assert kernel.transform(x).ravel().tolist() == [0, 0.25, 0.375, 0.625, 0.8125, 1, 0, 1]
 
 
-def test_quantile_uniform_puts_ties_halfway():
+def test_quantile_uniform_gives_ties_the_middle_share():
     kernel = Quantile("uniform").fit(np.array([[0], [1], [1], [1], [2]], dtype=np.float32))
     x = np.array([[0], [1], [2], [0.5], [1.5]], dtype=np.float32)
     assert kernel.transform(x).ravel().tolist() == [0, 0.5, 1, 0.125, 0.875]
 
 
-def test_quantile_normal_gives_normal_quantiles_and_limits_them():
+def test_quantile_normal_limits_its_values():
     kernel = Quantile("normal").fit(np.arange(5, dtype=np.float32)[:, None])
     out = kernel.transform(np.array([[1], [2], [3], [-9], [9]], dtype=np.float32)).ravel()
     np.testing.assert_allclose(out, [-0.6744898, 0, 0.6744898, -5.1993376, 5.1993376], atol=1e-6)
 
 
-def test_quantile_of_one_vector_is_zero_as_in_scikit_learn():
+def test_quantile_of_one_vector_is_zero():
     kernel = Quantile("uniform").fit(np.array([[3]], dtype=np.float32))
     assert kernel.transform(np.array([[2], [3], [4]], dtype=np.float32)).ravel().tolist() == [0, 0, 0]
 
 
-def test_quantile_refuses_another_output():
+def test_quantile_rejects_an_unknown_output():
     with pytest.raises(ConfigError, match="'uniform' or 'normal'"):
         Quantile("gaussian")
 
@@ -90,11 +90,11 @@ def test_whiten_finds_the_diagonals():
     np.testing.assert_allclose(kernel.transform(CROSS), np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * root, atol=1e-6)
 
 
-def test_whiten_keeps_the_widest_directions():
+def test_whiten_keeps_the_directions_of_largest_variance():
     np.testing.assert_allclose(fitted(Whiten(1), CROSS), fitted(Whiten(), CROSS)[:, :1], atol=1e-6)
 
 
-def test_whiten_refuses_more_directions_than_the_rank():
+def test_whiten_rejects_more_directions_than_the_rank():
     with pytest.raises(ConfigError, match=r"whiten:3 is above the rank .*, 2 .*write whiten:2"):
         Whiten(3).fit(CROSS)
     with pytest.raises(ConfigError, match=r"the rank of the fitted vectors, 0 .*write whiten, or"):
@@ -103,7 +103,7 @@ def test_whiten_refuses_more_directions_than_the_rank():
         Whiten(0)
 
 
-def test_whiten_of_vectors_that_are_all_alike_only_centres():
+def test_whiten_of_equal_vectors_only_centres():
     kernel = Whiten().fit(np.full((4, 2), 3, dtype=np.float32))
     assert kernel.transform(np.array([[3, 3], [4, 1]], dtype=np.float32)).tolist() == [[0, 0], [1, -2]]
 
@@ -115,7 +115,7 @@ def test_whiten_of_fewer_vectors_than_dimensions():
     np.testing.assert_allclose(out.T @ out / 4, np.eye(4), atol=1e-5)
 
 
-def test_rounding_in_a_product_of_low_rank_is_not_taken_for_directions():
+def test_rounding_does_not_count_as_a_direction():
     rng = np.random.default_rng(0)
     low = rng.standard_normal((500, 6)).astype(np.float32) @ rng.standard_normal((6, 60)).astype(np.float32)
     assert fitted(Whiten(), low).shape == (500, 6)
@@ -128,7 +128,7 @@ def test_abtt_removes_mean_and_top_directions():
     np.testing.assert_allclose(out, expected, atol=1e-6)
 
 
-def test_abtt_refuses_more_directions_than_the_rank():
+def test_abtt_rejects_more_directions_than_the_rank():
     with pytest.raises(ConfigError, match=r"abtt:3 .* rank of the fitted vectors, 2 .*write abtt:2"):
         AllButTheTop(3).fit(CROSS)
     with pytest.raises(ConfigError, match=r"rank of the fitted vectors, 0 .*write center"):
@@ -142,12 +142,12 @@ def test_normalize_keeps_a_zero_row():
     np.testing.assert_allclose(out, [[0.6, 0.8], [0, 0]], rtol=1e-6)
 
 
-def test_normalize_of_values_whose_squares_leave_float32():
+def test_normalize_of_values_whose_squares_overflow_float32():
     out = unit_rows(np.array([[3e-30, 4e-30], [3e30, 4e30]], dtype=np.float32))
     np.testing.assert_allclose(out, [[0.6, 0.8]] * 2, rtol=1e-6)
 
 
-# Nothing to fit
+# Degenerate input
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -161,14 +161,14 @@ def test_normalize_of_values_whose_squares_leave_float32():
     ],
     ids=["one row", "all alike", "zeros", "constant dimensions"],
 )
-def test_little_to_fit_gives_finite_vectors(spec, x):
+def test_degenerate_fit_gives_finite_vectors(spec, x):
     kernel = post_processor(spec).fit(x)
     for rows in (x, x + 1, np.zeros_like(x)):
         assert np.isfinite(kernel.transform(rows)).all()
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "abtt:2"])
-def test_no_rows_give_no_rows(spec):
+def test_empty_input_gives_empty_output(spec):
     kernel = post_processor(spec).fit(X)
     assert kernel.transform(X[:0]).shape == (0, kernel.transform(X).shape[1])
     with pytest.raises(ConfigError, match=r"shape \(0, 3\)"):
@@ -176,14 +176,14 @@ def test_no_rows_give_no_rows(spec):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_refused(value):
+def test_non_finite_values_are_rejected(value):
     with pytest.raises(ConfigError, match="NaN or infinity"):
         Center().fit(np.array([[value, 1]], dtype=np.float32))
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "abtt:2", "whiten:2"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_output_is_float32_in_c_order_whatever_comes_in(spec, dtype):
+def test_output_is_float32_in_c_order(spec, dtype):
     kernel = post_processor(spec).fit(X.astype(dtype))
     out = kernel.transform(np.asfortranarray(X.astype(dtype)))
     assert out.dtype == np.float32
@@ -192,7 +192,7 @@ def test_output_is_float32_in_c_order_whatever_comes_in(spec, dtype):
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "abtt:2"])
-def test_input_is_left_alone(spec):
+def test_input_is_not_modified(spec):
     x = X.copy()
     x.flags.writeable = False
     fitted(post_processor(spec), x)
@@ -200,7 +200,7 @@ def test_input_is_left_alone(spec):
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec != "normalize"])
-def test_use_before_fit_and_with_another_dimension(spec):
+def test_transform_before_fit_and_with_another_dimension(spec):
     kernel = post_processor(spec)
     assert kernel.dims is None
     with pytest.raises(NotFittedError, match="call fit"):
@@ -211,7 +211,7 @@ def test_use_before_fit_and_with_another_dimension(spec):
         kernel.fit(X).transform(X[:, :2])
 
 
-def test_a_new_fit_forgets_the_former_one():
+def test_second_fit_replaces_the_first():
     kernel = Whiten().fit(X)
     kernel.fit(CROSS)
     np.testing.assert_array_equal(kernel.transform(CROSS), fitted(Whiten(), CROSS))

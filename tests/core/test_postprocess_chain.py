@@ -1,4 +1,4 @@
-"""Chains, the two sides, and what is saved of them."""
+"""Chains of post-processors, separate fits for documents and queries, and saved state."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ X = (RNG.standard_normal((40, 5)) @ RNG.standard_normal((5, 5)) + 1).astype(np.f
 QUERIES = (RNG.standard_normal((30, 5)) * 3 - 2).astype(np.float32)
 
 
-def test_each_step_is_fitted_on_what_the_one_before_gives():
+def test_each_step_is_fitted_on_the_output_of_the_previous_one():
     chain = Chain(["normalize", "center"]).fit(X)
     np.testing.assert_allclose(chain.transform(X).mean(axis=0), 0, atol=1e-7)
 
 
-def test_an_unknown_step_is_refused():
+def test_unknown_step_is_rejected():
     with pytest.raises(ConfigError, match="'whitening'"):
         Chain(["whitening"])
 
@@ -28,14 +28,14 @@ def test_an_unknown_step_is_refused():
     ("specs", "dim"),
     [([], None), (["normalize"], None), (["zscore"], 5), (["whiten:2"], 2), (["whiten:3", "abtt:1", "normalize"], 3)],
 )
-def test_dimension_that_comes_out(specs, dim):
+def test_output_dimension(specs, dim):
     assert Chain(specs).dim is None
     chain = Chain(specs).fit(X)
     assert chain.dim == dim
     assert chain.transform(X).shape[1] == (dim or 5)
 
 
-def test_two_sides_are_fitted_apart():
+def test_documents_and_queries_are_fitted_separately():
     queries = X + 10
     chain = TwoSidedChain.fit(["center"], X, queries)
     np.testing.assert_allclose(chain.documents.transform(X), chain.queries.transform(queries), atol=1e-5)
@@ -44,15 +44,15 @@ def test_two_sides_are_fitted_apart():
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if not spec.startswith("whiten")])
-def test_the_query_side_is_a_fit_of_its_own(spec):
+def test_query_chain_has_its_own_fit(spec):
     chain = TwoSidedChain.fit([spec], X, QUERIES)
     np.testing.assert_array_equal(chain.queries.transform(X), Chain([spec]).fit(QUERIES).transform(X))
 
 
-# Whitening turns the space, and turns both sides alike
+# Whitening rotates documents and queries alike
 
 
-def test_both_sides_are_whitened_along_the_documents_directions():
+def test_queries_are_whitened_along_document_directions():
     chain = TwoSidedChain.fit(["whiten:3"], X, QUERIES)
     state = chain.state()
     np.testing.assert_array_equal(state["queries.0.directions"], state["documents.0.directions"])
@@ -61,7 +61,7 @@ def test_both_sides_are_whitened_along_the_documents_directions():
     np.testing.assert_allclose(chain.queries.transform(QUERIES), expected, atol=1e-4)
 
 
-def test_where_queries_do_not_vary_the_documents_variance_stands_in():
+def test_constant_queries_use_the_variance_of_documents():
     documents = np.array([[2, 0], [-2, 0], [0, 1], [0, -1]], dtype=np.float32)
     queries = np.array([[5, 3], [5, 3], [5, 4], [5, 2]], dtype=np.float32)
     kernel = Whiten().fit_queries(queries, Whiten().fit(documents))
@@ -70,14 +70,14 @@ def test_where_queries_do_not_vary_the_documents_variance_stands_in():
 
 
 @pytest.mark.parametrize("queries", [QUERIES[:1], np.repeat(QUERIES[:1], 3, axis=0)])
-def test_one_query_alone_does_not_blow_up(queries):
+def test_single_query_stays_finite(queries):
     chain = TwoSidedChain.fit(["whiten"], X, queries)
     state = chain.state()
     np.testing.assert_array_equal(state["queries.0.scale"], state["documents.0.scale"])
     np.testing.assert_allclose(chain.queries.transform(queries), 0, atol=1e-5)
 
 
-def test_rounding_along_a_direction_is_no_variance():
+def test_rounding_along_a_direction_does_not_count_as_variance():
     queries = QUERIES.copy()
     queries[:, 0] = 0.1
     queries[::2, 0] = np.nextafter(np.float32(0.1), np.float32(1))
@@ -89,13 +89,13 @@ def test_rounding_along_a_direction_is_no_variance():
 
 
 @pytest.mark.parametrize("specs", [["whiten:2"], ["zscore", "whiten", "normalize"], ["center"]])
-def test_sides_of_different_dimension_are_refused(specs):
+def test_different_dimensions_are_rejected(specs):
     with pytest.raises(ConfigError, match="expected the same dimension"):
         TwoSidedChain.fit(specs, X, QUERIES[:, :4])
 
 
-def test_whitening_refuses_queries_without_documents_of_their_dimension():
-    with pytest.raises(ConfigError, match="4 dimensions: the documents' have 5"):
+def test_whitening_queries_needs_documents_of_the_same_dimension():
+    with pytest.raises(ConfigError, match="4 dimensions: expected 5"):
         Whiten().fit_queries(QUERIES[:, :4], Whiten().fit(X))
     with pytest.raises(NotFittedError, match="Whiten is not fitted"):
         Whiten().fit_queries(QUERIES, Whiten())
@@ -123,7 +123,7 @@ def test_state_of_an_unfitted_chain():
         Chain(["center"]).state()
 
 
-def test_missing_array_is_named():
+def test_missing_array_is_reported():
     with pytest.raises(NotFittedError, match="'mean'"):
         Chain(["center"]).restore({})
 
@@ -141,28 +141,33 @@ def test_missing_array_is_named():
         (["whiten:2"], "0.scale", np.ones(3), r"'scale' of Whiten has shape \(3,\)"),
         (["abtt:1"], "0.directions", np.ones((1, 4)), r"'directions' of AllButTheTop has shape \(1, 4\)"),
         (["quantile-u"], "0.quantiles", np.ones(5), "expected float64 with 2 axes"),
-        (["whiten:2", "center"], "1.mean", np.ones(5, dtype=np.float32), "one gives 2 dimensions, the next takes 5"),
+        (
+            ["whiten:2", "center"],
+            "1.mean",
+            np.ones(5, dtype=np.float32),
+            "one returns 2 dimensions, but the next expects 5",
+        ),
     ],
 )
-def test_damaged_state_is_named(specs, name, array, message):
+def test_damaged_array_is_reported(specs, name, array, message):
     state = {**Chain(specs).fit(X).state(), name: array}
     with pytest.raises(ModelError, match=message):
         Chain(specs).restore(state)
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec != "normalize"])
-def test_every_array_is_needed(spec):
+def test_every_array_is_required(spec):
     state = Chain([spec]).fit(X).state()
     for name in state:
         with pytest.raises(RagembedError, match=name.removeprefix("0.")):
             Chain([spec]).restore({other: array for other, array in state.items() if other != name})
 
 
-def test_sides_that_do_not_match_are_refused():
+def test_saved_chains_with_different_dimensions_are_rejected():
     state = TwoSidedChain.fit(["whiten:2"], X, QUERIES).state()
     other = TwoSidedChain.fit(["whiten:3"], X, QUERIES).state()
     mixed = {name: (other if name.startswith("queries") else state)[name] for name in state}
-    with pytest.raises(ModelError, match="query side gives 3 dimensions, the document side 2"):
+    with pytest.raises(ModelError, match="query chain returns 3 dimensions and the document chain 2"):
         TwoSidedChain.restore(["whiten:2"], mixed, two=True)
 
 

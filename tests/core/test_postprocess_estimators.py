@@ -1,4 +1,4 @@
-"""The scikit-learn transformers: its own contract, and its own results."""
+"""The scikit-learn transformers: scikit-learn's estimator checks, and equality with its own transformers."""
 
 import subprocess
 import sys
@@ -45,15 +45,15 @@ X = (RNG.standard_normal((300, 8)) @ RNG.standard_normal((8, 8)) + RNG.uniform(-
 NEW = X[:40] * 1.5 + 0.1
 
 
-# Array API input is no part of the contract: ragembed works on NumPy arrays.
+# Array API input is not supported: ragembed works on NumPy arrays.
 @parametrize_with_checks(list(ESTIMATORS.values()))
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learn_estimator_checks(estimator, check):
     if getattr(check, "func", check).__name__ != "check_array_api_input":
         check(estimator)
 
 
 @pytest.mark.parametrize("spec", ESTIMATORS)
-def test_an_estimator_is_the_post_processor_of_its_name(spec):
+def test_estimators_equal_post_processors(spec):
     estimator = clone(ESTIMATORS[spec]).fit(X)
     out = estimator.transform(NEW)
     np.testing.assert_array_equal(out, Chain([spec]).fit(X).transform(NEW))
@@ -61,25 +61,25 @@ def test_an_estimator_is_the_post_processor_of_its_name(spec):
     assert len(estimator.get_feature_names_out()) == out.shape[1]
 
 
-def test_names_of_features():
+def test_feature_names():
     names = [f"x{i}" for i in range(8)]
     assert ZScoreEstimator().fit(X).get_feature_names_out(names).tolist() == names
     whiten = WhitenEstimator(components=2).fit(X)
     assert whiten.get_feature_names_out().tolist() == ["whitenestimator0", "whitenestimator1"]
 
 
-def test_in_a_pipeline():
+def test_pipeline():
     pipeline = make_pipeline(AllButTheTopEstimator(directions=1), NormalizeEstimator())
     chain = Chain(["abtt:1", "normalize"]).fit(X)
     np.testing.assert_array_equal(pipeline.fit(X).transform(NEW), chain.transform(NEW))
 
 
-def test_use_before_fit():
+def test_transform_before_fit():
     with pytest.raises(NotFittedError):
         CenterEstimator().transform(X)
 
 
-# Equal to scikit-learn
+# Equality with scikit-learn
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -95,9 +95,9 @@ def test_use_before_fit():
     ],
     ids=["center", "zscore", "robust", "whiten", "whiten:3", "normalize"],
 )
-def test_equal_to_scikit_learn(ours, theirs, dtype):
+def test_results_equal_scikit_learn(ours, theirs, dtype):
     x, new = X.astype(dtype), NEW.astype(dtype)
-    # The reference in float64, whose own rounding in float32 is larger than what is compared.
+    # The reference runs in float64, because its float32 rounding exceeds the tolerance.
     expected = clone(theirs).fit(X.astype(np.float64)).transform(NEW.astype(np.float64))
     np.testing.assert_allclose(clone(ours).fit(x).transform(new), expected, atol=1e-6 * np.abs(expected).max())
 
@@ -109,13 +109,13 @@ def reference(x, output):
 @pytest.mark.parametrize("output", ["uniform", "normal"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 999, 1000, 1001, 5000])
-def test_quantiles_equal_to_scikit_learn(n, dtype, output):
+def test_quantiles_equal_scikit_learn(n, dtype, output):
     rng = np.random.default_rng(n)
     x = rng.standard_normal((n, 7))
     x[:, 1] = np.round(x[:, 1])  # ties
     x[:, 2] = 0.25  # constant
     x[:, 3] = np.where(x[:, 3] > 0, 5.0, x[:, 3])  # ties at the upper bound
-    x[:, 4] = np.where(x[:, 4] < 0, -7.0, x[:, 4])  # and at the lower one
+    x[:, 4] = np.where(x[:, 4] < 0, -7.0, x[:, 4])  # ties at the lower bound
     x[:, 5] = np.exp(4 * x[:, 5])  # a long tail
     x[:, 6] = 1000 + 1e-3 * x[:, 6]  # neighbouring values of float32
     x = x.astype(dtype)
@@ -131,7 +131,7 @@ def test_quantiles_equal_to_scikit_learn(n, dtype, output):
     dtype=st.sampled_from([np.float32, np.float64]),
     output=st.sampled_from(["uniform", "normal"]),
 )
-def test_quantiles_of_tied_values_equal_to_scikit_learn(x, new, dtype, output):
+def test_quantiles_of_tied_values_equal_scikit_learn(x, new, dtype, output):
     x, new = x.astype(dtype), new.astype(dtype)
     expected = reference(x, output).transform(new)
     np.testing.assert_allclose(QuantileEstimator(output=output).fit(x).transform(new), expected, rtol=0, atol=1e-6)
@@ -140,7 +140,7 @@ def test_quantiles_of_tied_values_equal_to_scikit_learn(x, new, dtype, output):
 # Imports
 
 
-def test_scikit_learn_is_loaded_by_the_estimators_alone():
+def test_only_estimators_import_scikit_learn():
     code = (
         "import sys, numpy as np\n"
         "from ragembed.postprocess import Chain\n"

@@ -1,4 +1,4 @@
-"""Properties that hold for any vectors."""
+"""Properties of post-processors that hold for any vectors."""
 
 from statistics import NormalDist
 
@@ -17,7 +17,7 @@ from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
 
-LEVELS = st.integers(-50, 50).map(float)  # few enough for ties
+LEVELS = st.integers(-50, 50).map(float)  # few levels, so that ties occur
 
 
 def grids(rows=(1, 30), columns=(1, 5)):
@@ -27,7 +27,7 @@ def grids(rows=(1, 30), columns=(1, 5)):
 
 @st.composite
 def scattered(draw):
-    """Vectors of full rank, with more rows than columns, of different spreads and means."""
+    """Vectors of full rank with more rows than columns and different spreads and means."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     d = draw(st.integers(2, 6))
     x = rng.standard_normal((draw(st.integers(4 * d, 60)), d)) @ rng.standard_normal((d, d))
@@ -36,7 +36,7 @@ def scattered(draw):
 
 @given(x=grids(), scale=st.sampled_from([0.25, 2.0, 8.0]), shift=st.integers(-4, 4))
 @pytest.mark.parametrize("kind", [ZScore, Robust])
-def test_a_change_of_units_does_not_change_standard_scores(kind, x, scale, shift):
+def test_standard_scores_do_not_depend_on_units(kind, x, scale, shift):
     moving = x.min(axis=0) < x.max(axis=0)
     y = x * np.float32(scale) + np.float32(shift)
     plain, changed = kind().fit(x), kind().fit(y)
@@ -52,7 +52,7 @@ def test_standard_scores_have_mean_0_and_deviation_1_or_0(x):
 
 
 @given(values=st.lists(LEVELS, min_size=1, max_size=40, unique=True))
-def test_shares_of_fitted_values_do_not_change_under_a_rising_map(values):
+def test_shares_are_invariant_under_increasing_maps(values):
     x = np.array(values, dtype=np.float32)[:, None]
     y = x**3 + 2 * x
     np.testing.assert_allclose(Quantile().fit(x).transform(x), Quantile().fit(y).transform(y), atol=1e-6)
@@ -60,7 +60,7 @@ def test_shares_of_fitted_values_do_not_change_under_a_rising_map(values):
 
 @given(x=grids(), new=npst.arrays(np.float32, (20, 1), elements=st.floats(-60, 60, width=32)))
 @pytest.mark.parametrize("output", ["uniform", "normal"])
-def test_shares_rise_with_the_value(output, x, new):
+def test_shares_increase_with_the_value(output, x, new):
     ordered = np.sort(new, axis=0)
     out = Quantile(output).fit(x[:, :1]).transform(ordered)
     assert (np.diff(out, axis=0) >= -1e-6).all()
@@ -71,33 +71,33 @@ def test_shares_rise_with_the_value(output, x, new):
 
 @given(x=grids(rows=(1, 40)))
 @pytest.mark.parametrize("output", ["uniform", "normal"])
-def test_a_row_has_the_same_shares_alone_as_among_others(output, x):
+def test_shares_do_not_depend_on_other_rows(output, x):
     kernel = Quantile(output).fit(x)
     alone = [kernel.transform(row[None])[0] for row in x]
     np.testing.assert_array_equal(kernel.transform(x), alone)
 
 
 @given(x=grids(rows=(1, 60)), shares=npst.arrays(np.float64, 9, elements=st.floats(0, 1)))
-def test_column_quantiles_are_numpys_to_the_last_bit(x, shares):
+def test_column_quantiles_equal_numpy_exactly(x, shares):
     for vectors in (x, x.astype(np.float64) / 3):
         expected = np.stack([np.quantile(column, shares) for column in vectors.T])
         np.testing.assert_array_equal(column_quantiles(vectors, shares), expected)
 
 
 @given(x=scattered())
-def test_whitened_vectors_have_covariance_1(x):
+def test_whitened_vectors_have_unit_covariance(x):
     out = Whiten().fit(x).transform(x).astype(np.float64)
     np.testing.assert_allclose(np.cov(out.T), np.eye(x.shape[1]), atol=1e-4)
     np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-4)
 
 
 @given(x=scattered())
-def test_whitening_is_the_same_for_rows_in_another_order(x):
+def test_whitening_does_not_depend_on_row_order(x):
     np.testing.assert_allclose(Whiten().fit(x[::-1]).transform(x), Whiten().fit(x).transform(x), atol=1e-4)
 
 
 @given(x=scattered(), count=st.integers(1, 2))
-def test_nothing_is_left_along_removed_directions(x, count):
+def test_removed_directions_have_no_component(x, count):
     kernel = AllButTheTop(count).fit(x)
     out = kernel.transform(x)
     scale = np.abs(x).max()
@@ -112,13 +112,13 @@ def test_nothing_is_left_along_removed_directions(x, count):
 def test_normalize_is_idempotent(x):
     once = unit_rows(x)
     lengths = np.linalg.norm(once.astype(np.float64), axis=1)
-    normal = np.abs(x).max(axis=1) > 1e-37  # below it float32 itself loses digits
+    normal = np.abs(x).max(axis=1) > 1e-37  # float32 loses digits below it
     np.testing.assert_allclose(lengths[normal], 1, rtol=1e-6)
     np.testing.assert_allclose(unit_rows(once)[normal], once[normal], rtol=1e-6)
     assert (lengths[~x.any(axis=1)] == 0).all()
 
 
 @given(share=st.floats(1e-10, 1 - 1e-10))
-def test_normal_quantiles_are_those_of_the_standard_library(share):
+def test_normal_quantiles_equal_the_standard_library(share):
     expected = NormalDist().inv_cdf(share)
     assert normal_quantile(np.array([share]))[0] == pytest.approx(expected, rel=1e-14, abs=1e-16)

@@ -1,4 +1,4 @@
-"""What every preset keeps to: order and company do not matter, saving loses nothing, no text breaks it."""
+"""Every preset: independence of the batch, save and load, and unusual texts."""
 
 import json
 import os
@@ -53,13 +53,13 @@ def embedder(request, bert_model, words_file):
 
 
 def cosines(a, b):
-    """Cosines of rows; of two zero rows 1."""
+    """Return the cosines of rows; 1 for two zero rows."""
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     nothing = (np.linalg.norm(a, axis=1) < 1e-6) & (np.linalg.norm(b, axis=1) < 1e-6)
     return np.where(nothing, 1.0, (a * b).sum(axis=1) / np.where(nothing, 1.0, lengths))
 
 
-def test_order_and_company_do_not_matter(embedder):
+def test_vectors_do_not_depend_on_the_batch(embedder):
     for side in ("documents", "queries"):
         (together,) = encode_raw([embedder], CORPUS, side)
         alone = np.concatenate([encode_raw([embedder], [text], side)[0] for text in CORPUS])
@@ -73,7 +73,7 @@ def test_order_and_company_do_not_matter(embedder):
 
 @given(texts=LONG_AND_ODD, order=st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples // 5)
-def test_any_batch_in_any_order(embedder, texts, order):
+def test_any_batch_in_any_order_gives_the_same_vectors(embedder, texts, order):
     rows = list(range(len(texts)))
     order.shuffle(rows)
     vectors = embedder.raw_documents(texts)
@@ -83,14 +83,14 @@ def test_any_batch_in_any_order(embedder, texts, order):
 
 
 @pytest.mark.parametrize("name", ["minilm", "t4", "bert+avg", "sbert-wk"])
-def test_order_and_company_in_bfloat16(name, bert_model, words_file):
+def test_bfloat16_vectors_do_not_depend_on_the_batch(name, bert_model, words_file):
     embedder = make(name, bert_model, words_file, dtype="bfloat16").fit(CORPUS)
     together = embedder.raw_documents(CORPUS)
     alone = np.concatenate([embedder.raw_documents([text]) for text in CORPUS])
     assert cosines(together, alone).min() > 1 - 1e-4
 
 
-def test_odd_texts_are_finite(embedder):
+def test_unusual_texts_give_finite_vectors(embedder):
     for encode in (embedder.encode_documents, embedder.encode_queries):
         vectors = encode(ODD)
         assert vectors.shape == (len(ODD), embedder.dim)
@@ -98,13 +98,13 @@ def test_odd_texts_are_finite(embedder):
         assert np.isfinite(vectors).all()
 
 
-def test_odd_texts_in_the_corpus(embedder, bert_model, words_file):
+def test_unusual_texts_in_the_corpus(embedder, bert_model, words_file):
     again = Embedder(embedder.config).fit([*CORPUS, *ODD])
     assert np.isfinite(again.encode_documents(CORPUS)).all()
     assert np.isfinite(again.encode_queries(ODD)).all()
 
 
-def test_saved_and_loaded(embedder, tmp_path):
+def test_save_and_load_keep_the_vectors(embedder, tmp_path):
     embedder.save(tmp_path / "saved")
     loaded = Embedder.load(tmp_path / "saved")
     assert (loaded.fingerprint, loaded.raw_fingerprint) == (embedder.fingerprint, embedder.raw_fingerprint)
@@ -117,7 +117,7 @@ def test_saved_and_loaded(embedder, tmp_path):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "saved" / file).read_bytes()
 
 
-def test_the_same_in_another_process(bert_model, words_file, tmp_path):
+def test_loaded_embedders_in_another_process(bert_model, words_file, tmp_path):
     embedders = {name: make(name, bert_model, words_file).fit(CORPUS) for name in PRESETS}
     for name, embedder in embedders.items():
         embedder.save(tmp_path / name)
@@ -154,12 +154,12 @@ def test_the_same_in_another_process(bert_model, words_file, tmp_path):
         (lambda arrays: arrays.update({"extractor.tokens.texts": np.ones(1)}), "'tokens.texts'.*float64"),
     ],
 )
-def test_a_state_that_was_changed_with_its_hash_is_refused(bert_model, tmp_path, change, named):
+def test_changed_state_with_a_valid_hash_is_rejected(bert_model, tmp_path, change, named):
     config = EmbedderConfig(extractor="avg", model=str(bert_model), dtype="float32")
     Embedder(config).fit(["the cat sleeps", "the dog runs"]).save(tmp_path)
     about, arrays = embedder_files.read(tmp_path)
     change(arrays)
     kept = {name: value for name, value in about.items() if name not in ("format", "ragembed", "state_sha256")}
-    embedder_files.write(tmp_path, kept, arrays)  # with the hash of what is written
+    embedder_files.write(tmp_path, kept, arrays)  # this stores the hash of the changed arrays
     with pytest.raises(ModelError, match=named):
         Embedder.load(tmp_path)

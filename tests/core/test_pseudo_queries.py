@@ -7,7 +7,7 @@ from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 CORPUS = [f"text number {i} holds some words about subject {i % 7} and nothing else at all of note" for i in range(300)]
 
 
-def test_spans_are_short_and_from_the_corpus():
+def test_spans_are_short_parts_of_the_corpus():
     drawn = draw_pseudo_queries(CORPUS, 100, seed=0)
     assert len(drawn) == 100
     assert all(4 <= len(span.split()) <= 14 for span in drawn)
@@ -15,7 +15,7 @@ def test_spans_are_short_and_from_the_corpus():
     assert len({len(span.split()) for span in drawn}) > 3
 
 
-def test_the_order_of_the_corpus_does_not_matter_and_the_seed_does():
+def test_draw_depends_on_the_seed_and_not_on_the_order():
     assert draw_pseudo_queries(CORPUS, 50, 0) == draw_pseudo_queries(CORPUS[::-1], 50, 0)
     assert draw_pseudo_queries(CORPUS, 50, 0) != draw_pseudo_queries(CORPUS, 50, 1)
 
@@ -25,7 +25,7 @@ def test_short_and_empty_texts():
 
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 30))
-def test_any_text_gives_no_blank_query(texts, count):
+def test_no_pseudo_query_is_blank(texts, count):
     drawn = draw_pseudo_queries(texts, count, 0)
     assert len(drawn) <= min(count, len(texts))
     assert all(span.strip() for span in drawn)
@@ -38,7 +38,7 @@ def test_equal_texts_count_once():
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=8), st.lists(st.sampled_from("abcdef"), unique=True))
-def test_only_what_is_not_known_is_encoded(texts, known):
+def test_known_pseudo_queries_are_not_encoded_again(texts, known):
     encoded = []
 
     def encode(batch):

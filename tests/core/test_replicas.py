@@ -1,4 +1,4 @@
-"""Batches are spread over devices, taken in order, and nothing is left running."""
+"""Replicas: batches are spread over devices and taken in order, and no thread keeps running."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ LAYERS = (2,)
 
 
 def batches(number):
-    """Batches of which the n-th holds the token n alone."""
+    """Return batches; the n-th contains only the token n."""
     for i in range(number):
         one = np.array([i])
         yield Batch(one, one[None], one[None].astype(np.int8), np.array([1]), completed=1)
@@ -22,7 +22,7 @@ def batches(number):
 
 @dataclass
 class Doubling:
-    """A model whose hidden state is twice the token; it may have to wait, and may fail at a token."""
+    """A model whose hidden state is twice the token; it can wait, and fail at a given token."""
 
     fails_at: int = -1
     waits_for: threading.Event | None = None
@@ -59,14 +59,14 @@ def running():
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 @pytest.mark.parametrize("number", [0, 1, 2, 5, 40])
-def test_every_batch_once_and_in_order(devices, number):
+def test_every_batch_is_taken_once_and_in_order(devices, number):
     models = [Doubling() for _ in range(devices)]
     assert run(models, number) == [(i, 2.0 * i) for i in range(number)]
     assert sorted(i for model in models for i in model.computed) == list(range(number))
     assert running() == []
 
 
-def test_a_slow_device_does_not_change_the_order():
+def test_slow_device_keeps_the_order():
     others_done = threading.Event()
 
     class Quick(Doubling):
@@ -82,7 +82,7 @@ def test_a_slow_device_does_not_change_the_order():
 
 
 @pytest.mark.parametrize("devices", [1, 2, 5])
-def test_few_batches_are_begun_before_they_are_taken(devices):
+def test_few_batches_are_in_progress(devices):
     begun = []
     most = []
 
@@ -102,7 +102,7 @@ def test_few_batches_are_begun_before_they_are_taken(devices):
     assert max(most) <= 2 * devices + 1
 
 
-def test_one_device_computes_in_the_calling_thread():
+def test_single_device_runs_in_the_calling_thread():
     class Here(Doubling):
         def states(self, ids, lengths, layers):
             assert threading.current_thread() is threading.main_thread()
@@ -119,7 +119,7 @@ def test_batches_are_taken_in_the_calling_thread():
     assert len(run([Doubling(), Doubling()], 9, take)) == 9
 
 
-def test_a_model_is_loaded_where_there_is_work_for_it_and_once():
+def test_model_is_loaded_once_and_only_on_used_devices():
     loaded = []
     spread = Replicas([lambda i=i: loaded.append(i) or Doubling() for i in range(4)])
     for number, expected in ((0, []), (1, [0]), (1, [0]), (9, [0, 0, 1, 2, 3]), (2, [0, 0, 1, 2, 3])):
@@ -128,7 +128,7 @@ def test_a_model_is_loaded_where_there_is_work_for_it_and_once():
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
-def test_a_batch_that_fails_in_the_model_ends_the_run(devices):
+def test_failure_in_the_model_ends_the_run(devices):
     models = [Doubling(fails_at=6) for _ in range(devices)]
     taken = []
     with pytest.raises(ValueError, match="no such token"):
@@ -140,7 +140,7 @@ def test_a_batch_that_fails_in_the_model_ends_the_run(devices):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("devices", [1, 2, 3])
-def test_an_interruption_ends_the_run(devices, error):
+def test_interruption_ends_the_run(devices, error):
     models = [Doubling() for _ in range(devices)]
 
     def take(batch, states):
@@ -161,7 +161,7 @@ def test_an_interruption_ends_the_run(devices, error):
     assert running() == []
 
 
-def test_batches_that_no_device_has_begun_are_dropped(monkeypatch):
+def test_waiting_batches_are_dropped(monkeypatch):
     ended = threading.Event()
 
     class Pool(ThreadPoolExecutor):

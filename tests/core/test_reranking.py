@@ -1,4 +1,4 @@
-"""The cross-encoder: its scores are the model's, and what is none is told in one line."""
+"""The cross-encoder: scores equal those of the model, and other models give one-line errors."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def model(tmp_path_factory):
     return make_cross_encoder(tmp_path_factory.mktemp("cross-encoder"))
 
 
-def test_scores_are_those_of_the_model(model, capfd):
+def test_scores_equal_the_model(model, capfd):
     reranker = CrossEncoderReranker(str(model), device="cpu", batch_size=2)
     scores = reranker.scores("which lock", TEXTS[:4])
     assert (scores.dtype, scores.shape) == (np.float32, (4,))
@@ -30,17 +30,17 @@ def test_scores_are_those_of_the_model(model, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_beyond_the_window_is_not_read(model):
+def test_text_beyond_the_window_is_ignored(model):
     [score] = CrossEncoderReranker(str(model), device="cpu").scores("which lock", TEXTS[4:])
     assert score == pytest.approx(known_score("which lock", TEXTS[4]), abs=1e-5)
 
 
-def test_no_text_is_no_score(model, monkeypatch):
+def test_no_texts_give_no_scores(model, monkeypatch):
     monkeypatch.setattr(reranking, "_load", None)
     assert CrossEncoderReranker(str(model)).scores("which lock", []).shape == (0,)
 
 
-def test_the_model_is_loaded_once_and_when_it_is_needed(model, monkeypatch):
+def test_model_is_loaded_once_on_first_use(model, monkeypatch):
     loads = []
     load = reranking._load
     monkeypatch.setattr(reranking, "_load", lambda *args: loads.append(args) or load(*args))
@@ -52,14 +52,14 @@ def test_the_model_is_loaded_once_and_when_it_is_needed(model, monkeypatch):
     assert scores == pytest.approx([known_score("which lock", text) for text in TEXTS], abs=1e-5)
 
 
-def test_without_the_package_the_line_that_installs_it(model, monkeypatch):
+def test_missing_package_names_the_install_command(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"reranking needs .*: pip install 'ragembed\[rerank\]'"):
         CrossEncoderReranker(str(model))
 
 
-def test_without_the_model_one_line():
+def test_missing_model():
     message = (
         r"^the model 'no/model' is not on this machine(?: and could not be downloaded)?: give a local folder with "
     )
@@ -68,35 +68,38 @@ def test_without_the_model_one_line():
             CrossEncoderReranker("no/model", download=download)
 
 
-def test_a_model_that_is_no_cross_encoder(tiny_model):
-    with pytest.raises(ModelError, match=r"is BertModel, no cross-encoder: expected one whose config\.json names"):
+def test_model_that_is_not_a_cross_encoder(tiny_model):
+    with pytest.raises(
+        ModelError,
+        match=r"has the architecture BertModel: expected a cross-encoder \(…ForSequenceClassification in its config\.",
+    ):
         CrossEncoderReranker(str(tiny_model))
 
 
 @pytest.mark.parametrize("config", ["", "[]", '{"architectures": 5}', '{"architectures": null}'])
-def test_a_folder_with_a_configuration_that_is_none(model, tmp_path, config):
+def test_invalid_configuration(model, tmp_path, config):
     (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(ModelError):
         CrossEncoderReranker(str(tmp_path))
 
 
-def test_a_folder_without_weights(model, tmp_path):
+def test_missing_weights(model, tmp_path):
     (tmp_path / "config.json").write_text((model / "config.json").read_text())
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ModelError, match="only safetensors weights are read"):
+    with pytest.raises(ModelError, match="expected safetensors weights"):
         CrossEncoderReranker(str(tmp_path))
 
 
-def test_weights_that_are_damaged(model, tmp_path):
+def test_damaged_weights(model, tmp_path):
     for file in model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[: 100 if file.suffix == ".safetensors" else None])
     with pytest.raises(RagembedError, match="cannot be loaded"):
         CrossEncoderReranker(str(tmp_path), device="cpu").scores("a", ["b"])
 
 
-def test_a_classifier_of_several_labels(tmp_path):
+def test_classifier_with_several_labels(tmp_path):
     folder = make_cross_encoder(tmp_path / "three", labels=3)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
-    with pytest.raises(ModelError, match="has 3 scores for a text: expected a cross-encoder with one"):
+    with pytest.raises(ModelError, match="gives 3 scores per text: expected a cross-encoder with one"):
         CrossEncoderReranker(str(folder), device="cpu").scores("a", ["b"])

@@ -8,7 +8,7 @@ from ragembed.reservoir import ItemReservoir, Reservoir
 
 
 def numbered(n):
-    """Rows that say which they are."""
+    """Return rows that contain their own number."""
     return np.arange(n, dtype=np.float32)[:, None] * [1, -1]
 
 
@@ -19,7 +19,7 @@ def sample(blocks, limit, seed=0):
     return reservoir.rows()
 
 
-def test_a_short_stream_is_kept_whole_and_in_order():
+def test_short_stream_is_kept_in_order():
     reservoir = Reservoir(10, seed=0)
     reservoir.add(numbered(4))
     np.testing.assert_array_equal(reservoir.rows(), numbered(4))
@@ -27,7 +27,7 @@ def test_a_short_stream_is_kept_whole_and_in_order():
     assert reservoir.seen == 4
 
 
-def test_a_long_stream_leaves_distinct_rows():
+def test_sample_of_a_long_stream_has_distinct_rows():
     out = sample([numbered(1000)], limit=50)
     assert out.shape == (50, 2)
     assert len(set(out[:, 0])) == 50
@@ -35,23 +35,23 @@ def test_a_long_stream_leaves_distinct_rows():
 
 
 @given(cuts=st.lists(st.integers(0, 120), max_size=8), limit=st.integers(1, 130), seed=st.integers(0, 99))
-def test_the_cut_into_blocks_does_not_matter(cuts, limit, seed):
+def test_block_sizes_do_not_matter(cuts, limit, seed):
     rows = numbered(120)
     blocks = np.split(rows, sorted(cuts))
     np.testing.assert_array_equal(sample(blocks, limit, seed), sample([rows], limit, seed))
 
 
-def test_the_seed_matters():
+def test_sample_depends_on_the_seed():
     assert sample([numbered(500)], 20, seed=1).tolist() != sample([numbered(500)], 20, seed=2).tolist()
 
 
-def test_every_row_is_as_likely_as_any_other():
+def test_every_row_has_the_same_chance():
     n, limit, draws = 40, 10, 4000
     counts = np.zeros(n)
     for seed in range(draws):
         counts[sample([numbered(n)], limit, seed)[:, 0].astype(int)] += 1
     expected = draws * limit / n
-    # 40 binomial counts with deviation 27; 4.5 deviations are passed by chance once in 3,700 such tables.
+    # 40 binomial counts with deviation 27; one of 3,700 such tables exceeds 4.5 deviations by chance.
     deviation = np.sqrt(expected * (1 - limit / n))
     assert np.abs(counts - expected).max() < 4.5 * deviation
 
@@ -64,19 +64,19 @@ def test_rows_are_copied():
     np.testing.assert_array_equal(reservoir.rows(), numbered(3))
 
 
-def test_wrong_use_is_refused():
+def test_invalid_use_is_rejected():
     with pytest.raises(ConfigError, match="at least 1"):
         Reservoir(0, seed=0)
     reservoir = Reservoir(5, seed=0)
     with pytest.raises(ConfigError, match="empty"):
         reservoir.rows()
     reservoir.add(numbered(2))
-    with pytest.raises(ConfigError, match="3 dimensions: those before have 2"):
+    with pytest.raises(ConfigError, match="3 dimensions: expected 2"):
         reservoir.add(np.zeros((1, 3), dtype=np.float32))
 
 
 @given(count=st.integers(0, 60), limit=st.integers(1, 20), seed=st.integers(0, 99))
-def test_items_are_drawn_as_rows_are(count, limit, seed):
+def test_items_are_drawn_like_rows(count, limit, seed):
     rows, items = Reservoir(limit, seed), ItemReservoir(limit, seed)
     assert list(items.watch(range(count))) == list(range(count))
     rows.add(np.arange(count, dtype=np.float32)[:, None])

@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system, where its C library can do that."""
+"""Freed memory is returned to the system if the C library supports it."""
 
 import ctypes
 import mmap
@@ -11,14 +11,14 @@ from ragembed import resources
 
 
 @pytest.fixture(autouse=True)
-def _asked_anew():
+def _without_cache():
     resources._trim.cache_clear()
     yield
     resources._trim.cache_clear()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_freed_memory_between_used_parts_is_given_back():
+def test_freed_memory_is_returned_to_the_system():
     size = 64 * 1024
     parts = [ctypes.create_string_buffer(b"x" * size) for _ in range(2000)]
     for part in parts:
@@ -30,7 +30,7 @@ def test_freed_memory_between_used_parts_is_given_back():
 
 
 @pytest.mark.parametrize("error", [OSError, TypeError])
-def test_a_system_without_it_is_left_alone(monkeypatch, error):
+def test_system_without_libc_is_ignored(monkeypatch, error):
     def refuse(_):
         raise error
 
@@ -39,7 +39,7 @@ def test_a_system_without_it_is_left_alone(monkeypatch, error):
     assert resources._trim() is None
 
 
-def test_a_library_without_it_is_left_alone(monkeypatch):
+def test_library_without_malloc_trim_is_ignored(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     resources.give_back()
     assert resources._trim() is None

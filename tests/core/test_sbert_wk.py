@@ -15,7 +15,7 @@ DIM = 24
 
 
 def drifting_states(n_layers, shape=(3, 7), step=0.5, seed=0):
-    """Token vectors that turn a little from layer to layer, as a model's do; NaN at padding."""
+    """Return token vectors that rotate a little from layer to layer, as in a model; NaN at padding."""
     rng = np.random.default_rng(seed)
     lengths = np.array([shape[1], 4, 2])[: shape[0]]
     state = rng.standard_normal((*shape, DIM))
@@ -32,7 +32,7 @@ def cosine(a, b):
 
 
 def by_the_paper(layers, settings):
-    """One token by the paper's equations, one layer at a time: ``layers`` is float64, (L + 1, d)."""
+    """Fuse one token by the paper's equations, one layer at a time; ``layers`` is float64, (L + 1, d)."""
     fused = layers[settings.start_layer :]
     inverse_alignment, novelty = [], []
     for i, vector in enumerate(fused):
@@ -45,7 +45,7 @@ def by_the_paper(layers, settings):
 
 
 def by_the_program(layers, settings):
-    """One token as the authors' loops have it: the last column of R of the window, slices as Python takes them."""
+    """Fuse one token like the loops of the authors: last column of R of the window, with Python's slices."""
     fused = layers[settings.start_layer :]
     inverse_alignment, novelty = [], []
     for i in range(len(fused)):
@@ -86,7 +86,7 @@ def assert_equals_loops(settings, states, lengths):
 
 
 def stack(*layers):
-    """States of one text of one token (two for the released code, which drops the last) from vectors."""
+    """Return the states of a text with one token (two for the released code, which drops the last)."""
     return [np.array([[layer, layer]], dtype=np.float32) for layer in layers], np.array([2])
 
 
@@ -94,14 +94,14 @@ def stack(*layers):
 @pytest.mark.parametrize(
     ("n_layers", "start_layer", "window"), [(6, 4, 2), (12, 4, 2), (5, 0, 1), (8, 2, 3), (6, 3, 3)]
 )
-def test_equals_loops_over_tokens_and_layers(variant, n_layers, start_layer, window):
+def test_results_equal_plain_loops(variant, n_layers, start_layer, window):
     states, lengths = drifting_states(n_layers)
     assert_equals_loops(SbertWk(window=window, start_layer=start_layer, variant=variant), states, lengths)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("ablation", ["alignment", "novelty", "importance"])
-def test_each_part_can_be_left_out(variant, ablation):
+def test_each_part_can_be_disabled(variant, ablation):
     states, lengths = drifting_states(6)
     whole = SbertWk(variant=variant)
     part = dataclasses.replace(whole, **{ablation: False})
@@ -113,7 +113,7 @@ def test_each_part_can_be_left_out(variant, ablation):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_neither_alignment_nor_novelty_is_the_plain_mean(variant):
+def test_without_alignment_and_novelty_layers_are_averaged(variant):
     states, lengths = drifting_states(6)
     settings = SbertWk(alignment=False, novelty=False, importance=False, variant=variant)
     assert_equals_loops(settings, states, lengths)
@@ -126,7 +126,7 @@ def test_more_tokens_than_a_block():
     assert_equals_loops(SbertWk(window=1, start_layer=1), states, np.array([300]))
 
 
-def test_a_turn_of_a_right_angle_by_hand():
+def test_right_angle_by_hand():
     # The middle layer lies in the plane of the outer two, at 45 degrees to each: alignment weights 1/3 each, novelty
     # weights 1/2, 0, 1/2.
     states, lengths = stack([1, 0], [1, 1], [0, 1])
@@ -134,7 +134,7 @@ def test_a_turn_of_a_right_angle_by_hand():
     np.testing.assert_allclose(vectors[0, 0], [5 / 12 + 1 / 6, 1 / 6 + 5 / 12], rtol=1e-5)
 
 
-def test_a_turn_of_a_right_angle_by_hand_as_released():
+def test_right_angle_by_hand_in_the_released_code():
     # Alignment over the projection is 1, 1/sqrt(2), 1; contexts have 1, 2 and 1 layers.
     states, lengths = stack([1, 0], [1, 1], [0, 1])
     vectors, _ = token_vectors(SbertWk(window=1, start_layer=0, variant="released-code"), states, lengths)
@@ -144,7 +144,7 @@ def test_a_turn_of_a_right_angle_by_hand_as_released():
 
 
 def test_importance_by_hand():
-    # Cosines 1, 0, 1 between consecutive layers have variance 2/9, cosines 0, 1 from layer 1 on 1/4.
+    # Cosines 1, 0, 1 between consecutive layers have variance 2/9; cosines 0, 1 from layer 1 on have variance 1/4.
     states, lengths = stack([3, 0], [2, 0], [0, 1], [0, 5])
     _, paper = token_vectors(SbertWk(window=1, start_layer=1), states, lengths)
     _, released = token_vectors(SbertWk(window=1, start_layer=1, variant="released-code"), states[1:], lengths)
@@ -161,7 +161,7 @@ def test_the_context_ends_at_the_start_layer():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_orthogonal_layers_weigh_alike(variant):
+def test_orthogonal_layers_have_equal_weights(variant):
     states, lengths = stack(*np.eye(3))
     vectors, importance = token_vectors(SbertWk(start_layer=0, variant=variant), states, lengths)
     np.testing.assert_allclose(vectors[0, 0], [1 / 3] * 3, rtol=1e-6)
@@ -169,7 +169,7 @@ def test_orthogonal_layers_weigh_alike(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_identical_layers_give_their_vector_and_uniform_importance(variant):
+def test_identical_layers_have_uniform_importance(variant):
     state = np.random.default_rng(0).standard_normal((2, 9, 384)).astype(np.float32)
     settings = SbertWk(variant=variant)
     vectors, importance = token_vectors(settings, [state] * len(settings.layers(12)), np.array([9, 9]))
@@ -181,7 +181,7 @@ def test_identical_layers_give_their_vector_and_uniform_importance(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("scale", [1e-15, 1e15])
-def test_equal_directions_of_other_lengths_give_uniform_importance(variant, scale):
+def test_equal_directions_have_uniform_importance(variant, scale):
     state = np.random.default_rng(0).standard_normal((1, 5, 384)).astype(np.float32)
     settings = SbertWk(variant=variant)
     states = [np.float32(scale * (1 + layer / 7)) * state for layer in settings.layers(12)]
@@ -202,14 +202,14 @@ def test_zero_vectors_are_finite(variant, zero):
     assert (importance[:, 0] > 0).all()
 
 
-def test_a_zero_vector_has_no_novelty():
+def test_zero_vector_has_no_novelty():
     states, lengths = stack([1, 0], [0, 0], [0, 1])
     vectors, _ = token_vectors(SbertWk(window=1, start_layer=0, alignment=False), states, lengths)
     np.testing.assert_allclose(vectors[0, 0], [1 / 2, 1 / 2], rtol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_opposite_layers_are_finite_and_none_has_a_negative_weight(variant):
+def test_opposite_layers_have_finite_non_negative_weights(variant):
     states, lengths = stack([1, 0, 0], [-1, 0.1, 0], [1, 0, 0.1], [-1, 0, 0.1])
     settings = SbertWk(window=1, start_layer=0, novelty=False, variant=variant)
     vectors, _ = token_vectors(settings, states, lengths)
@@ -217,8 +217,8 @@ def test_opposite_layers_are_finite_and_none_has_a_negative_weight(variant):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.3])
-def test_a_repeated_layer_adds_no_direction_to_a_context(scale):
-    # Scaled, the repeated layer differs from the first by float32 rounding, which is no direction of its own.
+def test_repeated_layer_adds_no_direction_to_the_context(scale):
+    # After scaling, the repeated layer differs from the first only by float32 rounding, which is not a new direction.
     first, second, last = np.random.default_rng(0).standard_normal((3, 1, 50, 384)).astype(np.float32) + np.float32(1)
     states = [first, second, np.float32(scale) * second, last]
     settings = SbertWk(window=3, start_layer=0, alignment=False, importance=False)
@@ -235,14 +235,14 @@ def test_a_repeated_layer_adds_no_direction_to_a_context(scale):
         np.testing.assert_allclose(vectors[0, token], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_variances_of_cosines_next_to_1():
-    # Cosines differ from 1 by about 1e-6: in float32 they would be whole steps of their rounding.
+def test_variance_of_cosines_close_to_1():
+    # Cosines differ from 1 by about 1e-6, which is only a few rounding steps in float32.
     states, lengths = drifting_states(6, step=5e-4)
     assert_equals_loops(SbertWk(start_layer=2), states, lengths)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_text_does_not_depend_on_its_batch(variant):
+def test_result_does_not_depend_on_the_batch(variant):
     states, lengths = drifting_states(6)
     settings = SbertWk(variant=variant)
     states = states[-len(settings.layers(6)) :]
@@ -255,7 +255,7 @@ def test_a_text_does_not_depend_on_its_batch(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("importance", [True, False])
-def test_one_token_counts_and_no_token_is_nothing(variant, importance):
+def test_texts_with_one_and_no_token(variant, importance):
     states, _ = drifting_states(6, shape=(2, 3))
     settings = SbertWk(variant=variant, importance=importance)
     states = states[-len(settings.layers(6)) :]
@@ -267,7 +267,7 @@ def test_one_token_counts_and_no_token_is_nothing(variant, importance):
     assert not weights[1].any()
 
 
-def test_layers_needed():
+def test_required_layers():
     assert SbertWk().layers(6) == (0, 1, 2, 3, 4, 5, 6)
     assert SbertWk(importance=False).layers(6) == (4, 5, 6)
     assert SbertWk(variant="released-code").layers(6) == (4, 5, 6)
@@ -277,17 +277,21 @@ def test_layers_needed():
     ("options", "n_layers", "message"),
     [
         ({"window": 0}, 6, "window is 0: expected at least 1"),
-        ({"start_layer": -1}, 6, "start_layer is -1: expected a layer of the model, 0 to 6"),
-        ({"start_layer": 7}, 6, "start_layer is 7: expected a layer of the model, 0 to 6"),
-        ({"window": 3}, 6, "layers 4 to 6 are 3, a window of 3 expects at least 4; lower start_layer or window"),
+        ({"start_layer": -1}, 6, "start_layer is -1: expected a layer of the model, from 0 to 6"),
+        ({"start_layer": 7}, 6, "start_layer is 7: expected a layer of the model, from 0 to 6"),
+        ({"window": 3}, 6, "there are 3, from 4 to 6, and a window of 3 needs at least 4; lower start_layer or window"),
         ({"window": 3, "novelty": False}, 6, "too few layers for a window"),
         ({"window": 3, "variant": "released-code"}, 6, "too few layers for a window"),
-        ({"window": 1, "start_layer": 5, "variant": "released-code"}, 6, "at least 3 layers, there are 2"),
+        (
+            {"window": 1, "start_layer": 5, "variant": "released-code"},
+            6,
+            "there are 2, and the variance of cosines between consecutive layers needs at least 3",
+        ),
         ({"window": 1, "start_layer": 0}, 1, "too few layers for token importance"),
         ({"variant": "code"}, 6, "variant is 'code': expected one of paper, released-code"),
     ],
 )
-def test_settings_that_do_not_fit_a_model(options, n_layers, message):
+def test_settings_that_do_not_match_a_model(options, n_layers, message):
     with pytest.raises(ConfigError, match=message):
         SbertWk(**options).check(n_layers)
 
@@ -301,7 +305,7 @@ def test_settings_that_do_not_fit_a_model(options, n_layers, message):
         {"start_layer": 6, "alignment": False, "novelty": False},
     ],
 )
-def test_settings_that_fit_minilm(options):
+def test_settings_that_match_minilm(options):
     SbertWk(**options).check(6)
 
 

@@ -1,4 +1,4 @@
-"""Several embedders at once give what each gives alone, and what they share is computed once."""
+"""Several embedders at once: same results as one at a time, and shared work is done once."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ OTHER = ["pressure zebra", "", "the bird flies " * 30, "the cat sleeps"]
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Windows that went through a model, and the layers that were asked for, at each call."""
+    """Record the number of windows and the requested layers of each call of a model."""
     calls = []
     for kind in (TransformersModel, PackedBert, NumpyBert):
 
@@ -52,7 +52,7 @@ def configs(bert_model, words_file, tmp_path):
 
 
 @pytest.mark.parametrize("side", ["documents", "queries", "pseudo-queries"])
-def test_together_as_alone(bert_model, words_file, tmp_path, side):
+def test_shared_encoding_equals_separate_encoding(bert_model, words_file, tmp_path, side):
     all_configs = configs(bert_model, words_file, tmp_path)
     together = [Embedder(config) for config in all_configs]
     fit_extractors(together, iter(TEXTS))
@@ -66,7 +66,7 @@ def test_together_as_alone(bert_model, words_file, tmp_path, side):
             np.testing.assert_array_equal(found, encode(OTHER))
 
 
-def test_one_pass_for_all_who_differ_in_layers_pooling_and_weights(bert_model, passes):
+def test_layers_pooling_and_weights_share_one_pass(bert_model, passes):
     base = EmbedderConfig(model=str(bert_model), dtype="float32")
     changes = [{}, {"layers": "1+2"}, {"pooling": "last"}, {"weighting": "sif"}, {"extractor": "sbert-wk"}]
     embedders = [Embedder(base.replace(**change)) for change in changes]
@@ -89,7 +89,7 @@ def test_one_pass_fits_all_static_tables_of_a_corpus(bert_model, passes):
     assert passes == [(4, (6,))]
 
 
-def test_a_pass_for_each_template_and_window(bert_model, passes):
+def test_each_template_and_window_needs_its_own_pass(bert_model, passes):
     base = EmbedderConfig(model=str(bert_model), dtype="float32")
     changes = [{}, {"template": "t0"}, {"template": "t0", "pooling": "masks"}, {"max_tokens": 32}]
     embedders = [Embedder(base.replace(**change)) for change in changes]
@@ -98,7 +98,7 @@ def test_a_pass_for_each_template_and_window(bert_model, passes):
     assert passes == [(4, (6,))] * 3
 
 
-def test_a_mask_and_a_token_written_like_it_do_not_share(bert_model):
+def test_mask_and_literal_mask_name_do_not_share(bert_model):
     base = EmbedderConfig(model=str(bert_model), dtype="float32", pooling="no-mask", weighting="uniform")
     embedders = [Embedder(base.replace(template=template)) for template in ("[X] [M]", "[X] [MASK]")]
     fit_extractors(embedders, TEXTS)
@@ -108,24 +108,24 @@ def test_a_mask_and_a_token_written_like_it_do_not_share(bert_model):
     assert np.abs(found[0] - found[1]).max() > 1e-3
 
 
-def test_nothing_to_fit_on(bert_model, tmp_path):
+def test_fit_without_texts(bert_model, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     base = EmbedderConfig(model=str(bert_model), dtype="float32")
-    with pytest.raises(ConfigError, match="cannot fit on no texts"):
+    with pytest.raises(ConfigError, match="cannot fit without texts"):
         fit_extractors([Embedder(base), Embedder(base.replace(weighting="sif"))], [])
     for name in ("avg_corpus", "weighting_corpus"):
-        with pytest.raises(ConfigError, match=r"empty\.txt holds none"):
+        with pytest.raises(ConfigError, match=r"empty\.txt is empty"):
             fit_extractors([Embedder(base.replace(extractor="avg", **{name: str(empty)}))], TEXTS)
 
 
-def test_not_fitted(bert_model):
+def test_encoding_before_fit(bert_model):
     fitted = Embedder(EmbedderConfig(model=str(bert_model))).fit_extractor(TEXTS)
     with pytest.raises(NotFittedError, match="fit"):
         encode_raw([fitted, Embedder(EmbedderConfig(model=str(bert_model)))], TEXTS, "documents")
 
 
-def test_an_extractor_fitted_by_itself_is_the_one_an_embedder_fits(bert_model, words_file, tmp_path):
+def test_extractor_fit_equals_embedder_fit(bert_model, words_file, tmp_path):
     for config in configs(bert_model, words_file, tmp_path):
         alone = build_extractor(config).extractor
         alone.fit(iter(TEXTS))

@@ -40,20 +40,20 @@ def test_extractors(spec, expected):
     ("spec", "named"),
     [
         ("bert", "'bert': expected one of transformer, avg"),
-        ("bert+avg:0.5", "option '0.5', expected w=0.5"),
-        ("bert+avg:w=much", "w is 'much', expected a number"),
+        ("bert+avg:0.5", "option '0.5': expected w=0.5"),
+        ("bert+avg:w=much", "w is 'much': expected a number"),
         ("bert+avg:w=nan", "w is nan"),
         ("bert+avg:w=1,w=2", "option 'w=2'"),
         ("re:dim=0", "dim is 0"),
-        ("re:dim=1.5", "dim is '1.5', expected a whole number"),
+        ("re:dim=1.5", "dim is '1.5': expected a whole number"),
         ("re:sigma=0", "sigma is 0.0"),
         ("words:drop=-1", "drop is -1"),
         ("avg:unseen=guess", "unseen is 'guess': expected one of mapped, skip"),
-        ("transformer:w=1", "option 'w=1', expected no options"),
-        ("sbert-wk:novelty=maybe", "novelty is 'maybe', expected true or false"),
+        ("transformer:w=1", "option 'w=1': expected no options"),
+        ("sbert-wk:novelty=maybe", "novelty is 'maybe': expected true or false"),
     ],
 )
-def test_extractors_that_are_none(spec, named):
+def test_invalid_extractors(spec, named):
     with pytest.raises(ConfigError, match=named):
         parse_extractor(spec)
 
@@ -73,7 +73,7 @@ def test_layers(spec, expected):
     assert parse_layers(spec, 12) == expected
 
 
-def test_a_layer_the_model_does_not_have():
+def test_missing_layer():
     with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers -1 to 6"):
         parse_layers("1+7", 6)
 
@@ -95,7 +95,7 @@ def test_weightings(spec, expected):
 
 
 @pytest.mark.parametrize("spec", ["idf:", "idf:nan", "idf:-0.1", "sif:0", "sif:inf", "usif:1", "uniform:", "", "IDF"])
-def test_weightings_that_are_none(spec):
+def test_invalid_weightings(spec):
     with pytest.raises(ConfigError, match=f"weighting '{spec}'"):
         parse_weighting(spec)
 
@@ -109,6 +109,6 @@ def test_postprocessors(spec, expected):
 
 
 @pytest.mark.parametrize("spec", ["abtt:0", "abtt:", "whiten:x", "zscore:2", "whitening", "abtt:²"])
-def test_postprocessors_that_are_none(spec):
+def test_invalid_postprocessors(spec):
     with pytest.raises(ConfigError, match="post-processor"):
         parse_postprocessor(spec)

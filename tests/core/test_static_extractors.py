@@ -1,4 +1,4 @@
-"""Avg., BERT + Avg., random embeddings and word vectors against their definitions."""
+"""The extractors ``avg``, ``bert+avg``, ``re`` and ``words`` against their definitions."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def loaded_modules(code, *args):
 
 
 def token_means(model, rows, layers):
-    """The mean contextual vector of each token id over windows of ids."""
+    """Return the mean contextual vector of each token id over windows of ids."""
     seen = {}
     for ids in rows:
         for token, vector in zip(ids, model.mean(ids, layers), strict=True):
@@ -49,7 +49,7 @@ def token_means(model, rows, layers):
 
 
 def mapped(model, means):
-    """All tokens' vectors: unseen ones by an affine ridge regression from layer -1, solved as least squares."""
+    """Return the vectors of all tokens; unseen ones by affine ridge regression from layer -1, as least squares."""
     words = model.table
     tokens = sorted(means)
     inputs, outputs = words[tokens], np.array([means[token] for token in tokens])
@@ -76,7 +76,7 @@ def test_avg_is_the_mean_of_contextual_vectors(bert_model, reference, layers, nu
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_avg_with_idf(bert_model, reference):
+def test_avg_with_idf_weights(bert_model, reference):
     model = reference(bert_model)
     means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
     expected = []
@@ -100,11 +100,11 @@ def test_unseen_tokens_are_skipped(bert_model, reference):
     expected = [plain_mean(model, means, text) for text in UNSEEN]
     found = raw(bert_model, UNSEEN, extractor="avg:unseen=skip")
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert not found[2].any()  # one word, never seen
+    assert not found[2].any()  # a single unseen word
     assert raw(bert_model, UNSEEN, extractor="avg:unseen=skip", weighting="idf")[1].any()
 
 
-def test_a_corpus_that_has_every_token_leaves_nothing_to_map(bert_model, reference):
+def test_corpus_with_every_token_needs_no_map(bert_model, reference):
     every = " ".join(reference(bert_model).tokenizer.get_vocab())
     one = raw(bert_model, TEXTS, [*TEXTS, every], extractor="avg")
     np.testing.assert_array_equal(one, raw(bert_model, TEXTS, [*TEXTS, every], extractor="avg:unseen=skip"))
@@ -122,8 +122,8 @@ def test_avg_reads_all_windows_of_a_text(bert_model, reference):
     np.testing.assert_allclose(raw(bert_model, [LONG, "fox"], [LONG, "fox"], **settings_), expected, atol=1e-4)
 
 
-def test_avg_over_many_texts_and_as_a_stream(bert_model, reference):
-    """More texts than a block: each counts as often as it occurs."""
+def test_avg_over_a_stream_of_many_texts(bert_model, reference):
+    """There are more texts than in a block; a repeated text counts each time."""
     model = reference(bert_model)
     corpus = ["the cat"] * 2047 + ["the dog", "cat the"]
     rows = [(model.ids(text), n) for text, n in (("the cat", 2047), ("the dog", 1), ("cat the", 1))]
@@ -137,7 +137,7 @@ def test_avg_over_many_texts_and_as_a_stream(bert_model, reference):
     np.testing.assert_allclose(raw(bert_model, ["the cat", "dog"], iter(corpus), extractor="avg"), expected, atol=1e-4)
 
 
-def test_a_corpus_for_each_part(bert_model, reference, tmp_path):
+def test_separate_corpora_for_weights_vectors_and_chain(bert_model, reference, tmp_path):
     model = reference(bert_model)
     vectors, weights, chain = (tmp_path / name for name in ("vectors.txt", "weights.txt", "chain.txt"))
     vectors.write_text("\n\n".join(TEXTS), encoding="utf-8")
@@ -173,7 +173,7 @@ def test_bert_avg(bert_model, w, template):
         np.testing.assert_array_equal(found, avg if w else bert)
 
 
-def test_bert_avg_skips_unseen_tokens_on_its_static_side(bert_model):
+def test_bert_avg_skips_unseen_tokens_in_the_static_part(bert_model):
     found = raw(bert_model, UNSEEN, extractor="bert+avg:w=1,unseen=skip")
     np.testing.assert_array_equal(found, raw(bert_model, UNSEEN, extractor="avg:unseen=skip"))
 
@@ -202,7 +202,7 @@ def test_random_vectors_are_normal(dim, sigma):
     assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.02
 
 
-def test_a_random_vector_depends_on_seed_and_token_alone():
+def test_random_vector_depends_only_on_seed_and_token():
     table = RandomTable(0, 16, 0.1)
     rows = table.rows(np.array([5, 1, 5, 30_000]))
     np.testing.assert_array_equal(rows[0], rows[2])
@@ -231,7 +231,7 @@ def test_re_is_the_weighted_mean(tokenizer_only, bert_model, reference, special)
     np.testing.assert_allclose(raw(tokenizer_only, TEXTS, **changes), expected, atol=1e-6)
 
 
-def test_re_has_its_dimensions_and_a_text_of_one_token_is_its_vector(tokenizer_only):
+def test_re_vector_of_a_single_token(tokenizer_only):
     assert raw(tokenizer_only, TEXTS, extractor="re").shape == (4, 768)
     found = raw(tokenizer_only, ["cat", "cat cat"], ["cat"], extractor="re")
     np.testing.assert_allclose(found[0], found[1], atol=1e-7)
@@ -260,7 +260,7 @@ def test_re_in_another_process_and_without_a_framework(tokenizer_only, tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-6)
 
 
-def test_a_loaded_avg_embedder_needs_no_framework(bert_model, tmp_path):
+def test_loaded_avg_embedder_needs_no_framework(bert_model, tmp_path):
     changes = {"model": str(bert_model), "dtype": "float32"}
     embedder = Embedder.from_preset("avg", **changes).fit(TEXTS)
     embedder.save(tmp_path / "saved")
@@ -277,7 +277,7 @@ def test_a_loaded_avg_embedder_needs_no_framework(bert_model, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-5)
 
 
-def test_a_folder_without_a_tokenizer(tmp_path):
+def test_folder_without_a_tokenizer(tmp_path):
     with pytest.raises(ModelError, match=r"has no tokenizer: expected a tokenizer\.json"):
         Embedder(config(tmp_path, extractor="re")).fit(TEXTS)
 
@@ -307,7 +307,7 @@ def vectors(request, tmp_path):
         (2, [[0, 0, 1], [2, 2, 0], [0, -4, 8], [0, 0, 0], [0, 0, 0]]),
     ],
 )
-def test_means_of_words_by_hand(vectors, drop, expected):
+def test_means_of_words(vectors, drop, expected):
     texts = ["The cat, of zebras", "Dog dog DOG of the cats of the", "wing!", "zebra qx", ""]
     expected = np.array(expected)
     if not drop:  # 1 the, 1 of, 1 cat; 3 dog, 2 of, 2 the
@@ -315,7 +315,7 @@ def test_means_of_words_by_hand(vectors, drop, expected):
     np.testing.assert_allclose(raw(vectors, texts, extractor=f"words:drop={drop}"), expected, atol=1e-6)
 
 
-def test_words_with_idf(vectors):
+def test_words_with_idf_weights(vectors):
     texts = ["the cat of", "the dog", "the cat wing"]
     idf = {"the": 0.0, "cat": np.log(3 / 2), "of": np.log(3), "dog": np.log(3), "wing": np.log(3)}
     rows = dict(zip(WORDS, VECTORS, strict=True))
@@ -323,7 +323,7 @@ def test_words_with_idf(vectors):
     np.testing.assert_allclose(raw(vectors, texts, texts, extractor="words", weighting="idf"), expected, atol=1e-5)
 
 
-def test_the_preset_of_word_vectors(words_file):
+def test_word_vector_preset(words_file):
     embedder = Embedder.from_preset("b2s-100", model=str(words_file)).fit(["the cat", "w7 w99", "fish w3"])
     vectors = embedder.encode_documents(["the cat", "w7 w99", "fish w3", "fish"])
     assert not vectors[1].any()
@@ -331,7 +331,7 @@ def test_the_preset_of_word_vectors(words_file):
     np.testing.assert_allclose(np.linalg.norm(vectors[[0, 2]], axis=1), 1, atol=1e-6)
 
 
-def test_every_word_dropped(vectors):
+def test_drop_of_every_word(vectors):
     with pytest.raises(ConfigError, match="drop is 5"):
         Embedder(config(vectors, extractor="words:drop=5")).fit(TEXTS)
 
@@ -343,7 +343,7 @@ def test_word_vectors_need_a_file(tmp_path):
         Embedder.from_preset("b2s-100", model=str(tmp_path / "none.txt")).fit(TEXTS)
 
 
-def test_a_table_of_word_embeddings_padded_beyond_the_vocabulary(bert_model, tmp_path):
+def test_padded_table_of_word_embeddings(bert_model, tmp_path):
     import torch
     from transformers import BertModel
 

@@ -1,4 +1,4 @@
-"""What a model sees of a text in a template, and which of its tokens the mean runs over."""
+"""Templates: the token ids that a model reads, and the tokens that pooling averages."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from ragembed.config.templates import TEMPLATES, Template
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 
-# As METHODS and table 1 of the paper print them.
+# As in table 1 of the paper.
 PAPER = {
     "t0": 'This sentence: "[X]" means [M].',
     "t1": 'This sentence: "[X]" means [M][M].',
@@ -38,7 +38,7 @@ def config(folder, **changes):
 
 
 def raw(folder, texts, corpus=TEXTS, **changes):
-    """Raw vectors of ``texts``, the same on both sides."""
+    """Return the raw vectors of ``texts`` after a check that documents and queries have the same."""
     embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
     documents = embedder.raw_documents(texts)
     np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
@@ -46,7 +46,7 @@ def raw(folder, texts, corpus=TEXTS, **changes):
 
 
 def framed(folder, template, text=()):
-    """Ids and kinds of a window, as ragembed puts them together."""
+    """Return the ids and kinds of a window, as ragembed builds them."""
     tokenizer = TextTokenizer(folder)
     frame = tokenizer.frame(Template.parse(template))
     (ids,) = tokenizer.ids([frame.lead + text])
@@ -55,7 +55,7 @@ def framed(folder, template, text=()):
 
 
 def chosen(kinds, pooling, special_tokens):
-    """Positions that a pooling takes, by its definition."""
+    """Return the positions that a pooling averages, by its definition."""
     within = [i for i, kind in enumerate(kinds) if special_tokens or kind != TokenKind.SPECIAL]
     return {
         "mean": within,
@@ -67,7 +67,7 @@ def chosen(kinds, pooling, special_tokens):
     }[pooling]
 
 
-def test_templates_are_the_papers():
+def test_templates_equal_the_paper():
     assert dict(TEMPLATES) == PAPER
     assert {name: Template.parse(name).masks for name in TEMPLATES} == MASKS
     assert Template.parse("T4") == Template.parse("t4") == Template.parse(PAPER["t4"])
@@ -75,7 +75,7 @@ def test_templates_are_the_papers():
 
 @pytest.mark.parametrize("name", PAPER)
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_those_of_the_filled_sentence(folder, mask, reference, name, text):
+def test_ids_equal_those_of_the_filled_template(folder, mask, reference, name, text):
     filled = PAPER[name].replace("[M]", mask).replace("[X]", text)
     model = reference(folder)
     ids, kinds = framed(folder, name, text)
@@ -91,7 +91,7 @@ def test_ids_are_those_of_the_filled_sentence(folder, mask, reference, name, tex
 
 @pytest.mark.parametrize("name", PAPER)
 @pytest.mark.parametrize("pooling", ["mean", "masks", "no-mask"])
-def test_vectors_of_the_papers_templates(folder, mask, reference, name, pooling):
+def test_vectors_of_predefined_templates(folder, mask, reference, name, pooling):
     model = reference(folder)
     number = model.tokenizer.token_to_id(mask)
     expected = []
@@ -109,7 +109,7 @@ def test_vectors_of_the_papers_templates(folder, mask, reference, name, pooling)
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("special", [None, True, False])
 @pytest.mark.parametrize("template", ['This sentence: "[X]" means [M].', "[M] of [X]"])
-def test_which_tokens_the_mean_runs_over(folder, reference, pooling, special, template):
+def test_pooling_with_templates(folder, reference, pooling, special, template):
     model = reference(folder)
     expected = []
     for text in TEXTS:
@@ -122,7 +122,7 @@ def test_which_tokens_the_mean_runs_over(folder, reference, pooling, special, te
 
 @pytest.mark.parametrize("pooling", ["mean", "text", "cls", "last", "no-mask"])
 @pytest.mark.parametrize("special", [True, False])
-def test_without_a_template(folder, reference, pooling, special):
+def test_pooling_without_a_template(folder, reference, pooling, special):
     model = reference(folder)
     expected = []
     for text in TEXTS:
@@ -133,7 +133,7 @@ def test_without_a_template(folder, reference, pooling, special):
     np.testing.assert_allclose(raw(folder, TEXTS, pooling=pooling, special_tokens=special), expected, atol=1e-4)
 
 
-def test_each_side_has_its_template(folder, reference):
+def test_documents_and_queries_have_their_own_template(folder, reference):
     model = reference(folder)
     settings_ = config(folder, template="passage: [X]", query_template="query: [X]")
     embedder = Embedder(settings_).fit_extractor(TEXTS)
@@ -143,16 +143,16 @@ def test_each_side_has_its_template(folder, reference):
         np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-4)
 
 
-def test_pseudo_queries_have_the_template_of_queries(folder):
-    """A chain that only centres has the mean of the pseudo-queries, framed as queries, as its query side."""
-    texts = ["cat sleeps", "dog runs", "air flow"]  # shorter than a span: each is its own pseudo-query
+def test_pseudo_queries_use_the_query_template(folder):
+    """The query chain of ``center`` holds the mean of the pseudo-queries in the query template."""
+    texts = ["cat sleeps", "dog runs", "air flow"]  # shorter than a span, so each text is its own pseudo-query
     embedder = Embedder(config(folder, template="passage: [X]", query_template="query: [X]", postprocess=("center",)))
     embedder.fit(texts)
     np.testing.assert_allclose(embedder.encode_queries(texts).mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(embedder.encode_documents(texts).mean(axis=0), 0, atol=1e-5)
 
 
-def test_a_query_template_alone_leaves_documents_plain(folder, reference):
+def test_query_template_does_not_affect_documents(folder, reference):
     embedder = Embedder(config(folder, query_template="t0", pooling="mean")).fit_extractor(TEXTS)
     model = reference(folder)
     expected = [model.mean(model.ids(text), (model.last,)).mean(axis=0) for text in TEXTS]
@@ -161,7 +161,7 @@ def test_a_query_template_alone_leaves_documents_plain(folder, reference):
 
 
 @pytest.mark.parametrize("literal", ["[MASK]", "<mask>", "[SEP]", "</s>", "[X]", "[M]", "[CLS] a [PAD]", "<s><pad>"])
-def test_special_names_inside_a_text_are_text(folder, reference, literal):
+def test_names_of_special_tokens_in_a_text_are_text(folder, reference, literal):
     tokenizer = TextTokenizer(folder)
     names = ("[MASK]", "[SEP]", "[CLS]", "[PAD]", "<mask>", "<s>", "</s>", "<pad>")
     special = {reference(folder).tokenizer.token_to_id(name) for name in names}
@@ -176,7 +176,7 @@ def test_special_names_inside_a_text_are_text(folder, reference, literal):
 
 
 @given(text=st.text(alphabet=st.sampled_from("[]XMASKSEP<>mask/s \"'.acdt"), max_size=30))
-def test_a_text_never_changes_its_frame(bert_model, text):
+def test_frame_does_not_depend_on_the_text(bert_model, text):
     tokenizer = TextTokenizer(bert_model)
     ids, kinds = framed(bert_model, "t4", text)
     frame = tokenizer.frame(Template.parse("t4"))
@@ -187,7 +187,7 @@ def test_a_text_never_changes_its_frame(bert_model, text):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "masks", "text"])
-def test_a_long_text_has_the_whole_template_in_each_window(folder, reference, pooling):
+def test_every_window_has_the_whole_template(folder, reference, pooling):
     model = reference(folder)
     tokenizer = TextTokenizer(folder)
     frame = tokenizer.frame(Template.parse("t1"))
@@ -205,7 +205,7 @@ def test_a_long_text_has_the_whole_template_in_each_window(folder, reference, po
     np.testing.assert_allclose(found, np.concatenate(hidden).mean(axis=0), atol=1e-4)
 
 
-def test_max_tokens_counts_the_template(folder):
+def test_max_tokens_includes_the_template(folder):
     tokenizer = TextTokenizer(folder)
     frame = tokenizer.frame(Template.parse("t0"))
     framing = len(frame.prefix) + len(frame.suffix)
@@ -217,14 +217,14 @@ def test_max_tokens_counts_the_template(folder):
         _ = Embedder(config(folder, template="t0", max_tokens=framing + 3)).text_tokens
 
 
-def test_masks_without_a_mask_in_the_template(folder):
+def test_masks_pooling_needs_a_mask_in_the_template(folder):
     for changes in ({}, {"template": "passage: [X]"}, {"template": "t0", "query_template": "query: [X]"}):
         with pytest.raises(ConfigError, match="pooling 'masks' needs a template with mask tokens"):
             Embedder(config(folder, pooling="masks", **changes)).fit(TEXTS)
 
 
-def test_the_same_ids_with_a_mask_that_is_none(bert_model):
-    """A mask token written out is the template's like any other, so that both have their own fingerprint."""
+def test_literal_mask_token_has_its_own_fingerprint(bert_model):
+    """A literal mask token in a template is an ordinary token, so the fingerprints differ."""
     named = Embedder(config(bert_model, template="[X] means [M]", pooling="no-mask")).fit_extractor(TEXTS)
     written = Embedder(config(bert_model, template="[X] means [MASK]", pooling="no-mask")).fit_extractor(TEXTS)
     assert np.abs(named.raw_documents(TEXTS) - written.raw_documents(TEXTS)).max() > 1e-3
@@ -247,7 +247,7 @@ def weighted(model, rows, weights_of, layer):
 @pytest.mark.parametrize("template_tokens", ["common", "counted"])
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_idf_counts_bare_texts(folder, reference, template_tokens, share):
-    # "and", "the" and the comma stand in texts and in the template.
+    # "and", "the" and the comma occur in the texts and in the template.
     template = 'and the cat, this "[X]" means [M].'
     model = reference(folder)
     bare = [set(model.ids(text)) for text in TEXTS]
@@ -270,13 +270,13 @@ def test_idf_counts_bare_texts(folder, reference, template_tokens, share):
     np.testing.assert_allclose(found, share * by_idf + (1 - share) * uniform, atol=2e-4)
 
 
-def test_masks_alone_have_no_idf_and_weigh_alike(folder):
+def test_mask_tokens_have_equal_weights(folder):
     by_idf = raw(folder, TEXTS, template="t4", pooling="masks", weighting="idf")
     uniform = raw(folder, TEXTS, template="t4", pooling="masks", weighting="uniform")
     np.testing.assert_allclose(by_idf, uniform, atol=1e-5)
 
 
-def test_both_templates_tokens_are_common(bert_model, reference):
+def test_tokens_of_both_templates_are_common(bert_model, reference):
     model = reference(bert_model)
     settings_ = config(bert_model, template="wing [X]", query_template="fox [X]", weighting="idf")
     embedder = Embedder(settings_).fit_extractor(["wing fox cat", "dog bird", "cat dog air"])

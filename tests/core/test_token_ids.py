@@ -8,7 +8,7 @@ TEXTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 
 
 @given(TEXTS)
-def test_the_ids_of_each_text(texts):
+def test_ids_of_each_text(texts):
     ids = TokenIds.of(texts)
     assert len(ids) == len(texts)
     assert ids.tolist() == texts
@@ -17,13 +17,13 @@ def test_the_ids_of_each_text(texts):
 
 
 @given(TEXTS, st.lists(st.integers(10, 19), max_size=2), st.lists(st.integers(20, 29), max_size=2))
-def test_a_frame_around_each_text(texts, prefix, suffix):
+def test_framed(texts, prefix, suffix):
     framed = TokenIds.of(texts).framed(prefix, suffix)
     assert framed.tolist() == [[*prefix, *text, *suffix] for text in texts]
 
 
 @given(TEXTS)
-def test_the_different_ids_and_where_each_is(texts):
+def test_distinct(texts):
     ids = TokenIds.of(texts)
     distinct, place = ids.distinct()
     assert distinct.tolist() == sorted({number for text in texts for number in text})

@@ -1,4 +1,4 @@
-"""Contextual vectors against the equations, computed with transformers and NumPy alone."""
+"""Contextual vectors against the equations, computed with transformers and NumPy."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ def raw(folder, texts, corpus=TEXTS, **changes):
 
 
 def windows(model, text, room):
-    """The windows of a long text, each between the special tokens."""
+    """Return the windows of a long text, with special tokens."""
     framed = model.ids("")
     ids = model.ids(text, special=False)
     return [[framed[0], *ids[at : at + room], framed[1]] for at in range(0, len(ids), room)]
@@ -51,13 +51,13 @@ def test_layers(bert_model, reference, layers):
 
 
 @pytest.mark.parametrize(("layers", "numbers"), [("last", (2,)), ("-1", (-1,)), ("first+last", (1, 2)), ("0", (0,))])
-def test_layers_of_a_model_that_numpy_does_not_compute(roberta_model, reference, layers, numbers):
+def test_layers_of_a_model_that_needs_pytorch(roberta_model, reference, layers, numbers):
     model = reference(roberta_model)
     expected = [model.mean(model.ids(text), numbers).mean(axis=0) for text in TEXTS]
     np.testing.assert_allclose(raw(roberta_model, TEXTS, layers=layers), expected, atol=1e-4)
 
 
-def test_layer_0_is_the_input_of_the_blocks_and_layer_minus_1_the_bare_table(bert_model, reference):
+def test_layers_0_and_minus_1(bert_model, reference):
     from safetensors.numpy import load_file
 
     weights = load_file(bert_model / "model.safetensors")
@@ -71,13 +71,13 @@ def test_layer_0_is_the_input_of_the_blocks_and_layer_minus_1_the_bare_table(ber
     np.testing.assert_allclose(raw(bert_model, ["cat dog"], layers="0")[0], normed.mean(axis=0), atol=1e-5)
 
 
-def test_a_layer_that_the_model_does_not_have(bert_model):
+def test_missing_layer(bert_model):
     with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers -1 to 6"):
         Embedder(config(bert_model, layers="7")).fit(TEXTS)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "idf", "-biases"])
-def test_a_text_longer_than_the_window(bert_model, reference, weighting):
+def test_text_longer_than_the_window(bert_model, reference, weighting):
     model = reference(bert_model)
     cut = windows(model, LONG, room=18)
     assert len(cut) > 3
@@ -93,7 +93,7 @@ def test_a_text_longer_than_the_window(bert_model, reference, weighting):
 
 
 def table(model, corpus, weighting, a=1e-3):
-    """The weight of a token id, from the definitions."""
+    """Return a function from token id to weight, from the definitions."""
     rows = [model.ids(text) for text in corpus]
     occurrences = np.bincount(np.concatenate(rows), minlength=model.tokenizer.get_vocab_size())
     share = occurrences / occurrences.sum()
@@ -134,7 +134,7 @@ def test_weightings(bert_model, reference, weighting, special):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_everything_dropped_is_the_plain_mean(bert_model, reference):
+def test_all_weights_zero_give_the_plain_mean(bert_model, reference):
     model = reference(bert_model)
     text = "the . a , of"
     expected = model.states(model.ids(text))[6][1:-1].mean(axis=0)
@@ -145,7 +145,7 @@ def test_everything_dropped_is_the_plain_mean(bert_model, reference):
     np.testing.assert_allclose(raw(bert_model, [text], weighting="-biases")[0], kept, atol=1e-4)
 
 
-def test_subwords_are_dropped(bert_model, reference):
+def test_subwords_are_excluded(bert_model, reference):
     model = reference(bert_model)
     ids = model.ids("catz", special=False)
     assert [model.tokenizer.id_to_token(number) for number in ids] == ["cat", "##z"]
@@ -154,7 +154,7 @@ def test_subwords_are_dropped(bert_model, reference):
     np.testing.assert_allclose(found, framed[1], atol=1e-4)
 
 
-def test_masks_stay_where_biases_go(bert_model, reference):
+def test_biases_keep_mask_tokens(bert_model, reference):
     model = reference(bert_model)
     ids = model.ids("the cat [MASK].")
     keep = [0, 2, 3, 5]
@@ -162,14 +162,14 @@ def test_masks_stay_where_biases_go(bert_model, reference):
     np.testing.assert_allclose(found, model.states(ids)[6][keep].mean(axis=0), atol=1e-4)
 
 
-def test_biases_of_ones_own(bert_model, reference):
+def test_custom_biases(bert_model, reference):
     model = reference(bert_model)
     found = raw(bert_model, ["the cat runs."], weighting="-biases", biases=("cat",), special_tokens=False)[0]
     expected = model.states(model.ids("the cat runs."))[6][[1, 3]].mean(axis=0)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_typographic_quotes_of_a_byte_level_vocabulary_are_punctuation(roberta_model, reference):
+def test_byte_level_typographic_quotes_are_punctuation(roberta_model, reference):
     model = reference(roberta_model)
     text = "runs \u201cinto\u201d"
     words = [model.tokenizer.decode([number]).strip() for number in model.ids(text)]
@@ -180,14 +180,14 @@ def test_typographic_quotes_of_a_byte_level_vocabulary_are_punctuation(roberta_m
 
 
 @pytest.mark.parametrize("share", ["idf", "idf:0.5"])
-def test_all_idf_zero_is_uniform(bert_model, reference, share):
+def test_zero_idf_gives_uniform_weights(bert_model, reference, share):
     model = reference(bert_model)
     expected = model.states(model.ids("the cat"))[6].mean(axis=0)
     found = raw(bert_model, ["the cat"], ["the cat", "cat the dog"], weighting=share)[0]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_unseen_tokens_weigh_as_if_in_one_text(bert_model, reference):
+def test_unseen_tokens_have_the_idf_of_one_text(bert_model, reference):
     model = reference(bert_model)
     corpus = ["cat", "cat dog", "dog", "bird"]
     ids = model.ids("cat bird zebra")
@@ -196,13 +196,13 @@ def test_unseen_tokens_weigh_as_if_in_one_text(bert_model, reference):
     np.testing.assert_allclose(raw(bert_model, ["cat bird zebra"], corpus, weighting="idf")[0], expected, atol=1e-4)
 
 
-def test_weights_from_a_file(bert_model, tmp_path):
+def test_weights_from_a_corpus_file(bert_model, tmp_path):
     file = tmp_path / "corpus.txt"
     file.write_text("cat dog\n\n  cat  \n   \nbird flies\n", encoding="utf-8")
     lines = ["cat dog", "cat", "bird flies"]
     found = raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))
     np.testing.assert_allclose(found, raw(bert_model, TEXTS, lines, weighting="idf"), atol=1e-6)
-    for texts, message in ((b"\n \n", "holds none"), (b"\xff\xfe", "line 1: not UTF-8")):
+    for texts, message in ((b"\n \n", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")):
         file.write_bytes(texts)
         with pytest.raises(ConfigError, match=message):
             raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(file))
@@ -210,7 +210,7 @@ def test_weights_from_a_file(bert_model, tmp_path):
         raw(bert_model, TEXTS, weighting="idf", weighting_corpus=str(tmp_path / "none"))
 
 
-# SBERT-WK: one token at a time, by the paper
+# SBERT-WK, one token at a time, as in the paper
 
 
 def cosine(a, b):
@@ -231,7 +231,7 @@ def fused(vectors, start, window, alignment=True, novelty=True):
 
 
 def word_knowledge(model, rows, start=4, window=2, importance=True, **measures):
-    """The vector of a text from its windows' token ids; importances sum to 1 over all of them."""
+    """Return the vector of a text from the token ids of its windows; importances sum to 1 over all windows."""
     vectors, variances = [], []
     for ids in rows:
         states = model.states(ids)
@@ -262,14 +262,14 @@ def test_sbert_wk(bert_model, reference, options, settings):
     np.testing.assert_allclose(raw(bert_model, TEXTS, extractor="sbert-wk" + options), expected, atol=2e-4)
 
 
-def test_sbert_wk_importances_are_scaled_over_the_windows_of_a_text(bert_model, reference):
+def test_sbert_wk_importances_are_scaled_over_all_windows(bert_model, reference):
     model = reference(bert_model)
     cut = windows(model, LONG, room=18)
     found = raw(bert_model, [LONG, "fox"], extractor="sbert-wk", max_tokens=20)
     np.testing.assert_allclose(found[0], word_knowledge(model, cut), atol=2e-4)
 
 
-def test_sbert_wk_with_idf_weighs_by_both(bert_model, reference):
+def test_sbert_wk_with_idf_uses_both_weights(bert_model, reference):
     model = reference(bert_model)
     weight_of = table(model, TEXTS, "idf")
     ids = model.ids(TEXTS[0])
@@ -288,8 +288,8 @@ def test_sbert_wk_ablations_differ(bert_model):
         assert all(np.abs(one - other).max() > 1e-4 for other in vectors[:i])
 
 
-def test_sbert_wk_of_too_few_layers(tiny_model):
-    with pytest.raises(ConfigError, match="start_layer is 4: expected a layer of the model, 0 to 2"):
+def test_sbert_wk_with_too_few_layers(tiny_model):
+    with pytest.raises(ConfigError, match="start_layer is 4: expected a layer of the model, from 0 to 2"):
         Embedder(config(tiny_model, extractor="sbert-wk")).fit(TEXTS)
     with pytest.raises(ConfigError, match="too few layers for a window"):
         Embedder(config(tiny_model, extractor="sbert-wk:start_layer=1")).fit(TEXTS)

@@ -1,4 +1,4 @@
-"""What does not fit in a device's memory is computed in parts, and one window that does not is reported."""
+"""Batches that exceed the memory of a device are split; a single window that exceeds it is an error."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def whole(tiny_model):
 
 @pytest.fixture
 def short(tiny_model):
-    """A model on a device with memory for some windows at once, and the sizes of the batches tried on it."""
+    """Return a model on a device with memory for a number of windows, and the list of attempted batch sizes."""
     model = TransformersModel(tiny_model, "float32", "cpu")
     inside = model._model.forward
     tried = []
@@ -54,42 +54,45 @@ def assert_same(found, expected, lengths):
     ("room", "number", "sizes"),
     [(8, 8, [8]), (7, 8, [8, 4, 4]), (3, 8, [8, 4, 2, 2, 2, 2]), (1, 3, [3, 1, 1, 1]), (2, 5, [5, 2, 2, 1])],
 )
-def test_a_batch_is_halved_until_it_fits(short, whole, room, number, sizes):
+def test_batch_is_halved_until_it_fits(short, whole, room, number, sizes):
     ids, lengths = windows(number)
     model, tried = short(room)
     assert_same(model.states(ids, lengths, LAYERS), whole.states(ids, lengths, LAYERS), lengths)
     assert tried == sizes
 
 
-def test_what_did_not_fit_is_not_tried_again(short):
+def test_failed_batch_size_is_not_tried_again(short):
     model, tried = short(3)
     for _ in range(2):
         model.states(*windows(8), LAYERS)
     assert tried == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
-def test_a_window_that_does_not_fit_is_an_error(short):
+def test_window_that_does_not_fit(short):
     model, tried = short(0)
     expected = (
-        "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some, set max_tokens "
+        "1 window of 9 tokens, from a batch of 4, does not fit in the free memory of cpu: free some memory, "
+        "set max_tokens "
     )
-    with pytest.raises(GpuError, match=expected) as told:
+    with pytest.raises(GpuError, match=expected) as raised:
         model.states(*windows(4), LAYERS)
-    assert isinstance(told.value.__cause__, torch.cuda.OutOfMemoryError)
+    assert isinstance(raised.value.__cause__, torch.cuda.OutOfMemoryError)
     assert tried == [4, 2, 1]
 
 
-def test_a_model_that_does_not_fit_is_an_error(tiny_model, monkeypatch):
+def test_model_that_does_not_fit(tiny_model, monkeypatch):
     def no_room(self, *args, **options):
         raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
 
     monkeypatch.setattr(torch.nn.Module, "to", no_room)
-    with pytest.raises(GpuError, match=r"does not fit in the free memory of cpu: free some, or choose another device"):
+    with pytest.raises(
+        GpuError, match=r"does not fit in the free memory of cpu: free some memory, or choose another device"
+    ):
         TransformersModel(tiny_model, "float32", "cpu")
 
 
 @given(number=st.integers(1, 12), share=st.floats(0, 2))
-def test_a_batch_is_computed_in_parts_of_the_memory_there_is(whole, number, share):
+def test_batch_is_split_to_the_available_memory(whole, number, share):
     ids, lengths = windows(number)
     expected = whole.states(ids, lengths, LAYERS)
     model, tried = TransformersModel.__new__(TransformersModel), []
@@ -110,11 +113,11 @@ def test_more_layers_and_longer_windows_take_more_memory(whole):
 
 
 @pytest.mark.parametrize("layers", [(2,), (0, 1, 2)])
-def test_a_window_takes_at_least_its_hidden_states(whole, layers):
+def test_window_takes_at_least_its_hidden_states(whole, layers):
     assert whole._row_bytes(9, layers) >= len(layers) * 9 * whole.dim * 4
 
 
-def test_a_gpu_gives_a_batch_most_of_what_is_free_on_it(monkeypatch):
+def test_memory_budget_is_most_of_the_free_gpu_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 1000, 10_000))
     assert _memory_budget(torch.device("cuda:3")) == 2400
     assert _memory_budget(torch.device("cpu")) is None

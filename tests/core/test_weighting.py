@@ -27,19 +27,19 @@ def counted(texts, vocabulary, framing):
     return counter.statistics()
 
 
-def test_document_frequency_counts_texts_and_occurrences_count_tokens():
+def test_document_frequency_and_occurrences():
     statistics = counted([[3, 3, 3], [3, 4], []], 6, [0])
     assert statistics.texts == 3
     assert statistics.document_frequency.tolist() == [3, 0, 0, 2, 1, 0]
     assert statistics.occurrences.tolist() == [3, 0, 0, 4, 1, 0]
 
 
-def test_idf_is_the_papers():
+def test_idf_equals_the_paper():
     table = Idf().table(STATISTICS, lambda: VOCABULARY, ())
     np.testing.assert_allclose(table, [0.0, np.log(2), np.log(4), np.log(4)], rtol=1e-6)
 
 
-def test_tokens_of_every_text_have_no_idf():
+def test_common_tokens_have_zero_idf():
     table = Idf().table(STATISTICS, lambda: VOCABULARY, (1, 3))
     np.testing.assert_allclose(table, [0.0, 0.0, np.log(4), 0.0], rtol=1e-6)
     assert STATISTICS.document_frequency.tolist() == [4, 2, 1, 0]
@@ -52,7 +52,7 @@ def test_sif_by_hand():
 
 
 def test_usif_by_hand():
-    # V = 3 distinct tokens, n = 20 / 4 = 5 tokens a text: the threshold is 1 - (2/3)^5 = 0.868, which none reaches,
+    # V = 3 distinct tokens, n = 20 / 4 = 5 tokens per text. No token reaches the threshold 1 - (2/3)^5 = 0.868,
     # so alpha = 1/3 and a = (2/3) / (1/3 * 3/2) = 4/3.
     a = 4 / 3
     expected = [a / (a / 2 + p) for p in (0.5, 0.25, 0.25, 0.0)]
@@ -60,7 +60,7 @@ def test_usif_by_hand():
 
 
 def test_usif_with_tokens_more_probable_than_chance():
-    # V = 3, n = 0.9: the threshold is 1 - (2/3)^0.9 = 0.306, which one of the three is above; alpha = 1/3.
+    # V = 3, n = 0.9: one of three tokens is above the threshold 1 - (2/3)^0.9 = 0.306, so alpha = 1/3.
     statistics = TokenStatistics(10, np.array([5, 2, 2]), np.array([5, 2, 2]))
     a = (1 - 1 / 3) / (1 / 3 * 3 / 2)
     expected = [a / (a / 2 + p) for p in (5 / 9, 2 / 9, 2 / 9)]
@@ -92,7 +92,7 @@ def test_without_biases():
     assert set(table.tolist()) == {0.0, 1.0}
 
 
-def test_the_list_of_frequent_tokens_is_a_parameter():
+def test_custom_frequent_tokens():
     assert len(FREQUENT_TOKENS) == len(set(FREQUENT_TOKENS)) == 33
     assert make_weighting("-biases").table(STATISTICS, lambda: ["the", "man"], ()).tolist() == [0.0, 1.0]
     assert make_weighting("-biases", ("man",)).table(STATISTICS, lambda: ["the", "man"], ()).tolist() == [1.0, 0.0]
@@ -118,7 +118,7 @@ def test_weights_are_finite_and_not_negative(texts, spec):
 
 
 @pytest.mark.parametrize("spec", ["idf", "sif", "usif"])
-def test_the_rarer_weighs_more(spec):
+def test_rarer_tokens_have_larger_weights(spec):
     table = make_weighting(spec).table(STATISTICS, lambda: VOCABULARY, ())
     assert (np.diff(table) >= 0).all()
     assert table[0] < table[2]

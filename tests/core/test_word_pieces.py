@@ -38,7 +38,7 @@ def test_equals_the_tokenizer(settings, texts):
     of = tokenizer(**settings)
     assert splits_by_words(of)
     pieces = WordPieces(of)
-    for _ in range(2):  # with nothing remembered, and with all of it
+    for _ in range(2):  # with an empty cache, then with a full one
         assert found(pieces, texts) == expected(of, texts)
 
 
@@ -48,7 +48,7 @@ def test_equals_the_tokenizer_on_any_text(texts):
     assert found(WordPieces(of), texts) == expected(of, texts)
 
 
-def test_words_are_learned_anew_where_they_are_too_many(monkeypatch):
+def test_full_cache_is_cleared(monkeypatch):
     monkeypatch.setattr(word_pieces, "_MOST_LETTERS", 4)
     of = tokenizer()
     pieces = WordPieces(of)
@@ -57,22 +57,22 @@ def test_words_are_learned_anew_where_they_are_too_many(monkeypatch):
         assert sum(map(len, pieces._numbers)) <= 4
 
 
-def test_a_word_is_split_once(monkeypatch):
-    asked = []
+def test_word_is_split_once(monkeypatch):
+    tokenized = []
 
     class Watched:
         def encode_batch(self, words, add_special_tokens):
-            asked.extend(" ".join(words).split())
+            tokenized.extend(" ".join(words).split())
             return of.encode_batch(words, add_special_tokens=add_special_tokens)
 
     of = tokenizer()
     pieces = WordPieces(Watched())
     for _ in range(2):
         assert found(pieces, ["bad ab", "ab bad bad"]) == expected(of, ["bad ab", "ab bad bad"])
-    assert sorted(asked) == ["ab", "bad"]
+    assert sorted(tokenized) == ["ab", "bad"]
 
 
-def test_a_copy_finds_the_same():
+def test_copy_gives_the_same_ids():
     of = tokenizer()
     pieces = WordPieces(of)
     pieces.ids(["bad ab"])
@@ -80,7 +80,7 @@ def test_a_copy_finds_the_same():
         assert found(other, ["bad cd"]) == expected(of, ["bad cd"])
 
 
-def test_threads_share_what_is_learned():
+def test_threads_share_the_cache():
     of = tokenizer()
     pieces = WordPieces(of)
     texts = [[f"{a}{b} {b}{c}" for b in "abcde" for c in "abcde"] for a in "abcde"]
@@ -89,7 +89,7 @@ def test_threads_share_what_is_learned():
             assert list(pool.map(lambda block: found(pieces, block), texts)) == [expected(of, each) for each in texts]
 
 
-def test_other_tokenizers_are_left_alone():
+def test_other_tokenizers_are_not_supported():
     assert not splits_by_words(tokenizer(clean_text=False))
     with_words = tokenizer()
     with_words.add_tokens([AddedToken("a b")])
@@ -104,7 +104,7 @@ def test_other_tokenizers_are_left_alone():
 
 
 @pytest.mark.usefixtures("needs_minilm")
-def test_real_texts_have_the_ids_of_the_models_tokenizer(collections):
+def test_real_texts_give_the_ids_of_the_tokenizer(collections):
     from ragembed.evaluation import read_beir
     from ragembed.models.files import find_model
 

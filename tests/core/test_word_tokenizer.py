@@ -57,16 +57,16 @@ def pieces(tokenizer, text):
         ("", []),
     ],
 )
-def test_words_are_joined_where_the_vocabulary_knows_the_joined_form(tokenizer, text, expected):
+def test_words_are_joined_if_the_vocabulary_has_the_joined_form(tokenizer, text, expected):
     assert words(tokenizer, text) == expected
 
 
-def test_lower_case_comes_first_and_then_the_form_as_written():
+def test_lower_case_has_precedence():
     vocabulary = {"Paris": 0, "paris": 1, "Berlin": 2}
     assert WordTokenizer(vocabulary).ids(["Paris PARIS Berlin berlin BERLIN"]).tolist() == [[1, 1, 2]]
 
 
-def test_accents_stay_and_decomposed_forms_are_composed(tokenizer):
+def test_accents_are_kept_and_composed(tokenizer):
     assert words(tokenizer, "CAFE\u0301 café cafe résumé resume") == ["café", "café", "résumé"]
     assert pieces(tokenizer, "CAFE\u0301 r\u0065\u0301sume\u0301!") == ["CAFE\u0301", "r\u0065\u0301sume\u0301", "!"]
 
@@ -76,35 +76,35 @@ def test_soft_hyphens_do_not_split_words(tokenizer):
     assert pieces(tokenizer, "do\u00adg \u00ad") == ["do\u00adg"]
 
 
-def test_scripts_without_spaces_are_split_at_the_longest_words(tokenizer):
+def test_scripts_without_spaces_match_the_longest_words(tokenizer):
     assert words(tokenizer, "東京都と京東กา") == ["東京", "都", "京", "東", "กา"]
     assert pieces(tokenizer, "東京都") == ["東", "京", "都"]
 
 
-def test_combining_marks_and_emoji_are_part_of_what_they_stand_on(tokenizer):
+def test_combining_marks_and_emoji_modifiers_stay_attached(tokenizer):
     assert words(tokenizer, "👍🏽 ❤️ 👍👍") == ["👍", "❤", "👍", "👍"]
     assert pieces(tokenizer, "हिन्दी ❤️") == ["हिन्दी", "❤️"]
 
 
-def test_spans_cover_words_whether_known_or_not(tokenizer):
+def test_offsets_cover_known_and_unknown_words(tokenizer):
     assert pieces(tokenizer, "Zebras, don't (x)!") == ["Zebras", ",", "don", "'", "t", "(", "x", ")", "!"]
     assert tokenizer.offsets(["a  b", ""]) == [[(0, 1), (3, 4)], []]
 
 
-def test_what_others_read_of_a_tokenizer(tokenizer):
+def test_tokenizer_properties(tokenizer):
     assert tokenizer.vocabulary_size == len(WORDS)
     assert tokenizer.vocabulary() == WORDS
     assert tokenizer.max_tokens == MAX_TOKENS
     assert (tokenizer.prefix, tokenizer.suffix, tokenizer.special_tokens) == ([], [], 0)
 
 
-def test_control_characters_and_surrogates_are_no_words(tokenizer):
+def test_control_characters_and_surrogates_are_ignored(tokenizer):
     assert pieces(tokenizer, "\x00\ud800dog\udfff\u200b\ufeff\x1f\u2028\ufe0f") == ["dog"]
     assert words(tokenizer, "\x00\ud800dog\udfff") == ["dog"]
 
 
 @given(st.lists(st.text(st.characters(codec=None) | st.sampled_from("dogs'-._,\u0301\u00ad东กา=")), max_size=4))
-def test_any_text_has_spans_in_order_without_space(texts):
+def test_offsets_are_ordered_and_contain_no_space(texts):
     tokenizer = WordTokenizer({word: row for row, word in enumerate(WORDS)})
     for text, spans, ids in zip(texts, tokenizer.offsets(texts), tokenizer.ids(texts), strict=True):
         assert all(start < end <= len(text) for start, end in spans)
@@ -114,7 +114,7 @@ def test_any_text_has_spans_in_order_without_space(texts):
 
 
 @given(st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1), min_size=1))
-def test_every_word_of_letters_and_digits_is_found_again(written):
+def test_every_word_of_letters_and_digits_is_found(written):
     vocabulary = list(dict.fromkeys(unicodedata.normalize("NFC", word).lower() for word in written))
     findable = [
         (row, word)
@@ -126,7 +126,7 @@ def test_every_word_of_letters_and_digits_is_found_again(written):
 
 
 @given(st.text(st.characters(max_codepoint=127)))
-def test_the_patterns_for_ascii_find_what_the_others_find(text):
+def test_ascii_patterns_equal_the_general_ones(text):
     for name in ("atom", "compound"):
         found = [
             [match.span() for match in getattr(_patterns(is_ascii), name).finditer(text)] for is_ascii in (True, False)

@@ -19,14 +19,14 @@ VECTORS = np.array([[0.1, -0.2, 0.3], [1, 2, 3], [4, 5, 6]], dtype=np.float32)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """The folder of parsed files, which is not there yet."""
+    """The cache folder of parsed files, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "ragembed" / "vectors"
 
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """The files that were parsed, as they are."""
+    """The list of files that have been parsed so far."""
     paths = []
     original = word_vectors.word_blocks
     monkeypatch.setattr(word_vectors, "word_blocks", lambda path: (paths.append(path), original(path))[1])
@@ -77,7 +77,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("block", [1 << 22, 40, 33])
-def test_every_format_gives_the_same(opened, monkeypatch, writer, block):
+def test_all_formats_give_the_same_vectors(opened, monkeypatch, writer, block):
     words = [b"the", b"5", b"caf\xc3\xa9", b"\xc2\xa0", b"0.5"]
     vectors = np.arange(20, dtype=np.float32).reshape(5, 4) / 4
     monkeypatch.setattr(word_vector_files, "_BLOCK", block)
@@ -99,7 +99,7 @@ VOCABULARY = st.lists(
 
 @given(words=VOCABULARY, data=st.data())
 @pytest.mark.parametrize("form", [name for name in WRITERS if "tabs" not in name])
-def test_any_vocabulary_comes_back(tmp_path, form, words, data):
+def test_any_vocabulary_round_trips(tmp_path, form, words, data):
     finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
     dim = data.draw(st.integers(2, 8))
     vectors = data.draw(npst.arrays(np.float32, (len(words), dim), elements=finite))
@@ -110,11 +110,11 @@ def test_any_vocabulary_comes_back(tmp_path, form, words, data):
     np.testing.assert_array_equal(np.concatenate([rows for _, rows in blocks]), vectors)
 
 
-def test_the_hash_is_that_of_the_source(opened, tmp_path):
+def test_hash_is_that_of_the_source(opened, tmp_path):
     assert opened(GLOVE).sha256 == read_sha256(tmp_path / "vectors")
 
 
-def test_words_may_hold_spaces(opened):
+def test_words_may_contain_spaces(opened):
     read = opened("the 1 2\n. . . 3 4\nat name@domain.com 5 6\n  leading 7 8\n 9 10\n")
     assert list(read.words) == ["the", ". . .", "at name@domain.com", "leading", ""]
     assert read.vectors.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]
@@ -124,14 +124,14 @@ def test_words_may_hold_spaces(opened):
     "repeated", ["2 1 2\nb 3 4\n2 5 6\nb 7 8\nc 9 0\n", "2 1 2\nb 3 4\n2 5 6\n" + "b 7 8\n" * 9 + "c 9 0"]
 )
 @pytest.mark.parametrize("block", [12, 1 << 22])
-def test_of_a_repeated_word_the_first_counts(opened, monkeypatch, repeated, block):
+def test_first_vector_of_a_repeated_word_is_used(opened, monkeypatch, repeated, block):
     monkeypatch.setattr(word_vector_files, "_BLOCK", block)
     read = opened(repeated)
     assert list(read.words) == ["2", "b", "c"]
     assert read.vectors.tolist() == [[1, 2], [3, 4], [9, 0]]
 
 
-def test_repeated_words_count_for_the_header(opened):
+def test_repeated_words_count_in_the_header(opened):
     assert list(opened("3 2\na 1 2\na 3 4\nb 5 6\n").words) == ["a", "b"]
 
 
@@ -141,18 +141,18 @@ def test_words_that_are_not_utf8_are_replaced(opened):
     assert read.vectors.tolist() == [[1, 2], [5, 6]]
 
 
-def test_blank_lines_are_skipped_and_lines_still_counted(opened):
+def test_blank_lines_are_skipped_but_counted(opened):
     assert list(opened("a 1 2\n\nb 3 4\n\n \r\n\n").words) == ["a", "b"]
     with pytest.raises(ModelError, match=r"vectors:3 has 1 number"):
         opened("a 1 2\n\nb 3\n")
 
 
-def test_a_first_word_that_is_a_number_is_no_header(opened):
+def test_numeric_first_word_is_not_a_header(opened):
     assert list(opened("400000 300 1\n5 2 3\n").words) == ["400000", "5"]
 
 
 @pytest.mark.parametrize("data", [b"abcdefghijklmnop", b"\nbcdefghijklmnop", b"\n\n\n\n        \n\n  "])
-def test_a_binary_file_of_bytes_that_are_letters(opened, data):
+def test_binary_file_with_printable_bytes(opened, data):
     vectors = np.frombuffer(data, "<f4").reshape(2, 2)
     assert opened(binary([b"a", b"b"], vectors, b"\n")).vectors.tolist() == vectors.tolist()
 
@@ -171,53 +171,53 @@ ERRORS = {
     "zip": (b"PK\x03\x04\x14\x00", "unpack the zip archive"),
     "cut-gzip": (gzip.compress(GLOVE.encode() * 999)[:-20], "damaged or truncated gzip file"),
     "bad-gzip": (b"\x1f\x8bnot gzip at all", "damaged or truncated gzip file"),
-    "nan": ("a 1 2\nb nan 2\n", r":2: the vector of 'b' holds a number that is not a finite float32"),
-    "infinite": ("a 1 2\nb 1 2\nc -inf 2\n", r":3: the vector of 'c' holds"),
-    "too-large": ("a 1 2\nb 1 1e39\n", r":2: the vector of 'b' holds"),
-    "binary-nan": (binary([b"a", b"b"], np.array([[1.7, 2], [3, np.nan]])), r", entry 2: the vector of 'b' holds"),
+    "nan": ("a 1 2\nb nan 2\n", r":2: the vector of 'b' contains a number that is not a finite float32"),
+    "infinite": ("a 1 2\nb 1 2\nc -inf 2\n", r":3: the vector of 'c' contains"),
+    "too-large": ("a 1 2\nb 1 1e39\n", r":2: the vector of 'b' contains"),
+    "binary-nan": (binary([b"a", b"b"], np.array([[1.7, 2], [3, np.nan]])), r", entry 2: the vector of 'b' contains"),
     "fewer-numbers": ("a 1 2 3\nb 4 5\n", r":2 has 2 numbers after the word 'b', expected 3, as in its first line"),
-    "more-numbers": ("2 2\na 1 2\nb 4 5 6\n", r":3 has 3 numbers after the word 'b', expected 2, as its header says"),
+    "more-numbers": ("2 2\na 1 2\nb 4 5 6\n", r":3 has 3 numbers after the word 'b', expected 2, as in its header"),
     "no-number": ("a 1 2\nnew york 5\n", r":2 has 1 number after the word 'new york', expected 2"),
     "not-a-number": ("a 1 2\nb 1 0x2\n", r":2 has 0 numbers after the word 'b 1 0x2', expected 2"),
-    "truncated-text": ("3 2\na 1 2\nb 4 5\n", r"holds 2 words, it is truncated: expected 3, as its header says"),
+    "truncated-text": ("3 2\na 1 2\nb 4 5\n", r"has 2 words, it is truncated: expected 3, as in its header"),
     "truncated-line": ("2 2\na 1 2\nb 4", r":3 has 1 number after the word 'b'"),
-    "longer-text": ("1 2\na 1 2\nb 4 5\n", r"holds more words, it is damaged: expected 1, as its header says"),
-    "header-alone": ("3 2\n", r"holds 0 words, it is truncated: expected 3"),
-    "truncated-binary": (binary([b"a", b"b"], np.ones((2, 9)))[:-1], r"holds 1 words, it is truncated: expected 2"),
-    "longer-binary": (binary([b"a"], np.ones((1, 9))) + b"b", "goes on after the 1 words that its header states"),
+    "longer-text": ("1 2\na 1 2\nb 4 5\n", r"has more words, it is damaged: expected 1, as in its header"),
+    "header-alone": ("3 2\n", r"has 0 words, it is truncated: expected 3"),
+    "truncated-binary": (binary([b"a", b"b"], np.ones((2, 9)))[:-1], r"has 1 words, it is truncated: expected 2"),
+    "longer-binary": (binary([b"a"], np.ones((1, 9))) + b"b", "has more data after the 1 words that its header gives"),
     "binary-line-break": (binary([b"a", b"b\nc"], np.ones((2, 9))), ", entry 2 is not a word, a space and 9 float32"),
     "binary-no-space": (b"9 3\n" + bytes(1 << 17), ", entry 1 is not a word, a space and 3 float32"),
     "binary-long-word": (b"9 3\n" + bytes(1 << 17) + b" " + bytes(12), ", entry 1 is not a word, a space and 3"),
-    "no-words": ("0 300\n", "states 0 words of 300 dimensions in its first line"),
-    "no-dimensions": ("5 0\n", "states 5 words of 0 dimensions"),
+    "no-words": ("0 300\n", "the first line of .* says 0 words of 300 dimensions"),
+    "no-dimensions": ("5 0\n", "says 5 words of 0 dimensions"),
     "many-dimensions": ("5 999999999999\na 1 2\n", "1 to 65536 dimensions"),
     "hostile-text": ("999999999999 65536\na 1 2\n" + "\n" * 10_000, ":2 has 2 numbers .* expected 65536"),
-    "hostile-binary": (b"999999999999 65536\na \x00\x01\x02", "holds 0 words, it is truncated: expected 999999999999"),
+    "hostile-binary": (b"999999999999 65536\na \x00\x01\x02", "has 0 words, it is truncated: expected 999999999999"),
 }
 
 
 @pytest.mark.parametrize(("data", "message"), ERRORS.values(), ids=ERRORS)
-def test_what_is_refused(opened, cache, data, message):
+def test_invalid_files_are_rejected(opened, cache, data, message):
     with pytest.raises(ModelError, match=message):
         opened(data)
     assert not list(cache.glob("*"))
 
 
-def test_a_line_without_end_is_not_read_into_memory(opened, monkeypatch):
+def test_endless_line_is_not_read_into_memory(opened, monkeypatch):
     monkeypatch.setattr(word_vector_files, "_BLOCK", 64)
     monkeypatch.setattr(word_vector_files, "_LONGEST_LINE", 256)
     with pytest.raises(ModelError, match=r":3 is longer than 256 bytes, expected a word and 2 numbers"):
         opened("a 1 2\nb 3 4\n" + "x" * 10_000)
 
 
-def test_paths_that_are_no_files(tmp_path):
+def test_paths_that_are_not_files(tmp_path):
     with pytest.raises(ModelError, match="missing does not exist: give a word-vector file"):
         open_word_vectors(tmp_path / "missing")
     with pytest.raises(ModelError, match="is not a regular file: give a word-vector file"):
         open_word_vectors(tmp_path)
 
 
-def test_a_file_that_cannot_be_read(opened, monkeypatch):
+def test_unreadable_file(opened, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read(opened, monkeypatch):
         opened(GLOVE)
 
 
-def test_a_file_that_changes_while_it_is_read(opened, tmp_path, monkeypatch):
+def test_file_that_changes_while_it_is_read(opened, tmp_path, monkeypatch):
     original = word_vectors.word_blocks
 
     def grow(path):
@@ -239,7 +239,7 @@ def test_a_file_that_changes_while_it_is_read(opened, tmp_path, monkeypatch):
         opened(GLOVE)
 
 
-def test_the_second_opening_maps_what_the_first_one_parsed(opened, parsed):
+def test_second_use_maps_the_parsed_file(opened, parsed):
     first, second = opened(GLOVE), opened(GLOVE, "copy")
     assert len(parsed) == 1
     assert list(second.words) == list(first.words) == ["the", "of", ","]
@@ -248,7 +248,7 @@ def test_the_second_opening_maps_what_the_first_one_parsed(opened, parsed):
     assert second.vectors.ctypes.data % 64 == 0
 
 
-def test_the_parsed_file_is_safetensors(opened, cache):
+def test_parsed_file_is_safetensors(opened, cache):
     from safetensors.numpy import load_file
 
     opened(GLOVE)
@@ -258,7 +258,7 @@ def test_the_parsed_file_is_safetensors(opened, cache):
     assert tensors["words"].tobytes() == b"the\nof\n,"
 
 
-def test_a_changed_file_is_parsed_anew(opened, parsed):
+def test_changed_file_is_parsed_again(opened, parsed):
     opened(GLOVE)
     assert list(opened(GLOVE + "new 7 8 9\n").words) == ["the", "of", ",", "new"]
     assert len(parsed) == 2
@@ -267,7 +267,7 @@ def test_a_changed_file_is_parsed_anew(opened, parsed):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: data[:300], lambda data: b"", lambda data: data[:-1] + b"x"]
 )
-def test_a_damaged_parsed_file_is_made_anew(opened, parsed, cache, damage):
+def test_damaged_parsed_file_is_replaced(opened, parsed, cache, damage):
     opened(GLOVE)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
@@ -281,7 +281,7 @@ def test_a_damaged_parsed_file_is_made_anew(opened, parsed, cache, damage):
     assert list(cache.iterdir()) == [file]
 
 
-def test_a_cache_that_cannot_be_used(opened, parsed, tmp_path, monkeypatch):
+def test_unusable_cache(opened, parsed, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("where the cache folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     for _ in range(2):
@@ -292,7 +292,7 @@ def test_a_cache_that_cannot_be_used(opened, parsed, tmp_path, monkeypatch):
     assert len(parsed) == 2
 
 
-def test_a_full_disk_leaves_nothing_behind(opened, cache, monkeypatch):
+def test_full_disk_leaves_no_files(opened, cache, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -301,7 +301,7 @@ def test_a_full_disk_leaves_nothing_behind(opened, cache, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed(opened, cache):
+def test_files_of_a_killed_process_are_removed(opened, cache):
     cache.mkdir(parents=True)
     for name, time in (("old.tmp", (1, 1)), ("new.tmp", None)):
         (cache / name).touch()
@@ -311,7 +311,7 @@ def test_what_a_killed_process_left_is_removed(opened, cache):
     assert not (cache / "old.tmp").exists()
 
 
-def test_several_that_parse_at_once(opened, cache, tmp_path, monkeypatch):
+def test_concurrent_parsing(opened, cache, tmp_path, monkeypatch):
     together = threading.Barrier(4)
     original = word_vectors.word_blocks
 

@@ -290,7 +290,7 @@ def swap(path: Path, outside: Path, kind: str) -> None:
         path.parent.symlink_to(outside, target_is_directory=True)
 
 
-LINKED = "a symbolic link, which is not followed, is in its place or above it"
+LINKED = "it is a symbolic link or below one, and links are not followed"
 
 
 @pytest.mark.parametrize(

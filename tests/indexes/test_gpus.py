@@ -117,7 +117,7 @@ def test_missing_gpu_raises_and_says_what_to_install(fakes, asked):
 
 
 def test_unknown_gpu_number_raises_and_lists_the_gpus(fakes):
-    with pytest.raises(GpuError, match="there is no GPU 7: choose among 0, 1"):
+    with pytest.raises(GpuError, match="there is no GPU 7: choose one of the visible GPUs, 0, 1"):
         choose_gpus("gpu:1,7")
 
 

@@ -438,7 +438,7 @@ def test_chunks_of_a_file_that_becomes_a_link_are_kept(docs, run, in_folder, mon
     monkeypatch.setattr(scan, "discover", swapping)
     report = run(docs)
     assert report.scan.skipped == {
-        "docs/cat.txt": "cannot be read: a symbolic link, which is not followed, is in its place or above it"
+        "docs/cat.txt": "cannot be read: it is a symbolic link or below one, and links are not followed"
     }
     texts = {source: text for source, _, text, _ in content(in_folder)}
     assert (len(texts), texts["docs/cat.txt"]) == (3, "the cat sleeps")
