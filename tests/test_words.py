@@ -53,20 +53,21 @@ MESSAGES = [(f"{path.relative_to(ROOT)}:{line}", name, text) for path in SOURCES
 
 def test_every_error_class_is_raised_or_is_a_base() -> None:
     bases = {base.__name__ for name in ERRORS for base in vars(errors)[name].__mro__[1:]}
-    elsewhere = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
-    used = {name for _, name, _ in MESSAGES} | {name for name in ERRORS if f"{name}(" in elsewhere.replace(f"class {name}(", "")}
+    used = {name for _, name, _ in MESSAGES}
+    for path in SOURCES:  # such as errors that a function returns
+        used |= set(re.findall(r"(?<!class )\b(\w+)\(", path.read_text(encoding="utf-8"))) & ERRORS
     assert ERRORS - bases <= used | {"IndexWarning"}
 
 
 @pytest.mark.parametrize(("place", "name", "text"), MESSAGES, ids=[place for place, _, _ in MESSAGES])
 def test_messages_say_what_happened_and_what_to_do(place: str, name: str, text: str | None) -> None:
     """``what happened, with the value: what was expected; what to do``, as one line that another can contain."""
-    if text is None or name == "MissingExtraError":
+    if text is None or name == "MissingExtraError":  # computed elsewhere; made from three parts by its class
         return
     assert text
     assert not text.endswith("."), text
     assert re.match(r"[^A-Z]|[A-Z][\w.-]*[A-Z]|(?:FAISS|NumPy|Ray|PyTorch|Hugging|Python)\b", text), text
-    assert re.search(r"[:;]|\bexpected\b|\{\}$", text), text
+    assert name == "DocumentError" or re.search(r"[:;]|\{\}$", text), text  # a reason for a skipped file is short
     assert not PHRASES.search(text), text
 
 

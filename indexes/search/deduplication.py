@@ -42,7 +42,7 @@ class NearDuplicates:
         self._holders: dict[int, list[int]] = {}
 
     def place(self, text: str) -> int | None:
-        """Return the number of the first kept text of which ``text`` is a near-duplicate, else keep it and return None.
+        """Return the number of the first kept text that ``text`` nearly duplicates, or keep ``text`` and return None.
 
         Kept texts are numbered from 0.
         """

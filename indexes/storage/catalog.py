@@ -333,7 +333,7 @@ def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
 
 
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
-    """Return the embedded text of each of ``rows``, all of which chunks must use."""
+    """Return the embedded text of each of ``rows``. Chunks must use all of them."""
     keys, used = chunks_of_rows(connection, rows)
     key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
     texts = embedded_by_key(connection, list(key_of.values()))

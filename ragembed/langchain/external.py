@@ -80,7 +80,7 @@ def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) 
     the number of vectors is wrong, their lengths differ, or a value is not finite.
     """
     if len(vectors) != count:
-        raise ConfigError(f"{model} gave {len(vectors)} vectors for {count} texts")
+        raise ConfigError(f"{model} returned {len(vectors)} vectors for {count} texts: expected one vector for each text")
     if count == 0:
         return np.zeros((0, 0), dtype=np.float32)
     lengths = sorted({len(vector) for vector in vectors})

@@ -57,7 +57,7 @@ class LazyStore:
                 "RagEmbeddings.from_embedder(embedder)"
             )
         if embedding is None and path is None:
-            raise ConfigError("give an embedding, or the path of a store that was made with ragembed's own embedder")
+            raise ConfigError("no embedding: give one, or the path of a store that ragembed's own embedder made")
         if index not in (None, AUTO):
             parse_spec(index)  # reports an unknown one before anything is created
         if language is not None:

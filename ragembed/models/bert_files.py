@@ -1,4 +1,4 @@
-"""The files of a plain BERT: a check of which models ragembed computes itself, and access to their tensors."""
+"""The files of a plain BERT: check whether ragembed computes a model itself, and read its tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vector as a sum of parts, each of which a post-processor maps on its own."""
+"""A vector as a sum of parts that a post-processor maps separately."""
 
 from __future__ import annotations
 
