@@ -80,9 +80,7 @@ def test_gpu_without_any_gpu(requested):
 
 @pytest.mark.parametrize(("requested", "absent"), [("gpu:2", 2), ("cuda:7", 7), ("gpu:0,3,9", 3)])
 def test_missing_gpu_number(requested, absent):
-    with pytest.raises(
-        GpuError, match=f"'{requested}', but there is no GPU {absent}: choose one of the visible GPUs, 0, 1"
-    ):
+    with pytest.raises(GpuError, match=f"'{requested}', but there is no GPU {absent}: choose among 0, 1"):
         choose_devices(requested, 2)
 
 

@@ -117,7 +117,7 @@ def test_a_gpu_where_there_is_none_is_an_error_that_says_what_to_install(fakes, 
 
 
 def test_an_absent_gpu_is_an_error_that_names_those_there_are(fakes):
-    with pytest.raises(GpuError, match="there is no GPU 7: choose one of the visible GPUs, 0, 1"):
+    with pytest.raises(GpuError, match="there is no GPU 7: choose among 0, 1"):
         choose_gpus("gpu:1,7")
 
 
