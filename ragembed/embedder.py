@@ -639,7 +639,7 @@ class Embedder:
     def raw_fingerprint(self) -> str:
         """Hash, in hex, of everything that determines a raw vector; needs :meth:`fit_extractor`."""
         self._require_extractor()
-        return _digest(self.extractor.config, self.extractor.decisive())
+        return _digest(self.extractor.config, self.extractor.fingerprint_arrays())
 
     @cached_property
     def fingerprint(self) -> str:

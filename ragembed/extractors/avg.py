@@ -213,9 +213,9 @@ class AvgExtractor:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return self._static.token_parts(text, side)
 
-    def decisive(self) -> State:
+    def fingerprint_arrays(self) -> State:
         """Return the fitted token weights and static vectors."""
-        return {**self._static.decisive(), **self._table.state()}
+        return {**self._static.fingerprint_arrays(), **self._table.state()}
 
     def state(self) -> State:
         """Return token statistics and static vectors."""

@@ -63,10 +63,10 @@ class MixExtractor:
         tokens = [token for each in both for token in each.tokens]
         return TokenParts.merged(tokens, np.concatenate(rows), np.concatenate(shares))
 
-    def decisive(self) -> State:
+    def fingerprint_arrays(self) -> State:
         """Return the fitted arrays of both extractors."""
-        contextual = {f"contextual.{name}": array for name, array in self.contextual.decisive().items()}
-        return {**contextual, **{f"static.{name}": array for name, array in self.static.decisive().items()}}
+        contextual = {f"contextual.{name}": array for name, array in self.contextual.fingerprint_arrays().items()}
+        return {**contextual, **{f"static.{name}": array for name, array in self.static.fingerprint_arrays().items()}}
 
     def state(self) -> State:
         """Return token statistics and static vectors; both extractors have the same statistics."""

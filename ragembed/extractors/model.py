@@ -12,7 +12,7 @@ from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
-from ragembed.models.choice import fast_dtype, find_devices, many_texts, needs_no_framework, one_text
+from ragembed.models.choice import batch_model, fast_dtype, find_devices, query_model, runs_without_torch
 from ragembed.models.files import ModelFiles, model_shape
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.types import Floats
@@ -92,7 +92,7 @@ class ContextualModel:
         This is never the case if bfloat16 or a GPU is requested.
         """
         needs_torch = self._dtype == "bfloat16" or self._device not in (None, "auto", "cpu")
-        if needs_torch or len(texts) > _FEW_TEXTS or not needs_no_framework(self._files):
+        if needs_torch or len(texts) > _FEW_TEXTS or not runs_without_torch(self._files):
             return False
         tokens = self.forward("few-documents").tokens(texts)
         # Per token and block, attention multiplies by 4 matrices of d x d and the feed-forward layers by 8.
@@ -104,16 +104,16 @@ class ContextualModel:
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
-        return one_text(self._files, self._device).word_embeddings()
+        return query_model(self._files, self._device).word_embeddings()
 
     @cached_property
     def _query_replicas(self) -> Replicas:
-        return Replicas([partial(one_text, self._files, self._device)])
+        return Replicas([partial(query_model, self._files, self._device)])
 
     def _document_replicas(self) -> tuple[Replicas, int]:
         """Return the model on each device, and the number of tokens in a batch."""
         devices = find_devices(self._device)
         dtype = {"auto": fast_dtype(devices), "mixed": "bfloat16"}.get(self._dtype, self._dtype)
-        replicas = Replicas([partial(many_texts, self._files, dtype, device) for device in devices])
+        replicas = Replicas([partial(batch_model, self._files, dtype, device) for device in devices])
         wide = devices[0].startswith("cuda") or not is_installed("torch")  # NumPy splits a batch over threads
         return replicas, GPU_TOKENS if wide else CPU_TOKENS

@@ -63,7 +63,7 @@ class Tokenizer(Protocol):
         """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
         ...
 
-    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the token ids of ``text``, as :meth:`ids` does, and the ``(start, end)`` character span of each."""
         ...
 
@@ -112,7 +112,7 @@ class Extractor(Protocol):
         """
         ...
 
-    def decisive(self) -> State:
+    def fingerprint_arrays(self) -> State:
         """Return the fitted arrays that determine a raw vector, for its fingerprint."""
         ...
 

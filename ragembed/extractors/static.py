@@ -101,7 +101,7 @@ class StaticExtractor(FittedByWeights):
     def token_parts(self, text: str, side: Side) -> TokenParts:  # noqa: ARG002  as above
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        own, spans = self._tokenizer.located(text)
+        own, spans = self._tokenizer.ids_and_offsets(text)
         ids, tokens = self._framed(TokenIds.of([own])).flat, text_tokens(text, spans)
         if self._special_tokens:
             before, after = (

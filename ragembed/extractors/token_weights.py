@@ -88,7 +88,7 @@ class TokenWeights:
         """Return the unscaled weights of tokens: ``base`` times the weight of each id, all of one shape."""
         return base if self.table is None else self.table[ids] * base
 
-    def decisive(self) -> State:
+    def fingerprint_arrays(self) -> State:
         """Return the fitted array that determines the weights, if there is one."""
         return {} if self.table is None else {"weights": self.table}
 
@@ -125,9 +125,9 @@ class FittedByWeights:
         """Fit the token weights on ``texts``, read once as a stream."""
         self.weights.fit(texts)
 
-    def decisive(self) -> State:
+    def fingerprint_arrays(self) -> State:
         """Return the fitted token weights."""
-        return self.weights.decisive()
+        return self.weights.fingerprint_arrays()
 
     def state(self) -> State:
         """Return the token statistics."""

@@ -201,7 +201,7 @@ class TransformerExtractor(FittedByWeights):
         """Return the tokens of all windows: the text's own in order, and the frame of each window."""
         tokenizer = self.model.tokenizer
         lead = self.model.frames["documents" if side == "documents" else "queries"].lead
-        own = iter(text_tokens(text, tokenizer.located(lead + text)[1], len(lead)))
+        own = iter(text_tokens(text, tokenizer.ids_and_offsets(lead + text)[1], len(lead)))
         return [
             next(own) if kind == TokenKind.TEXT else Token(name, origin=_ORIGINS[kind])
             for name, kind in zip(tokenizer.names(ids.tolist()), kinds.tolist(), strict=True)

@@ -45,7 +45,7 @@ def fast_dtype(devices: Sequence[str]) -> str:
     return torch_devices.fast_dtype(devices)
 
 
-def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
+def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
     ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a PyTorch name. If the files change, the model is loaded
@@ -61,18 +61,18 @@ def many_texts(files: ModelFiles, dtype: str, device: str) -> Backbone:
     return backbone
 
 
-def one_text(files: ModelFiles, device: str | None) -> Backbone:
+def query_model(files: ModelFiles, device: str | None) -> Backbone:
     """Return the model in ``files.folder`` for single queries, in float32, without PyTorch if possible.
 
     ``device`` is the requested device; it matters only for a model that needs PyTorch.
     """
-    if needs_no_framework(files):
+    if runs_without_torch(files):
         return NumpyBert(files.folder)
-    return many_texts(files, "float32", find_devices(device)[0])
+    return batch_model(files, "float32", find_devices(device)[0])
 
 
-def needs_no_framework(files: ModelFiles) -> bool:
-    """Return whether :func:`one_text` returns a model that runs without PyTorch."""
+def runs_without_torch(files: ModelFiles) -> bool:
+    """Return whether :func:`query_model` returns a model that runs without PyTorch."""
     return is_plain_bert(files.folder)
 
 

@@ -34,8 +34,8 @@ def choose_devices(requested: str | None, gpus: int) -> tuple[str, ...]:
     absent = [number for number in numbers if number >= gpus]
     if absent:
         raise GpuError(
-            f"device is {requested!r}, but there is no GPU {absent[0]}: choose one of the visible GPUs, "
-            f"{', '.join(map(str, range(gpus)))}"
+            f"device is {requested!r}, but there is no GPU {absent[0]}: choose among "
+            f"{', '.join(map(str, range(gpus)))}, the visible GPUs"
         )
     return _device_names(numbers)
 

@@ -97,7 +97,7 @@ class TextTokenizer:
         """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
         return [encoding.offsets for encoding in self._encode(texts)]
 
-    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the token ids of ``text`` and the ``(start, end)`` character span of each."""
         [encoding] = self._encode([text])
         return encoding.ids, encoding.offsets

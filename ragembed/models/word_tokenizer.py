@@ -66,7 +66,7 @@ class WordTokenizer:
         """Return the ``(start, end)`` character spans of the atoms of each text, whether or not they are known."""
         return [[match.span() for match in _patterns(text.isascii()).atom.finditer(text)] for text in texts]
 
-    def located(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of the known words of ``text``, and the ``(start, end)`` span of each."""
         found = [
             (number, (match.start() + start, match.start() + end))

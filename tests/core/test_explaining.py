@@ -292,7 +292,7 @@ def test_equal_tokens_are_merged():
 def test_located_words_have_the_right_offsets(text):
     index = {word: i for i, word in enumerate(["the", "dog", "'s", "don't", "東京", "都", "u.s.", "."])}
     tokenizer = WordTokenizer(index)
-    ids, spans = tokenizer.located(text)
+    ids, spans = tokenizer.ids_and_offsets(text)
     assert [ids] == tokenizer.ids([text]).tolist()
     for name, (start, end) in zip(tokenizer.names(ids), spans, strict=True):
         assert text[start:end].lower() == name

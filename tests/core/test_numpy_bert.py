@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from ragembed.errors import ModelError
 from ragembed.models.bert_files import is_plain_bert
-from ragembed.models.choice import many_texts
+from ragembed.models.choice import batch_model
 from ragembed.models.files import find_model
 from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _erfc
 from ragembed.models.transformers_model import TransformersModel
@@ -47,10 +47,10 @@ def test_layer_numbers_match_transformers(tiny_model):
 
 def test_concurrent_users_share_one_model(tiny_model):
     files = find_model(str(tiny_model))
-    first = many_texts(files, "float32", "cpu")
-    assert many_texts(files, "float32", "cpu") is first
-    assert many_texts(files, "bfloat16", "cpu") is not first
-    assert many_texts(replace(files, sha256="changed"), "float32", "cpu") is not first
+    first = batch_model(files, "float32", "cpu")
+    assert batch_model(files, "float32", "cpu") is first
+    assert batch_model(files, "bfloat16", "cpu") is not first
+    assert batch_model(replace(files, sha256="changed"), "float32", "cpu") is not first
 
 
 def test_padding_does_not_change_the_result(tiny_model):

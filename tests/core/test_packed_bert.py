@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragembed.models import packed_bert
 from ragembed.models.bert_files import WORDS, BertTensors
-from ragembed.models.choice import _load, many_texts
+from ragembed.models.choice import _load, batch_model
 from ragembed.models.files import find_model
 from ragembed.models.packed_bert import PackedBert, can_pack
 from ragembed.models.transformers_model import TransformersModel
@@ -113,16 +113,16 @@ def test_default_model_in_bfloat16_is_close_to_float32(collections):
 
 def test_plain_bert_on_cpu_is_packed(tiny_model, tmp_path, monkeypatch):
     files = find_model(str(tiny_model))
-    assert isinstance(many_texts(files, "float32", "cpu"), PackedBert)
+    assert isinstance(batch_model(files, "float32", "cpu"), PackedBert)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
+    assert isinstance(batch_model(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert not can_pack("float32")
     (tmp_path / "config.json").write_text(json.dumps({**config, "changed": True}))
-    assert isinstance(many_texts(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
+    assert isinstance(batch_model(find_model(str(tmp_path)), "float32", "cpu"), TransformersModel)
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0, 10_000.0])
