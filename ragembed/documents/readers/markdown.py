@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, OwnText, one_line, text_of
+from ragembed.documents.readers.structure import FileText, HeadingPath, one_line, text_of
 
 FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
 ATX = re.compile(r" {0,3}(?P<marks>#{1,6})(?=[ \t]|$)")
@@ -55,8 +55,8 @@ def first_title(text: str, blocks: list[Block]) -> str | None:
 
 def markdown_blocks(text: str, path: HeadingPath, first: int = 0) -> list[Block]:
     """Split ``text`` into blocks, from line ``first`` on. ``path`` holds the headings above and is updated."""
-    own = OwnText(text)
-    lines, number, in_list = own.lines, first, False
+    file_text = FileText(text)
+    lines, number, in_list = file_text.lines, first, False
     while number < len(lines):
         line = lines[number]
         if not line.strip():
@@ -65,25 +65,25 @@ def markdown_blocks(text: str, path: HeadingPath, first: int = 0) -> list[Block]
         stop = number + 1
         if _opens_fence(line):
             stop = _fence_end(lines, number)
-            own.add(number, stop, "code", path.headings)
+            file_text.add(number, stop, "code", path.headings)
         elif heading := _atx_heading(line):
-            own.add(number, stop, "heading", path.enter(*heading))
+            file_text.add(number, stop, "heading", path.enter(*heading))
             in_list = False
         elif _table_starts(lines, number):
             stop = _table_end(lines, number)
-            own.add(number, stop, "table", path.headings)
+            file_text.add(number, stop, "table", path.headings)
         elif INDENTED.match(line) and not in_list:
             stop = _indented_end(lines, number)
-            own.add(number, stop, "code", path.headings)
+            file_text.add(number, stop, "code", path.headings)
         else:
             in_list = bool(LIST_ITEM.match(line)) or (in_list and line[0] in " \t")
             stop, level = _paragraph_end(lines, number, in_list)
             if level:
-                own.add(number, stop, "heading", path.enter(level, one_line(" ".join(lines[number : stop - 1]))))
+                file_text.add(number, stop, "heading", path.enter(level, one_line(" ".join(lines[number : stop - 1]))))
             else:
-                own.add(number, stop, "text", path.headings)
+                file_text.add(number, stop, "text", path.headings)
         number = stop
-    return own.blocks
+    return file_text.blocks
 
 
 def _unquoted(value: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, OwnText, text_of
+from ragembed.documents.readers.structure import FileText, HeadingPath, text_of
 
 ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 CODE_DIRECTIVE = re.compile(r"[ \t]*\.\. (?:code-block|code|sourcecode|parsed-literal|testcode|doctest)::")
@@ -19,18 +19,18 @@ SHORTEST_TRANSITION = 4
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a reStructuredText file. Its title is the first section title."""
-    own = OwnText(text_of(data))
-    _RstScanner(own).scan()
-    title = next((block.headings[-1] for block in own.blocks if block.kind == "heading"), None)
-    yield ParsedDocument(own.text, own.blocks, title)
+    file_text = FileText(text_of(data))
+    _RstScanner(file_text).scan()
+    title = next((block.headings[-1] for block in file_text.blocks if block.kind == "heading"), None)
+    yield ParsedDocument(file_text.text, file_text.blocks, title)
 
 
 class _RstScanner:
     """Scans the lines once. The order in which title styles first appear gives their levels."""
 
-    def __init__(self, own: OwnText) -> None:
-        self.own = own
-        self.lines = own.lines
+    def __init__(self, file_text: FileText) -> None:
+        self.file_text = file_text
+        self.lines = file_text.lines
         self.path = HeadingPath()
         self.styles: list[tuple[str, bool]] = []
 
@@ -59,7 +59,7 @@ class _RstScanner:
     def _add_title(self, first: int, stop: int, title: str, style: tuple[str, bool]) -> int:
         if style not in self.styles:
             self.styles.append(style)
-        self.own.add(first, stop, "heading", self.path.enter(self.styles.index(style), title))
+        self.file_text.add(first, stop, "heading", self.path.enter(self.styles.index(style), title))
         return stop
 
     def _table(self, number: int) -> int:
@@ -71,7 +71,7 @@ class _RstScanner:
             stop = self._simple_table_end(number)
         else:
             return 0
-        self.own.add(number, stop, "table", self.path.headings)
+        self.file_text.add(number, stop, "table", self.path.headings)
         return stop
 
     def _simple_table_end(self, first: int) -> int:
@@ -89,16 +89,16 @@ class _RstScanner:
             stop = self._run_end(number)
         else:
             return 0
-        self.own.add(number, stop, "code", self.path.headings)
+        self.file_text.add(number, stop, "code", self.path.headings)
         return stop
 
     def _paragraph(self, number: int) -> int:
         stop = self._run_end(number)
-        self.own.add(number, stop, "text", self.path.headings)
+        self.file_text.add(number, stop, "text", self.path.headings)
         if not self.lines[stop - 1].rstrip().endswith("::"):
             return stop
         literal_end = self._indented_end(stop - 1)
-        self.own.add(stop, literal_end, "code", self.path.headings)
+        self.file_text.add(stop, literal_end, "code", self.path.headings)
         return literal_end
 
     def _run_end(self, first: int) -> int:

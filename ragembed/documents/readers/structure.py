@@ -42,7 +42,7 @@ class HeadingPath:
         self._open = [(at, title) for at, title in self._open if at < level]
 
 
-class OwnText:
+class FileText:
     """The unchanged text of a file, and its blocks. Blocks are added as ranges of lines."""
 
     def __init__(self, text: str) -> None:
