@@ -193,12 +193,12 @@ def _tune(
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
         if chosen.settings == current:
-            comparison = _Comparison(tuple(candidates.values()))
+            comparison = _Findings(tuple(candidates.values()))
             return base.report("no significant difference", "no other settings are better", comparison)
         held_out = Trials(encoder, search, second.rows, second.source)
         before, after = held_out.of(current), held_out.of(chosen.settings)
     hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    comparison = _Comparison(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
+    comparison = _Findings(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
     return base.report(*_outcome(hybrid, chosen.settings, current), comparison)
 
 
@@ -251,8 +251,8 @@ class _ReportBase:
     seed: int
     note: str = ""
 
-    def report(self, outcome: Outcome, reason: str, found: _Comparison | None = None) -> TuningReport:
-        found = found or _Comparison()
+    def report(self, outcome: Outcome, reason: str, found: _Findings | None = None) -> TuningReport:
+        found = found or _Findings()
         return TuningReport(
             outcome,
             f"{reason}{self.note}",
@@ -270,7 +270,7 @@ class _ReportBase:
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _Findings:
     """The candidates, the chosen one, and its comparison on the held-out documents."""
 
     candidates: tuple[Candidate, ...] = ()

@@ -84,7 +84,10 @@ def test_scores_after_changes_equal_a_new_store_and_the_formula(done, language):
                 for query in [*PLAIN, "京都 lock", LETTERS, '"都の地"', "図"]:
                     assert scores(store, query) == scores(again, query)
                     if language == "none" and query in PLAIN:
-                        assert scores(store, query) == pytest.approx(bm25(documents, query), rel=1e-9)
+                        expected = bm25(documents, query)
+                        # A chunk with an empty searchable text counts in the statistics, but is never a hit.
+                        hits = {name: score for name, score in expected.items() if left[name].chunk.searched != ""}
+                        assert scores(store, query) == pytest.approx(hits, rel=1e-9)
             assert store.verify().problems == []
 
 
