@@ -247,7 +247,7 @@ def test_the_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
     assert "1 files" in done.stdout
-    assert "come back with the next run" in done.stderr
+    assert "added again by the next run" in done.stderr
     assert "would be kept in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
     assert "hunter2" not in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
 
