@@ -276,7 +276,7 @@ def test_options_of_no_use_are_refused_before_anything_is_encoded(options, messa
         ("sts", "data.tsv", "a\tb\tc\n", "data.tsv, line 1: the header is 'a\\tb\\tc': expected score sentence1"),
         ("sts", "data.tsv", "score\tsentence1\tsentence2\nnan\ta\tb\n", "data.tsv, line 2: the score is 'nan'"),
         ("clustering", "data.tsv", "label\ttext\nx\ta\nx\tb\n", "data.tsv: all 2 labels are 'x'"),
-        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv has the label 'x' on 1 texts"),
+        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv: the label 'x' has 1 texts"),
         ("isotropy", "data.txt", "one\n", "data.txt: all 1 texts are 'one'"),
     ],
 )

@@ -243,7 +243,7 @@ def test_the_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert "paths          memory://docs\n" in cli("status").stdout
     assert cli("status", "--skipped").stdout == "memory://docs/image.png: binary\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
-    assert "is a folder: give a file" in cli("chunks", "memory://docs", exit_code=2).output
+    assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
     assert "1 files" in done.stdout
