@@ -107,7 +107,7 @@ def _imported(name: str) -> ModuleType:
     return module
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="ragembed", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="ragembed")
 def main() -> None:
     """Search your own documents with embeddings that are fitted to them.

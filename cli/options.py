@@ -195,13 +195,13 @@ def discovery_options(command: Command) -> Command:
     return with_options(
         command,
         click.option(
-            "--exclude", multiple=True, metavar="GLOB", help="Skip matching files, such as '*.tmp'. Can be repeated."
+            "--exclude", multiple=True, metavar="GLOB", help="Skip matching files, such as 'tmp*'. Can be repeated."
         ),
         click.option(
             "--include",
             multiple=True,
             metavar="GLOB",
-            help="Read only matching files, such as '*.md'. Can be repeated.",
+            help="Read only matching files, such as 'README*'. Can be repeated.",
         ),
         click.option(
             "--max-size",
@@ -376,7 +376,7 @@ def filter_options(command: Command) -> Command:
             "globs",
             multiple=True,
             metavar="GLOB",
-            help="Select only files that match GLOB, such as 'docs/**'. Can be repeated: a file has to match one.",
+            help="Select only files that match GLOB, such as 'docs/guide*'. Can be repeated: a file has to match one.",
         ),
     )
 

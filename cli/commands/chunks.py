@@ -23,7 +23,7 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command()
+@click.command(name="chunks")
 @click.argument("file", type=PlacePath(exists=True, dir_okay=False))
 @click.option(
     "--model", metavar="ID|FOLDER", help="Model whose tokens are counted.  [default: the store's, else MiniLM]"

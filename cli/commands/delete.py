@@ -16,7 +16,7 @@ from ragembed.indexes.storage.layout import choose_store, file_path, is_below, s
 _NOTHING_EXIT = 1
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="delete", cls=WritingCommand)
 @click.argument("files", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id. Can be repeated.")
 @filter_options

@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command()
+@click.command(name="files")
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @click.option(
     "--why", "explained", type=PlacePath(), metavar="PATH", help="Show which rule includes or excludes PATH, and stop."
@@ -31,7 +31,7 @@ def command(
     """List the files that indexing would read.
 
     \b
-    ragembed files docs/ --exclude '*.tmp'
+    ragembed files docs/ --exclude 'tmp*'
     ragembed files docs/ --why docs/notes.tmp
 
     Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in

@@ -39,7 +39,7 @@ _LISTED = 20
 _ENGINES = ("processes", "ray")
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="index", cls=WritingCommand)
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @store_option
 @embedding_options

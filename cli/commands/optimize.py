@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="optimize", cls=WritingCommand)
 @store_option
 @index_options
 @device_option

@@ -36,7 +36,7 @@ class RankingCommand(click.Command):
         return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
 
 
-@click.command(cls=RankingCommand)
+@click.command(name="query", cls=RankingCommand)
 @click.argument("query")
 @click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="Number of results.")
 @click.option(
@@ -117,7 +117,7 @@ def command(
 
     \b
     ragembed query "how are stores locked?"
-    ragembed query '"index factory" string' --mode lexical --path 'docs/**'
+    ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
 
     Prints each result with its file, its lines and a snippet. Double quotes inside QUERY search for a phrase: words in
     this order.

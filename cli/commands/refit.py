@@ -16,7 +16,7 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="refit", cls=WritingCommand)
 @click.option(
     "--postprocess",
     metavar="STEPS",

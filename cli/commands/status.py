@@ -21,7 +21,7 @@ from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
 
 
-@click.command()
+@click.command(name="status")
 @store_option
 @click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
 @click.option(

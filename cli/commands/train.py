@@ -147,7 +147,7 @@ def _training_options(command: Command) -> Command:
     )
 
 
-@click.group()
+@click.group(name="train")
 def command() -> None:
     """Train a model on a dictionary, without labels.
 

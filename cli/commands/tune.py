@@ -25,7 +25,7 @@ _SHOWN = 10
 _WIDEST_LABEL = 60
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="tune", cls=WritingCommand)
 @store_option
 @click.option(
     "--queries",

@@ -19,7 +19,7 @@ _LASTING = {Part.DATABASE, Part.CANARY}
 """Parts that cannot be repaired."""
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="verify", cls=WritingCommand)
 @click.option(
     "--repair", is_flag=True, help="Rebuild damaged indexes from their vectors, and damaged vectors from their texts."
 )

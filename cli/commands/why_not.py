@@ -20,7 +20,7 @@ _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8
 
 
-@click.command()
+@click.command(name="why-not")
 @click.argument("query")
 @click.argument("file", type=PlacePath())
 @click.option(

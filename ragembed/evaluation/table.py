@@ -59,7 +59,7 @@ def row_label(config: EmbedderConfig) -> str:
 def labels(named: Sequence[Named]) -> list[str]:
     """Return the row label of each configuration, with the query fit if it differs between them."""
     differ = len({one.config.query_fit for one in named}) > 1
-    fits = {"shared": " (shared)", "separate": " (separate)"}
+    fits = {"shared": " (shared fit)", "separate": " (separate fit)"}
     return [row_label(one.config) + (fits[one.config.query_fit] if differ else "") for one in named]
 
 

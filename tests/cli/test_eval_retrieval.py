@@ -375,7 +375,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         (["qrels.txt"], "qrels.txt has judgements but no queries: to search a store"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
         (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),
-        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings; compare modes"),
+        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings: compare modes"),
         (
             ["--qrels", "qrels.txt", "--run", "other.run"],
             "has none of the queries in qrels.txt: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",

@@ -51,7 +51,7 @@ def test_a_hybrid_score_in_words(cli):
     assert sum(parts) == pytest.approx(score, abs=0.002)
     assert re.search(r"moved towards docs/\w+\.\w+:\d+-\d+ [+-]\d", shown)
     assert re.search(r"BM25 .*: .*lock \d\.\d{3}", shown)
-    assert re.search(r"question +[+-]\d\.\d{3}, by words: (\w+ \d\.\d{3} ← \S+(, )?)+", shown)
+    assert re.search(r"query +[+-]\d\.\d{3}, by words: (\w+ \d\.\d{3} ← \S+(, )?)+", shown)
 
 
 @pytest.mark.usefixtures("indexed")

@@ -184,7 +184,7 @@ def test_another_split(beir):
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, "no query of .* among the 3 documents read"),
         (
             {"qrels": "query-id\tcorpus-id\tscore\nq1\telsewhere\t1\nq1\td1\t0\nq2\tgone\t0\n"},
-            r"test\.tsv: 2 of 3 document ids are not in .*corpus\.jsonl: 'elsewhere', 'gone'; correct them",
+            r"test\.tsv: 2 of 3 document ids are not in .*corpus\.jsonl: 'elsewhere', 'gone'; correct the ids",
         ),
     ],
 )

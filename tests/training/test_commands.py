@@ -48,7 +48,7 @@ def test_json_is_the_report(train, out):
 
 
 def test_the_recipe_is_told(train):
-    assert "note: recipe bert-base" in train("--ica", "none").stderr
+    assert "note: using the recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
 
